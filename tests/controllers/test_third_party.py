@@ -49,7 +49,7 @@ def halfway(*words: str) -> Result:
 def test_an_installed_controller_runs_from_yaml(installed: Path) -> None:
     (installed / "mine.yaml").write_text(RUN)
     listed = halfway("list", "controllers").stdout
-    assert "choosy: Refuses problems whose ids end in certain digits." in listed and "digits=0" in listed
+    assert "choosy: Refuses problems whose ids end in certain digits." in listed
     done = halfway("run", "mine.yaml")
     assert done.exit_code == 0, done.output
     decisions = [json.loads(line) for line in (installed / "runs/mine/decisions.jsonl").read_text().splitlines()]
