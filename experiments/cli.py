@@ -346,6 +346,10 @@ def launch(
     if on not in ("hosts", "slurm"):
         raise UserError(f"--on: {on!r} is not known; give hosts or slurm")
     config = load_run_config(file, overrides or [])
+    hosts = [host for host in nodes.replace(",", " ").split() if host]
+    if on == "slurm":  # which chooses them
+        hosts = ["host"] * (config.cluster.train_nodes + config.cluster.rollout_nodes)
+    needed = commands(config, file.resolve(), hosts, overrides or [])
     config.rollouts.engine.part.check(config.planned(config.shape))
     if config.cluster.gpus:
         require_room(config)
@@ -353,8 +357,6 @@ def launch(
         script = batch_script(config, file.resolve(), overrides or [])
         typer.echo(script if dry_run else submit(script))
         return
-    hosts = [host for host in nodes.replace(",", " ").split() if host]
-    needed = commands(config, file.resolve(), hosts, overrides or [])
     if dry_run:
         for line in kinds(needed):
             typer.echo(line)
