@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from halfway.controllers import CONTROLLERS
 from halfway.curriculum.controller import Chain, PassRateController, chain
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.components import Component, build, plain
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, each
 from halfway.curriculum.support.validation import Reader
 
 Controller = PassRateController[Any]
@@ -73,7 +74,7 @@ def members(entries: Any, path: str = "controllers") -> tuple[Member, ...]:
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise UserError(f"{path}: {entries!r} is not acceptable; give a list of controllers, such as [uniform]")
-    return tuple(_member(entry, path) for entry in entries)
+    return tuple(each([partial(_member, entry, path) for entry in entries]))
 
 
 MEMBERS = Reader(members, "a list of controllers, such as [uniform]")

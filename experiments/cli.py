@@ -294,10 +294,13 @@ def validate(
 ) -> None:
     """Check files completely, model and problems included, without loading torch; show the memory a cluster needs.
 
+    All mistakes that can be found at once are named, with file and line.
+
     Files that a cluster's run names and this machine lacks, and models to be loaded from a hub, only cause a warning.
     """
     from halfway.curriculum.support.errors import UserError
     from halfway.curriculum.support.extras import clean
+    from halfway.experiments.config.places import placed
 
     changes = [word for word in words if "=" in word and not Path(word).exists()]
     files = [recipe(word) for word in words if word not in changes]
@@ -309,7 +312,8 @@ def validate(
             what, needs, unchecked = _described(file, changes)
         except UserError as error:
             failed += 1
-            complain(str(error) if str(error).startswith(f"{file}:") else f"{file}: {error}")
+            for line in placed(file, error, changes):
+                complain(line)
             continue
         typer.echo(clean(f"ok: {file}: {what}"))
         for need in needs:

@@ -1,8 +1,53 @@
 """The one exception that a user may cause: its message is a single line, shown without a traceback."""
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+Read = TypeVar("Read")
+MOST = 20
+"""Mistakes after which no more are looked for: a file may come from a stranger."""
+
 
 class UserError(ValueError):
-    """A mistake in a file, an option or a checkpoint. The message names the field, the value and the remedy."""
+    """A mistake in a file, an option or a checkpoint. The message names the field, the value and the remedy.
+
+    Attributes:
+        others: further mistakes of the same file, which `halfway validate` shows too.
+    """
+
+    others: tuple["UserError", ...] = ()
+
+    @property
+    def all(self) -> tuple["UserError", ...]:
+        """This mistake and the others."""
+        return (self, *self.others)
+
+    def within(self, place: str) -> "UserError":
+        """The same mistakes with a place in front of each message."""
+        return joined([UserError(f"{place}{error}") for error in self.all])
+
+
+def joined(errors: Sequence[UserError]) -> UserError:
+    """The first of several mistakes, which holds the others."""
+    first, *others = [one for error in errors for one in error.all]
+    first.others = tuple(others)
+    return first
+
+
+def each(attempts: Sequence[Callable[[], Read]]) -> list[Read]:
+    """What the functions return. If one refuses, the others are tried too, and all mistakes are raised together."""
+    done: list[Read] = []
+    errors: list[UserError] = []
+    for attempt in attempts:
+        if len(errors) == MOST:
+            break
+        try:
+            done.append(attempt())
+        except UserError as error:
+            errors += error.all[: MOST - len(errors)]
+    if errors:
+        raise joined(errors) from None
+    return done
 
 
 def require(condition: bool, field: str, value: object, remedy: str) -> None:

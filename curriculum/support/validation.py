@@ -1,13 +1,14 @@
 """Makes frozen dataclasses from plain mappings, with one-line errors that name the field."""
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from itertools import islice
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import MOST, UserError, joined
 from halfway.curriculum.support.registry import unknown
 
 Options = TypeVar("Options")
@@ -36,28 +37,53 @@ def typed(kind: type[Options], data: Any, path: str = "") -> Options:
         path: dotted path of `data` in the file, for error messages.
 
     Raises:
-        UserError: for an unknown, missing or ill-typed field, with its path, its value and a remedy; errors raised by
-            the dataclass itself get the path in front.
+        UserError: for the first unknown, missing or ill-typed field, with its path, its value and a remedy; it holds
+            all others. Errors raised by the dataclass itself get the path in front.
     """
-    _check_names(kind, data, path)
-    return _made(kind, data, path, path, None)
+    errors = list(islice(_name_errors(kind, data, path), MOST))
+    made = _made(kind, data, path, path, None, errors) if isinstance(data, Mapping) else None
+    if errors:
+        raise joined(errors)
+    assert made is not None
+    return made
 
 
-def _made(kind: type[Options], data: Mapping[str, Any], path: str, root: str, default: Options | None) -> Options:
-    """An instance whose other fields are those of `default`; errors of a dataclass itself get `root` in front."""
-    values, by_name = {}, {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    hints = _hints(kind)
+def _made(
+    kind: type[Options],
+    data: Mapping[str, Any],
+    path: str,
+    root: str,
+    default: Options | None,
+    errors: list[UserError],
+) -> Options | None:
+    """An instance whose other fields are those of `default`; errors of a dataclass itself get `root` in front.
+
+    Args:
+        errors: gets every mistake in `data` but wrong names. Where there is any, None is returned.
+    """
+    values: dict[str, Any] = {}
+    by_name, hints, before = {field.name: field for field in _known(kind)}, _hints(kind), len(errors)
+    complete = default is not None or all(name in data for name, field in by_name.items() if _is_required(field))
     for name, value in data.items():
+        if name not in by_name:
+            continue
         hint, at = hints[name], _join(path, name)
         if _is_options(hint):
             below = _default(by_name[name]) if default is None else getattr(default, name)
-            values[name] = _made(hint, value, at, root, below)
-        else:
+            values[name] = _made(hint, value, at, root, below, errors) if isinstance(value, Mapping) else None
+            complete = complete and values[name] is not None
+            continue
+        try:
             values[name] = _converted(hint, value, at)
+        except UserError as error:
+            errors.append(error)
+    if not complete or len(errors) > before:
+        return None
     try:
         return kind(**values) if default is None else replace(default, **values)  # type: ignore[type-var]
     except UserError as error:
-        raise UserError(_under(root, str(error))) from None
+        errors += [UserError(_under(root, str(one))) for one in error.all]
+        return None
 
 
 def _converted(hint: Any, value: Any, path: str) -> Any:
@@ -71,21 +97,29 @@ def _converted(hint: Any, value: Any, path: str) -> Any:
         raise _wrong_type(path, value, hint) from None
 
 
-def _check_names(kind: type[Any], data: Any, path: str) -> None:
-    """Refuse anything but a mapping, fields that do not exist, and required fields that are absent."""
+def _name_errors(kind: type[Any], data: Any, path: str) -> Iterator[UserError]:
+    """What is wrong with the names: anything but a mapping, unknown fields, and required fields that are absent."""
     if not isinstance(data, Mapping):
-        raise UserError(f"{path or 'configuration'}: {data!r} is not acceptable; give a mapping of fields")
-    known = {field.name: field for field in fields(kind) if field.init}
-    for name in data:
-        if name not in known:
-            raise unknown(_join(path, name), name, known)
+        yield UserError(f"{path or 'configuration'}: {data!r} is not acceptable; give a mapping of fields")
+        return
+    known = {field.name: field for field in _known(kind)}
+    yield from (unknown(_join(path, name), name, known) for name in data if name not in known)
     hints = _hints(kind)
     for name, field in known.items():
         hint = hints[name]
-        if name not in data and field.default is MISSING and field.default_factory is MISSING:
-            raise UserError(f"{_join(path, name)}: missing; give {_describe(hint)}")
+        if name not in data and _is_required(field):
+            yield UserError(f"{_join(path, name)}: missing; give {_describe(hint)}")
         if name in data and _is_options(hint):
-            _check_names(hint, data[name], _join(path, name))
+            yield from _name_errors(hint, data[name], _join(path, name))
+
+
+def _known(kind: Any) -> list[Field[Any]]:
+    """The fields that a file may give."""
+    return [field for field in fields(kind) if field.init]
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 def _hints(kind: Any) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def _with_base(
         case None:
             return upper
         case str(name):
-            lower = _read(_base(name, folder), prepare, above)
+            lower = _read(base_file(name, folder), prepare, above)
             if "arms" in lower:
                 return merge(lower, upper)
         case Mapping() as inline if "arms" in raw:
@@ -90,7 +90,7 @@ def _with_base(
     return upper | {"base": lower} if "arms" in raw else merge(lower, upper)
 
 
-def _base(name: str, folder: Path) -> Path:
+def base_file(name: str, folder: Path) -> Path:
     """The file that a `base` names. Raises UserError if it is not found."""
     path = Path(name).expanduser()
     for candidate in candidates(path, folder):
@@ -117,6 +117,15 @@ def parse(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not content:
         raise UserError(f"{path}: holds a list or nothing; a mapping of fields is needed")
     return {str(k): v for k, v in content.items()}
+
+
+def nodes(path: Path) -> Any:
+    """The nodes of a file that `parse` can read, which know their lines."""
+    loader = _loader()(_text(path))
+    try:
+        return loader.get_single_node()
+    finally:
+        loader.dispose()
 
 
 def _text(path: Path) -> bytes:

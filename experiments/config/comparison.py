@@ -3,11 +3,12 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from halfway.curriculum.support import yaml_bases
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.errors import UserError, each, require
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.support.validation import typed
 from halfway.experiments.config import yaml_files
@@ -162,7 +163,7 @@ class ComparisonConfig:
                 merged = yaml_bases.merge(merged, layer)
             return parse_run_config(merged)
         except UserError as error:
-            raise UserError(f"arms.{arm}: {error}") from None
+            raise error.within(f"arms.{arm}: ") from None
 
     def runs(self, chosen: Mapping[str, Setting] | None = None) -> Iterator[tuple[str, RunConfig]]:
         """Arm and configuration of every run; arms change fastest, so that early results cover all of them.
@@ -203,8 +204,7 @@ def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str])
         raw.setdefault("budget", base["budget"])
     raw["base"] = {k: v for k, v in base.items() if k not in ("budget", "name", "seed")}
     config = typed(ComparisonConfig, yaml_files.interpolated(raw))
-    for arm in config.arms:
-        check_arm(config, arm)
+    each([partial(check_arm, config, arm) for arm in config.arms])
     return config
 
 

@@ -11,7 +11,7 @@ from halfway.curriculum.controller import Chain
 from halfway.curriculum.environments.base import Environment
 from halfway.curriculum.registries import ENVIRONMENTS, SOURCES
 from halfway.curriculum.support.components import NONE, Component, at_most_one_of, component, one_of, plain
-from halfway.curriculum.support.errors import require
+from halfway.curriculum.support.errors import each, require
 from halfway.curriculum.support.validation import typed
 from halfway.curriculum.tasks.sources import Source
 from halfway.experiments.config import yaml_files
@@ -172,11 +172,14 @@ def planned_run(
 def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
     """The run that a plain mapping describes, checked completely."""
     config = typed(RunConfig, yaml_files.interpolated(raw))
-    check_needs(config)
-    check_precision(config.model, config.learner)
-    config.rollouts.engine.part.check(config.planned())
-    if config.rollouts.staleness:
-        check_staleness(config)
+    each(
+        [
+            lambda: check_needs(config),
+            lambda: check_precision(config.model, config.learner),
+            lambda: config.rollouts.engine.part.check(config.planned()),
+            lambda: check_staleness(config) if config.rollouts.staleness else None,
+        ]
+    )
     return config
 
 

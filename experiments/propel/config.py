@@ -154,7 +154,7 @@ class PropelConfig:
         try:
             return typed(ArmConfig, yaml_bases.merge(own, self.arms[name]))
         except UserError as error:
-            raise UserError(f"arms.{name}.{error}") from None
+            raise error.within(f"arms.{name}.") from None
 
 
 def is_study(path: Path) -> bool:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 from collections.abc import Callable, Iterator
@@ -185,7 +186,8 @@ def test_a_problem_file_that_cannot_be_used(
 )
 def test_validate_refuses_what_a_run_would(run_file: Path, changes: list[str], field: str, what: str) -> None:
     line = complaint("validate", run_file, *changes)
-    assert line.startswith(f"{run_file}: {field}: ") and what in line, line
+    place, _, said = line.partition(f": {field}: ")
+    assert re.fullmatch(rf"{run_file}(:\d+)?", place) and what in said, line
 
 
 @pytest.mark.parametrize("environment", ["repository"])
@@ -232,7 +234,7 @@ def test_validate_refuses_a_prompt_that_leaves_no_room_for_a_response(run_file: 
 def test_validate_names_the_arm_that_cannot_run(run_file: Path) -> None:
     arms = run_file.with_name("arms.yaml")
     arms.write_text("base: run.yaml\nseeds: [0]\narms: {fine: {}, wrong: {environment: ledger}}\n")
-    assert complaint("validate", arms).startswith(f"{arms}: arms.wrong: environment: 'ledger'")
+    assert complaint("validate", arms).startswith(f"{arms}:3: arms.wrong: environment: 'ledger'")
 
 
 def test_validate_warns_of_what_is_on_another_machine(run_file: Path) -> None:

@@ -1,0 +1,74 @@
+"""Finds the lines of the files in which the fields of a configuration are written, for messages about mistakes."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from halfway.curriculum.support import yaml_bases
+from halfway.curriculum.support.errors import UserError
+
+ARM = re.compile(r"(arms\.[\w.-]+?): (?=[\w.\[\]-]+: )")
+"""What stands before the field of a mistake that was found in an arm."""
+
+
+class Place(NamedTuple):
+    """Where a dotted field is written: file and line, and the end of the field that is not written there."""
+
+    file: Path
+    line: int
+    left: str
+
+
+def placed(file: Path, error: UserError, overrides: Sequence[str] = ()) -> list[str]:
+    """The mistakes that were found in a file, each once, with the file and line in which the field is written.
+
+    A field of a base has the base's line, and one that is missing has the line of what it is missing from. One that is
+    written nowhere, and what an override changes, has the file's name alone.
+    """
+    changed = tuple(f"{override.partition('=')[0]}." for override in overrides)
+    lines: dict[tuple[Place | None, str], str] = {}
+    layers = list(_layers(file))
+    for one in error.all:
+        message, found = str(one), ARM.match(str(one))
+        shared = message[found.end() :] if found else message
+        field = shared.partition(": ")[0]
+        in_arm = [_place(layer, f"{found[1]}.{field}") for layer in layers] if found else []
+        elsewhere = [_place(layer, f"{lower}{field}") for layer in layers for lower in ("", "base.")]
+        written = [place for place in (*in_arm, *elsewhere) if place.line and not f"{field}.".startswith(changed)]
+        best = min(written, key=lambda place: len(place.left), default=None)
+        where = f"{best.file}:{best.line}: " if best else "" if message.startswith(f"{file}:") else f"{file}: "
+        lines.setdefault((best, shared), where + (message if best in in_arm or best is None else shared))
+    return list(lines.values())
+
+
+def _layers(file: Path) -> Iterator[tuple[Path, Any]]:
+    """The nodes of a file and of the files below it; none from where one cannot be read."""
+    waiting, seen = [file], set[Path]()
+    while waiting and waiting[-1].resolve() not in seen:
+        path = waiting.pop()
+        seen.add(path.resolve())
+        try:
+            base = yaml_bases.parse(path).get("base")
+            yield path, yaml_bases.nodes(path)
+            base = base.get("base") if isinstance(base, dict) else base
+            waiting += [yaml_bases.base_file(base, path.parent)] if isinstance(base, str) else []
+        except UserError:
+            return
+
+
+def _place(layer: tuple[Path, Any], field: str) -> Place:
+    """Where a field is written in one file, or as much of it as there is; line 0 = nothing of it."""
+    file, node = layer
+    line, left = 0, field
+    while pair := next((pair for pair in _pairs(node) if f"{left}.".startswith(f"{pair[0].value}.")), None):
+        key, node = pair
+        line, left = key.start_mark.line + 1, left[len(key.value) + 1 :]
+    return Place(file, line, left)
+
+
+def _pairs(node: Any) -> list[tuple[Any, Any]]:
+    """The keys of a mapping with their values. An entry of a list, `name` or `{name: options}`, counts as a key."""
+    if node.id == "sequence":
+        return [pair for entry in node.value for pair in ([(entry, entry)] if entry.id == "scalar" else _pairs(entry))]
+    return [pair for pair in node.value if pair[0].id == "scalar"] if node.id == "mapping" else []
