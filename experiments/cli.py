@@ -392,7 +392,9 @@ def prove(
     ranks: Annotated[int, typer.Option(help="Processes of a distributed update.", min=2)] = 2,
     file: Annotated[Path, typer.Option(help="The run whose needs the host has to meet.", parser=recipe)] = PROVED,  # type: ignore[assignment]
     proof: Annotated[Path, typer.Option(help="Where to write all checks.")] = Path("proof.json"),
-    plant: Annotated[str, typer.Option(help="A fault that must be found, to test the proof itself.")] = "",
+    plant: Annotated[
+        list[str] | None, typer.Option(help="A fault that must be found, to test the proof itself.")
+    ] = None,
 ) -> None:
     """Show on this machine that learner, servers and a whole run do what they say: ok, FAIL or skip for each check."""
     from halfway.curriculum.support.errors import require
@@ -404,10 +406,11 @@ def prove(
     wanted = part or ["host", *LIMITS]
     for name in wanted:
         require(name in ("host", *LIMITS), "--part", name, f"give one of host, {', '.join(LIMITS)}")
-    require(plant in FAULTS, "--plant", plant, f"give one of {', '.join(FAULTS[1:])}")
+    for fault in plant or ():
+        require(fault in FAULTS, "--plant", fault, f"give one of {', '.join(FAULTS)}")
     host = host_checks(load_run_config(file)) if "host" in wanted else iter(())
     checks = []
-    for check in chain(host, proved([name for name in wanted if name != "host"], ranks, plant)):
+    for check in chain(host, proved([name for name in wanted if name != "host"], ranks, plant or ())):
         typer.echo(check)
         checks.append(check)
     if failures := written(checks, proof):

@@ -1,13 +1,14 @@
 """Updates in one process and in several, saved and loaded, give the same weights. A program, also run by torchrun.
 
-    python -m halfway.experiments.proving.learner FOLDER WAY FIRST FAULT
+    python -m halfway.experiments.proving.learner FOLDER FAULTS WAY:FIRST ...
 
-It trains a random model in one way (`plain`, `zero-2`, `zero-3`) from step FIRST on, which is 0 or the step after which
-an earlier call has saved, and writes the weights to FOLDER/WAY-from-FIRST-on-PROCESSES.pt.
+It trains a random model in each way (`plain`, `zero-2`, `zero-3`) from step FIRST on, which is 0 or the step after
+which an earlier call has saved, and writes the weights to FOLDER/WAY-from-FIRST-on-PROCESSES.pt.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ def build_model(seed: int = 0) -> Any:
 
     torch.manual_seed(seed)
     large = torch.cuda.is_available()
-    hidden, layers, heads = (1536, 28, 12) if large else (64, 2, 4)
+    hidden, layers, heads = (1536, 28, 12) if large else (64, 2, 2)  # vLLM has no heads of 16 on a CPU
     config = Qwen3Config(
         vocab_size=151936 if large else VOCABULARY,
         hidden_size=hidden,
@@ -77,7 +78,7 @@ def build_learner(way: str) -> "PolicyGradientLearner":
     return PolicyGradientLearner(build_model(), options, pad_token_id=0)
 
 
-def train(folder: Path, way: str, first: int, plant: str) -> None:
+def train(folder: Path, way: str, first: int, planted: str) -> None:
     """Train from a step on, save half-way, and write the weights that the first process has in the end."""
     import torch
 
@@ -88,7 +89,7 @@ def train(folder: Path, way: str, first: int, plant: str) -> None:
         learner.load(folder / way)
     distributed = torch.distributed.is_initialized()
     rank, size = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if distributed else (0, 1)
-    if plant == "dropped-gradients" and rank == size - 1 > 0:
+    if "dropped-gradients" in planted and rank == size - 1 > 0:
         _drop_gradients(learner)
     for step in range(first, STEPS):
         if step == SAVED and not first:
@@ -98,8 +99,6 @@ def train(folder: Path, way: str, first: int, plant: str) -> None:
     weights = {name: weight.float().cpu().clone() for name, weight in named_weights(learner.policy)}
     if rank == 0:
         torch.save(weights, folder / f"{way}-from-{first}-on-{size}.pt")
-    if distributed:
-        torch.distributed.destroy_process_group()
 
 
 def _drop_gradients(learner: "PolicyGradientLearner") -> None:
@@ -108,31 +107,45 @@ def _drop_gradients(learner: "PolicyGradientLearner") -> None:
         parameter.register_hook(lambda gradient: gradient * 0)
 
 
-def learner_checks(folder: Path, ranks: int, plant: str) -> Iterator[Check]:
+def learner_checks(folder: Path, ranks: int, planted: Sequence[str]) -> Iterator[Check]:
     """Compare one process with several, and a loaded checkpoint with what saved it."""
-    from importlib.util import find_spec
+    import torch
 
-    ways = list(STAGES) if find_spec("deepspeed") else ["plain"]
-    program = ("halfway.experiments.proving.learner", str(folder))
-    own = (sys.executable, "-m", *program)
-    several = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m")
-    finished(*own, "plain", "0", "")
-    finished(*own, "plain", str(SAVED), "")
-    name = f"plain, saved after {SAVED} of {STEPS} updates and loaded"
-    yield _compared(folder, name, f"plain-from-{SAVED}-on-1", "a checkpoint does not hold the learner's state")
-    for way in ways[1:]:
-        finished(*several, *program, way, "0", plant)
-        remedy = (
-            "a rank's gradients or weights do not reach the others: check NCCL_SOCKET_IFNAME, versions of DeepSpeed"
-        )
-        yield _compared(folder, f"{way} on {ranks} processes = plain on one", f"{way}-from-0-on-{ranks}", remedy)
-        if plant == "wrong-checkpoint":
-            _damage(folder / way)
-        finished(*own, way, str(SAVED), "")
-        remedy = "a checkpoint does not hold the learner's state"
-        yield _compared(folder, f"{way} saved by {ranks}, loaded by one", f"{way}-from-{SAVED}-on-1", remedy)
-    if len(ways) == 1:
+    if torch.cuda.is_available():
+        ranks = min(ranks, torch.cuda.device_count())  # NCCL wants a GPU for each
+    ways = list(STAGES)[1:] if find_spec("deepspeed") else []
+    several = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
+    _trained(folder, several, planted, [f"{way}:0" for way in ways])
+    if "wrong-checkpoint" in planted:
+        _damage(folder)
+    _trained(folder, (), (), ["plain:0", *(f"{way}:{SAVED}" for way in ("plain", *ways))])
+    lost = "a checkpoint does not hold the learner's state"
+    yield _compared(
+        folder, f"plain, saved after {SAVED} of {STEPS} updates and loaded", f"plain-from-{SAVED}-on-1", lost
+    )
+    apart = "a rank's gradients or weights do not reach the others: check NCCL_SOCKET_IFNAME, versions of DeepSpeed"
+    for way in ways:
+        yield _compared(folder, f"{way} on {ranks} processes = plain on one", f"{way}-from-0-on-{ranks}", apart)
+        yield _compared(folder, f"{way} saved by {ranks}, loaded by one", f"{way}-from-{SAVED}-on-1", lost)
+    if not ways:
         yield skipped(PART, "ZeRO", "DeepSpeed is not installed")
+
+
+def _trained(folder: Path, launcher: Sequence[str], planted: Sequence[str], tasks: Sequence[str]) -> None:
+    """Do tasks in a fresh program: together if the model is small, since DeepSpeed keeps all memory to the end."""
+    import torch
+
+    shares = [[task] for task in tasks] if torch.cuda.is_available() else [tasks] if tasks else []
+    for share in shares:
+        finished(
+            sys.executable,
+            *launcher,
+            "-m",
+            "halfway.experiments.proving.learner",
+            str(folder),
+            ",".join(planted),
+            *share,
+        )
 
 
 def _compared(folder: Path, name: str, file: str, remedy: str) -> Check:
@@ -165,5 +178,18 @@ def _scale(value: Any) -> None:
             _scale(each)
 
 
+def main(folder: Path, planted: str, *tasks: str) -> None:
+    """Do the tasks one after the other."""
+    import torch
+    from accelerate.state import AcceleratorState
+
+    for task in tasks:
+        way, _, first = task.partition(":")
+        train(folder, way, int(first), planted)
+        AcceleratorState._reset_state(True)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 if __name__ == "__main__":
-    train(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,6 +1,6 @@
 """Runs the parts of the proof one after the other, each in a process of its own with a limit.
 
-    python -m halfway.experiments.proving.prove PART FOLDER RANKS FAULT
+    python -m halfway.experiments.proving.prove PART FOLDER RANKS FAULTS
 
 is such a process: it writes its checks, as lines of JSON, to FOLDER/checks.jsonl.
 """
@@ -22,22 +22,22 @@ from halfway.experiments.proving.checks import Check
 
 LIMITS = {"learner": 900.0, "servers": 1200.0, "run": 600.0}
 """The parts beside the host's, and how many seconds each may take."""
-FAULTS = ("", "dropped-gradients", "wrong-checkpoint", "stale-weights", "no-restart")
+FAULTS = ("dropped-gradients", "wrong-checkpoint", "stale-weights", "no-restart", "leaked-server")
 CHECKS = "checks.jsonl"
-Part = Callable[[Path, int, str], Iterator[Check]]
+Part = Callable[[Path, int, Sequence[str]], Iterator[Check]]
 
 
-def prove(parts: Sequence[str], ranks: int, plant: str = "") -> Iterator[Check]:
+def prove(parts: Sequence[str], ranks: int, planted: Sequence[str] = ()) -> Iterator[Check]:
     """The checks of these parts, as they come.
 
     Args:
         ranks: processes of a distributed update.
-        plant: a fault to be found, one of `FAULTS`; "" = none.
+        planted: faults to be found, of `FAULTS`.
     """
     for name in parts:
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=f"prove-{name}-") as folder:
-            why = _supervised(name, Path(folder), ranks, plant)
+            why = _supervised(name, Path(folder), ranks, planted)
             path = Path(folder) / CHECKS
             lines = path.read_text().splitlines() if path.exists() else []
         for line in lines:
@@ -47,9 +47,9 @@ def prove(parts: Sequence[str], ranks: int, plant: str = "") -> Iterator[Check]:
         yield Check(name, "time", "ok", f"{time.monotonic() - begun:.0f} s")
 
 
-def _supervised(name: str, folder: Path, ranks: int, plant: str) -> str:
+def _supervised(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> str:
     """Run a part in a process of its own. Returns why it did not end well; "" if it did."""
-    words = (sys.executable, "-m", __name__, name, str(folder), str(ranks), plant)
+    words = (sys.executable, "-m", __name__, name, str(folder), str(ranks), *planted)
     log = folder / "log"
     environment = {"HF_HUB_OFFLINE": "1"} | os.environ | {"PYTHONSAFEPATH": "1"}
     with log.open("wb") as file:
@@ -92,14 +92,14 @@ def end_with_input() -> None:
     os._exit(1)
 
 
-def main(name: str, folder: Path, ranks: int, plant: str) -> None:
+def main(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> None:
     """Try a part, and write its checks as they come."""
     threading.Thread(target=end_with_input, daemon=True).start()
     with (folder / CHECKS).open("w") as file:
-        for check in part_named(name)(folder, ranks, plant):
+        for check in part_named(name)(folder, ranks, planted):
             file.write(json.dumps(asdict(check)) + "\n")
             file.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ GONE_SECONDS = 30.0
 class Trial:
     """A random policy and an engine of one server, on this host."""
 
-    def __init__(self, folder: Path, plant: str):
+    def __init__(self, folder: Path, planted: Sequence[str]):
         import torch
 
         from halfway.experiments.proving.learner import build_model
@@ -28,7 +31,7 @@ class Trial:
         from halfway.trainers.learner.learner import PolicyGradientLearner
         from halfway.trainers.learner.options import LearnerOptions
 
-        self.gpu, self.plant = torch.cuda.is_available(), plant
+        self.gpu, self.planted = torch.cuda.is_available(), planted
         self.model = build_model()
         if self.gpu:
             self.model = self.model.to("cuda", torch.bfloat16)
@@ -61,7 +64,7 @@ class Trial:
     def sync(self, engine: Any) -> float:
         """Hand the weights over. Returns how many seconds it took."""
         self.version += 1
-        if self.plant == "stale-weights":
+        if "stale-weights" in self.planted:
             engine.transfer.send = lambda weights, servers, version: _pretend(servers, version)
         begun = time.monotonic()
         engine.sync(self.learner.policy, self.version)
@@ -75,23 +78,31 @@ def _pretend(servers: Any, version: str) -> None:
         server.end_update(version, 60.0, changes=False)
 
 
-def servers_checks(folder: Path, _: int, plant: str) -> Iterator[Check]:
+def _leak(command: Sequence[str]) -> "subprocess.Popen[bytes]":
+    """A planted fault: a process with a server's command that nobody ends."""
+    return subprocess.Popen((sys.executable, "-c", "import time; time.sleep(1000)", *command))
+
+
+def servers_checks(folder: Path, _: int, planted: Sequence[str]) -> Iterator[Check]:
     """Start a server, and try all that is promised of it."""
     if not find_spec("vllm"):
         yield skipped(PART, "all", "vLLM is not installed")
         return
     begun = time.monotonic()
-    trial = Trial(folder, plant)
+    trial = Trial(folder, planted)
     yield Check(PART, "start", "ok", f"{time.monotonic() - begun:.0f} s")
+    leaked = _leak(trial.server.command) if "leaked-server" in planted else None
     try:
         yield from _weights(trial, trial.engine, "files")
         os.environ["HALFWAY_SERVER_TOKEN"] = trial.server.token
         yield from _broadcast(trial)
         yield _stranger(trial)
-        yield from _killed(trial, plant)
+        yield from _killed(trial)
     finally:
         trial.engine.close()
-    yield _left_behind(folder, trial)
+    yield _left_behind(folder)
+    if leaked is not None:
+        leaked.kill()
 
 
 def _weights(trial: Trial, engine: Any, how: str) -> Iterator[Check]:
@@ -109,8 +120,6 @@ def _weights(trial: Trial, engine: Any, how: str) -> Iterator[Check]:
 
 def _broadcast(trial: Trial) -> Iterator[Check]:
     """The same server, asked by address, takes weights from device to device."""
-    from dataclasses import replace
-
     if trial.gpu:
         import torch
 
@@ -122,7 +131,7 @@ def _broadcast(trial: Trial) -> Iterator[Check]:
     try:
         yield from _weights(trial, other, "broadcast")
     finally:
-        other.client.close()
+        other.close()
 
 
 def _stranger(trial: Trial) -> Check:
@@ -141,14 +150,15 @@ def _stranger(trial: Trial) -> Check:
     return judged(PART, "a stranger is refused", refused == len(paths), f"on {refused} of {len(paths)} routes", "")
 
 
-def _killed(trial: Trial, plant: str) -> Iterator[Check]:
+def _killed(trial: Trial) -> Iterator[Check]:
     """A server that is killed is started again, with the current weights."""
     import numpy as np
 
+    trial.sync(trial.engine)  # the broadcast was another engine's
     name, begun = "a killed server comes back", time.monotonic()
     os.killpg(trial.server.process.pid, signal.SIGKILL)
-    if plant == "no-restart":
-        trial.server.command = ("false",)
+    if "no-restart" in trial.planted:
+        trial.server.command, trial.engine.options = ("false",), replace(trial.part, start_seconds=1.0)
     try:
         trial.engine.generate([np.asarray([5, 6, 7], np.int32)], [4], [0])
     except UserError as error:
@@ -161,7 +171,7 @@ def _killed(trial: Trial, plant: str) -> Iterator[Check]:
     )
 
 
-def _left_behind(folder: Path, trial: Trial) -> Check:
+def _left_behind(folder: Path) -> Check:
     """After the end: processes whose command names the model, and files beside it."""
     deadline, left = time.monotonic() + GONE_SECONDS, [""]
     while left and time.monotonic() < deadline:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from halfway.experiments.config.paths import REPOSITORY
@@ -22,7 +22,7 @@ SETTINGS = (
 DECISIONS, RECORDS, CHECKPOINTS = "decisions.jsonl", "steps.jsonl", "checkpoints"
 
 
-def whole_run_checks(folder: Path, _: int, plant: str) -> Iterator[Check]:
+def whole_run_checks(folder: Path, _: int, planted: Sequence[str]) -> Iterator[Check]:
     """Train for a few steps, once in one go and once killed and started again."""
     begun = time.monotonic()
     status = _start(folder, "straight").wait()
@@ -36,7 +36,7 @@ def whole_run_checks(folder: Path, _: int, plant: str) -> Iterator[Check]:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     done = _lines(records)
-    if plant == "wrong-checkpoint":
+    if "wrong-checkpoint" in planted:
         for path in (folder / "killed" / CHECKPOINTS).rglob("*.safetensors"):
             path.write_bytes(path.read_bytes()[:-4] + b"\0\0\x80?")
     status = _start(folder, "killed").wait()
