@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from halfway.controllers.beliefs.counts import Counts, fresh_counts, moving_average
+from halfway.controllers.beliefs.counts import Counts, expected_of_fresh, fresh_counts, moving_average
 from halfway.controllers.beliefs.features import numbers
 from halfway.controllers.beliefs.forest import Decay, Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief, ThompsonBelief
@@ -39,7 +39,7 @@ class BotsState:
         forest: counts of each problem, implicit evidence included.
         rho: weight of the implicit evidence.
         capability: where the policy stands between the reference models; None before the first outcome.
-        error: mean absolute error of the predicted rates in the latest step that had any.
+        error: mean absolute error of the rates that the references predicted in the latest step that had any.
     """
 
     problems: ProblemSet
@@ -138,8 +138,12 @@ class Bots(PassRateController[BotsState]):
         weak_P, strong_P = (numbers(problems, name, "bots.reference") for name in self.reference)
         return weak_P, strong_P
 
+    def expected(self, state: BotsState, groups: Sequence[Group]) -> Floats:
+        return expected_of_fresh(groups, state.problems, partial(self.belief.means, state.forest))
+
     def metrics(self, state: BotsState) -> Mapping[str, float]:
-        """capability, rho, error: see `BotsState`; evidence: mean discounted rollouts of a problem."""
+        """capability, rho: see `BotsState`; reference_error: its error; evidence: mean discounted rollouts of a
+        problem."""
         now = 0.0 if state.capability is None else state.capability
         evidence = float(state.forest.tried_M.mean())
-        return {"capability": now, "rho": state.rho, "error": state.error, "evidence": evidence}
+        return {"capability": now, "rho": state.rho, "reference_error": state.error, "evidence": evidence}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.controllers.beliefs.counts import fresh_counts
+from halfway.controllers.beliefs.counts import expected_of_fresh, fresh_counts
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.forest_beliefs import Aim
 from halfway.controllers.beliefs.logit_normal import sigmoid
@@ -33,13 +33,11 @@ class CdasState:
     Attributes:
         difficulty_P: each problem's difficulty, from -1 to 1; 0 = it passes as often as expected.
         visits_P: number of groups of each problem that were observed.
-        error: mean absolute difference between expected and observed rate in the latest step that had any.
     """
 
     problems: ProblemSet
     difficulty_P: Floats
     visits_P: NDArray[np.int32]
-    error: float = 0.0
 
     @property
     def competence(self) -> float:
@@ -98,15 +96,16 @@ class Cdas(PassRateController[CdasState]):
         visits_P[places] += 1
         past = visits_P[places] - (0 if self.shrink else 1)
         difficulty_P[places] = (past * difficulty_P[places] + surprise) / (past + 1)
-        error = float(np.abs(surprise).mean())
-        return replace(state, difficulty_P=difficulty_P, visits_P=visits_P, error=error)
+        return replace(state, difficulty_P=difficulty_P, visits_P=visits_P)
+
+    def expected(self, state: CdasState, groups: Sequence[Group]) -> Floats:
+        return expected_of_fresh(groups, state.problems, state.rates)
 
     def metrics(self, state: CdasState) -> Mapping[str, float]:
-        """competence, error: see `CdasState`; spread: standard deviation of the difficulties; tried: share of the
-        problems that have been tried."""
+        """competence: see `CdasState`; spread: standard deviation of the difficulties; tried: share of the problems
+        that have been tried."""
         return {
             "competence": state.competence,
-            "error": state.error,
             "spread": float(state.difficulty_P.std()),
             "tried": float((state.visits_P > 0).mean()),
         }

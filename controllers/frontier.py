@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from halfway.controllers.beliefs.counts import fresh_counts
+from halfway.controllers.beliefs.counts import expected_of_fresh, fresh_counts
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.shared_skills import SkillModel, Skills, design, expected
 from halfway.controllers.laws.choice import drawn_in_proportion, first_by
@@ -22,18 +22,16 @@ from halfway.curriculum.support.errors import require
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrontierState:
-    """The shared belief, and how well it predicted.
+    """The shared belief.
 
     Attributes:
         skills: belief about the weights of the features.
         learnt: step of the latest outcomes.
-        error: mean absolute difference between expected and observed rate in that step, before it was learnt from.
     """
 
     problems: ProblemSet
     skills: Skills
     learnt: int = 0
-    error: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -128,18 +126,21 @@ class Frontier(PassRateController[FrontierState]):
             return state
         x_GD = self._design(state.problems)[counts.positions]
         skills = self.model.wander(state.skills, max(0, step - state.learnt))
-        rate_G = expected(lambda rate: rate, *self.model.logits(skills, x_GD))
-        error = float(np.abs(rate_G - np.asarray(counts.passed) / np.asarray(counts.tried)).mean())
-        return replace(
-            state, skills=self.model.learn(skills, x_GD, counts.passed, counts.tried), learnt=step, error=error
-        )
+        return replace(state, skills=self.model.learn(skills, x_GD, counts.passed, counts.tried), learnt=step)
 
     def _design(self, problems: ProblemSet) -> Floats:
         return design(problems, self.features, "frontier.features")
 
+    def expected(self, state: FrontierState, groups: Sequence[Group]) -> Floats:
+        def rates(places: Positions) -> Floats:
+            x_GD = self._design(state.problems)[places]
+            return expected(lambda rate: rate, *self.model.logits(state.skills, x_GD))
+
+        return expected_of_fresh(groups, state.problems, rates)
+
     def metrics(self, state: FrontierState) -> Mapping[str, float]:
-        """error: see `FrontierState`; ability: logit of an average problem's pass rate."""
-        return {"error": state.error, "ability": float(state.skills.mean_D[0])}
+        """ability: logit of an average problem's pass rate."""
+        return {"ability": float(state.skills.mean_D[0])}
 
 
 def _explored(places: Positions, number: int, chance: float, generator: np.random.Generator) -> Positions:

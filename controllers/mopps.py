@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from halfway.controllers.beliefs.counts import fresh_counts
+from halfway.controllers.beliefs.counts import expected_of_fresh, fresh_counts
 from halfway.controllers.beliefs.forest import Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief, ThompsonBelief
 from halfway.controllers.laws.choice import Choice
@@ -86,6 +86,9 @@ class Mopps(PassRateController[MoppsState]):
 
     def informed(self, state: MoppsState, rates_P: Floats) -> MoppsState:
         return replace(state, forest=self.belief.informed(state.forest, rates_P))
+
+    def expected(self, state: MoppsState, groups: Sequence[Group]) -> Floats:
+        return expected_of_fresh(groups, state.problems, partial(self.belief.means, state.forest))
 
     def metrics(self, state: MoppsState) -> Mapping[str, float]:
         """rate: see `MoppsState`; tried: share of the problems with evidence; evidence: mean number of their discounted

@@ -33,8 +33,7 @@ class ProbedState:
         residual_P, variance_P: mean and variance of each problem's log-odds around the line.
         invalid_P: whether a problem is taken to be invalid; `counts` has how many for each reason.
         offered, offered_in: positions proposed so far in a step, and which step that is.
-        error: mean absolute difference between predicted and observed pass rate in the latest step that had any.
-        rate: mean observed pass rate in that step.
+        rate: mean observed pass rate in the latest step that had any.
     """
 
     problems: ProblemSet
@@ -46,7 +45,6 @@ class ProbedState:
     counts: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(INVALID, 0))
     offered: tuple[int, ...] = ()
     offered_in: int = -1
-    error: float = 0.0
     rate: float = 0.0
 
     def rates(self) -> Floats:
@@ -142,7 +140,7 @@ class Probed(PassRateController[ProbedState]):
         ours = [g for g in groups if g.request.origin is Origin.GENERATED and g.request.problem.id in position]
         if not ours:
             return state
-        guesses_P, rates_P = _guesses(state.problems), state.rates()
+        guesses_P = _guesses(state.problems)
         tried_P, invalid_P = state.tried_P.copy(), state.invalid_P.copy()
         residual_P, variance_P = state.residual_P.copy(), state.variance_P.copy()
         line, counts, scored = state.line.drifted(self.calibration.drift), Counter(state.counts), []
@@ -154,11 +152,10 @@ class Probed(PassRateController[ProbedState]):
                 counts[reason] += not invalid_P[place]
                 invalid_P[place] = True
                 continue
-            scored.append((rates_P[place], group.pass_rate))
+            scored.append(group.pass_rate)
             own = Residual(float(residual_P[place]), float(variance_P[place]))
             line, own = line.observed(float(guesses_P[place]), own, group.num_passed, group.size)
             residual_P[place], variance_P[place] = own
-        predicted, observed = np.asarray(scored).T if scored else (np.zeros(0), np.zeros(0))
         return replace(
             state,
             line=line,
@@ -167,9 +164,13 @@ class Probed(PassRateController[ProbedState]):
             variance_P=variance_P,
             invalid_P=invalid_P,
             counts=dict(counts),
-            error=float(np.abs(predicted - observed).mean()) if scored else state.error,
-            rate=float(observed.mean()) if scored else state.rate,
+            rate=float(np.mean(scored)) if scored else state.rate,
         )
+
+    def expected(self, state: ProbedState, groups: Sequence[Group]) -> Floats:
+        rates = dict(zip((problem.id for problem in state.problems.generated), state.rates().tolist(), strict=True))
+        ours = [rates.get(g.request.problem.id) if g.request.origin is Origin.GENERATED else None for g in groups]
+        return np.array([np.nan if rate is None else rate for rate in ours])
 
     def _invalid(self, state: ProbedState, guess: float, own: Residual, group: Group) -> str:
         """Why a group shows that its problem is invalid; "" if it does not."""
@@ -185,13 +186,12 @@ class Probed(PassRateController[ProbedState]):
 
     def metrics(self, state: ProbedState) -> Mapping[str, float]:
         """offset, slope: of the line; left: number of generated problems that may still be proposed;
-        invalid_impossible, invalid_lost: number dropped for that reason; error, rate: see `ProbedState`."""
+        invalid_impossible, invalid_lost: number dropped for that reason; rate: see `ProbedState`."""
         return {
             "offset": float(state.line.mean_2[0]),
             "slope": float(state.line.mean_2[1]),
             "left": float(self._free(state).sum()),
             **{f"invalid_{reason}": float(state.counts[reason]) for reason in INVALID},
-            "error": state.error,
             "rate": state.rate,
         }
 

@@ -192,6 +192,11 @@ class Pros(PassRateController[ProsState]):
     def informed(self, state: ProsState, rates_P: Floats) -> ProsState:
         return replace(state, forest=self.belief.informed(state.forest, rates_P))
 
+    def expected(self, state: ProsState, groups: Sequence[Group]) -> Floats:
+        known = children_of(state, [group.request for group in groups])
+        nodes = [node_of(state, group, known) for group in groups]
+        return np.array([np.nan if node is None else state.forest.rate_M[node] for node in nodes])
+
     def metrics(self, state: ProsState) -> Mapping[str, float]:
         """`COUNTS`, the errors of `ProsState`, and of the pool:
 

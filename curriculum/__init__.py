@@ -8,6 +8,7 @@ The files are the contract:
 - `groups`: a request, and the group of rollouts that results from it; whether a group teaches
 - `plan`: what is about to be rolled out, with verdicts and skips
 - `controller`: the contract of a controller, and the chain that composes controllers
+- `belief_errors`: how far off the pass rates were that a chain expected, by lag
 - `session`: a chain at work in a trainer: requests out, outcomes in
 - `prefix`: rollouts that start inside an earlier rollout, or with a hint, and the cut that makes either
 - `streams`: named random streams, whose draws nothing else can shift

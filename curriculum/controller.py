@@ -127,6 +127,11 @@ class PassRateController(Generic[State]):
         """Take note of new generated problems: those in `problems.generated` that were not known before."""
         return state
 
+    def expected(self, state: State, groups: Sequence[Group]) -> NDArray[np.float64] | None:
+        """The pass rates that it expects of groups which it has not observed; NaN where it expects nothing, None if it
+        never does. Only metrics are made of them, see `halfway.curriculum.belief_errors`."""
+        return None
+
     def metrics(self, state: State) -> Mapping[str, float]:
         """Numbers worth plotting. The chain adds the member's name in front."""
         return {}

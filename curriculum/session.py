@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halfway.curriculum.belief_errors import belief_errors
 from halfway.curriculum.controller import NEEDS, PassRateController, Score, propose_until_full
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Skip
@@ -86,6 +87,7 @@ class Session:
         self.problems, self.controller, self.num_rollouts = problems, controller, num_rollouts
         self.state: Any = controller.init(problems)
         require_savable(self.state)
+        self._errors: dict[str, float] = {}
         self.step = self.round = 0
         self.skipped: list[tuple[int, Skip]] = []
         self._stream = Stream(seed)
@@ -231,6 +233,7 @@ class Session:
     def commit(self) -> list[Group]:
         """End a training step: the chain observes the complete groups. Returns them, in the order they were drawn."""
         groups = list(self.in_hand())
+        self._errors = belief_errors(self.controller, self.state, groups)
         self.state = self.controller.observe(self.state, groups, self.step)
         whole = {group.request.ticket for group in groups}
         self._groups = {ticket: group for ticket, group in self._groups.items() if ticket not in whole}
@@ -255,9 +258,11 @@ class Session:
         self._grow(tuple(problems))
 
     def metrics(self) -> dict[str, float]:
-        """Numbers worth plotting, as `MEMBER/QUANTITY`, and the number of tickets in flight."""
+        """Numbers worth plotting, as `MEMBER/QUANTITY`, with the `belief_errors` of the last commit, and the number of
+        tickets in flight."""
         flying = sum(1 for _ in self._flying())
-        return {**self.controller.metrics(self.state), **({"in_flight": float(flying)} if flying else {})}
+        in_flight = {"in_flight": float(flying)} if flying else {}
+        return {**self.controller.metrics(self.state), **self._errors, **in_flight}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that steers, as plain JSON data, including tickets in flight with what has come back for them."""

@@ -1,8 +1,11 @@
 """The simplest estimates of how a problem, or a kind of problem, will turn out: counts, moving averages and streaks."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
+
+from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.curriculum.groups import Group
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import Origin
@@ -40,6 +43,19 @@ def fresh_counts(groups: Iterable[Group], problems: ProblemSet) -> Counts:
         passed=[group.num_passed for group in scored],
         tried=[group.size for group in scored],
     )
+
+
+def expected_of_fresh(groups: Sequence[Group], problems: ProblemSet, rates: Callable[[Positions], Floats]) -> Floats:
+    """What a belief about problems expects of groups, see `PassRateController.expected`: NaN for those not fresh.
+
+    Args:
+        rates: the expected pass rates of some problems, by position.
+    """
+    expected_G = np.full(len(groups), np.nan)
+    fresh = [i for i, group in enumerate(groups) if group.request.origin is Origin.FRESH]
+    if fresh:
+        expected_G[fresh] = rates(np.array([problems.position(groups[i].request.problem.id) for i in fresh]))
+    return expected_G
 
 
 def moving_average(mean: float, value: float, alpha: float) -> float:

@@ -256,6 +256,13 @@ class PassRateBelief:
             return self.beta.nearest(forest, nodes, near, stream)
         return nodes, stream.at("beta").generator().beta(*self.beta.posterior(forest, nodes))
 
+    def means(self, forest: Forest, nodes: Positions) -> Floats:
+        """Believed pass rates of some nodes, without a draw: as of the last refresh, but for Beta's means."""
+        if not self._draws_beta:
+            return forest.rate_M[nodes]
+        a, b = self.beta.posterior(forest, nodes)
+        return a / (a + b)
+
     @property
     def _draws_beta(self) -> bool:
         return self.kind == "beta" and self.beta.draw

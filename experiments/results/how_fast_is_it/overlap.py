@@ -12,6 +12,7 @@ import os
 import statistics
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,10 @@ def config(engine: str, model: str, staleness: int, steps: int) -> dict[str, Any
 def pin(process: int, core: int) -> None:
     """Give all threads of a process and of those that it has started a core."""
     for task in Path(f"/proc/{process}/task").iterdir():
-        os.sched_setaffinity(int(task.name), {core})
-        for child in (task / "children").read_text().split():
-            pin(int(child), core)
+        with suppress(ProcessLookupError, FileNotFoundError):  # a thread that has ended meanwhile
+            os.sched_setaffinity(int(task.name), {core})
+            for child in (task / "children").read_text().split():
+                pin(int(child), core)
 
 
 def seconds(engine: str, staleness: int, steps: int) -> dict[str, float]:

@@ -1,0 +1,31 @@
+"""How far the pass rates that a chain's members expected were from those that came, by how late they came."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.groups import Group
+
+
+def belief_errors(controller: PassRateController[Any], state: Any, groups: Sequence[Group]) -> dict[str, float]:
+    """Mean absolute difference between expected and observed pass rate, before the groups are observed.
+
+    Returns:
+        `error` of a controller that expects something of any group with rollouts, stored ones aside, and, if any of
+        these has a lag, `error_lag_K` for each lag of K updates; behind the members' names for a chain.
+    """
+    members = getattr(controller, "members", None)
+    if members is not None:
+        each = ((name, belief_errors(member, state[name], groups)) for name, member in members.items())
+        return {f"{name}/{quantity}": value for name, errors in each for quantity, value in errors.items()}
+    scored = [group for group in groups if group.size and group.request.stored is None]
+    expected_G = controller.expected(state, scored) if scored else None
+    if expected_G is None or np.isnan(expected_G).all():
+        return {}
+    off_G = np.abs(expected_G - np.array([group.pass_rate for group in scored]))
+    known_G, lag_G = ~np.isnan(off_G), np.array([group.lag for group in scored])
+    lags = np.unique(lag_G[known_G]).tolist() if lag_G.any() else []
+    by_lag = {f"error_lag_{lag}": float(off_G[known_G & (lag_G == lag)].mean()) for lag in lags}
+    return {"error": float(off_G[known_G].mean()), **by_lag}
