@@ -12,8 +12,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -76,11 +76,18 @@ class Command:
         return " ".join([*settings, shlex.join(self.words)])
 
 
-def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Sequence[str] = ()) -> list[Command]:
+def commands(
+    config: RunConfig,
+    file: Path,
+    nodes: Sequence[str],
+    overrides: Sequence[str] = (),
+    found: Callable[[Sequence[str]], Mapping[str, str]] = addresses_of,
+) -> list[Command]:
     """The commands of a run: servers first, then one command per training host.
 
     Args:
         nodes: the hosts, training hosts first.
+        found: finds the addresses of hosts.
 
     Raises:
         UserError: if there are too few hosts, or if the engine cannot be served by rollout hosts.
@@ -96,7 +103,7 @@ def commands(config: RunConfig, file: Path, nodes: Sequence[str], overrides: Seq
         )
     name, engine = config.rollouts.engine.name, config.rollouts.engine.part
     training, serving = list(nodes[: cluster.train_nodes]), list(nodes[cluster.train_nodes :])
-    at = addresses_of(nodes)
+    at = found(nodes)
     services = {host: engine.services(config.planned(), at[host]) for host in serving}
     assert engine.address_option or not any(services.values()), f"{name}: no option takes the addresses of its servers"
     if serving and not all(services.values()):
@@ -203,6 +210,23 @@ class Running:
             self._start()
 
 
+@contextmanager
+def started(commands: Sequence[Command], through: str, secrets: Mapping[str, str]) -> Iterator[list[Running]]:
+    """A scope in which commands run; what still runs at its end is ended."""
+    running = [Running(command, through, secrets) for command in commands]
+    try:
+        yield running
+    finally:
+        for one in running:
+            if one.process.poll() is None:
+                end(one.process)
+        for one in running:
+            try:
+                one.process.wait(GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                one.process.kill()
+
+
 def run_all(commands: Sequence[Command], through: str, secrets: Mapping[str, str]) -> int:
     """Run all commands until the training commands have ended or one of them has failed; then end the rest.
 
@@ -214,8 +238,7 @@ def run_all(commands: Sequence[Command], through: str, secrets: Mapping[str, str
     Returns:
         0, or the exit status of the first command that failed.
     """
-    running = [Running(command, through, secrets) for command in commands]
-    try:
+    with started(commands, through, secrets) as running:
         while True:
             states = [one.process.poll() for one in running if not one.command.serves]
             failed = [state for state in states if state]
@@ -225,12 +248,3 @@ def run_all(commands: Sequence[Command], through: str, secrets: Mapping[str, str
                 if one.command.serves:
                     one.start_again()
             time.sleep(POLL_SECONDS)
-    finally:
-        for one in running:
-            if one.process.poll() is None:
-                end(one.process)
-        for one in running:
-            try:
-                one.process.wait(GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                one.process.kill()

@@ -44,5 +44,5 @@ def submit(script: str) -> str:
     except FileNotFoundError:
         raise UserError("--on: 'slurm' needs sbatch, which this machine has not; submit from a login node") from None
     except subprocess.CalledProcessError as error:
-        raise UserError(f"--on: sbatch refuses the job ({one_line(error.stderr)}); see `man sbatch`") from error
+        raise UserError(f"--on: sbatch refuses the job ({one_line(error.stderr.strip())}); see `man sbatch`") from error
     return done.stdout.strip()

@@ -1,0 +1,53 @@
+"""Starts the engine's servers of a run on this host, for schedulers that start each host by itself."""
+
+import signal
+import sys
+import time
+from types import FrameType
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.config.run import RunConfig
+from halfway.experiments.running.launch import LOCAL, POLL_SECONDS, Command, started
+from halfway.trainers.engines.vllm_servers import guard
+
+
+def serving_commands(config: RunConfig, address: str) -> list[Command]:
+    """The servers of a rollout host.
+
+    Raises:
+        UserError: if the engine has none.
+    """
+    engine = config.rollouts.engine
+    services = engine.part.services(config.planned(), address)
+    if not services:
+        raise UserError(f"rollouts.engine: {engine.name!r} has no servers; use one that has, such as vllm_servers")
+    return [Command(LOCAL[0], one.words, one.environment, serves=True) for one in services]
+
+
+def token() -> str:
+    """The run's token. Raises UserError if the environment does not have it."""
+    given = guard.given_token()
+    if given is None:
+        raise UserError(
+            f"serve: servers answer only to the run that has their token; set {guard.VARIABLE}, or "
+            f"{guard.FILE_VARIABLE} to a file of mode 600, for them and for the run"
+        )
+    return given
+
+
+def serve(config: RunConfig, address: str) -> None:
+    """Run the servers until this process is asked to end, and start again what ends too early.
+
+    Args:
+        address: the address of this host at which they listen, and at no other.
+    """
+    signal.signal(signal.SIGTERM, _leave)
+    with started(serving_commands(config, address), "ssh", {guard.VARIABLE: token()}) as running:
+        while True:
+            for one in running:
+                one.start_again()
+            time.sleep(POLL_SECONDS)
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    sys.exit(128 + number)
