@@ -135,7 +135,7 @@ def _listed(values: Mapping[str, Any], column: str) -> tuple[str, ...] | Bad:
     value = values.get(column)
     try:
         value = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
+    except (ValueError, RecursionError):
         return Bad(f"{column} is not a list of tests")
     if value is None:
         return ()
@@ -148,7 +148,7 @@ def _expected(values: Mapping[str, Any]) -> tuple[str, ...] | Bad:
     try:
         outcomes = json.loads(values["expected_output_json"])
         return tuple(test for test, outcome in outcomes.items() if outcome == "PASSED")
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return Bad("expected_output_json is not a mapping of tests")
 
 

@@ -120,7 +120,7 @@ def from_text(text: str, problem_id: str) -> RepositoryTask:
         base = Base(**facts.pop("base"))
         fail_to_pass, pass_to_pass = (tuple(facts.pop(name)) for name in ("fail_to_pass", "pass_to_pass"))
         return RepositoryTask(base=base, fail_to_pass=fail_to_pass, pass_to_pass=pass_to_pass, **facts)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"environment repository: problem {problem_id!r} is of another task ({one_line(error)}); use a source of "
             "repositories, such as repository_rows"

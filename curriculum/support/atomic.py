@@ -41,15 +41,24 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value))
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, remedy: str = "remove it and resume") -> dict[str, Any]:
     """The object in a file of JSON; empty if there is no file. Raises UserError if it holds anything else."""
-    try:
+    with reading(path, remedy):
         value = json.loads(path.read_bytes()) if path.exists() else {}
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is damaged ({one_line(error)}); remove it and resume") from error
     if not isinstance(value, dict):
-        raise UserError(f"{path}: is damaged (holds {one_line(value)}); remove it and resume")
+        raise UserError(f"{path}: is damaged (holds {one_line(value)}); {remedy}")
     return value
+
+
+@contextmanager
+def reading(path: Path, remedy: str) -> Iterator[None]:
+    """Turn what a damaged file makes its reader raise into one line that names the file and the remedy."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise UserError(f"{path}: is damaged ({one_line(error)}); {remedy}") from error
 
 
 @contextmanager

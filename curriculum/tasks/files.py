@@ -163,7 +163,7 @@ class File(Source):
     def _read_json(self) -> Iterator[FileRow]:
         try:
             values = json.loads(Path(self.path).read_bytes())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{self.path}: not JSON ({one_line(error)}); correct it") from error
         if not isinstance(values, list):
             raise UserError(f"{self.path}: holds a {type(values).__name__}; give a list of objects, one per problem")
@@ -274,7 +274,7 @@ class _RowReader:
 def _parsed_line(line: bytes) -> Mapping[str, Any] | Bad:
     try:
         value = json.loads(line.decode("utf-8-sig"))
-    except ValueError as error:  # also text that is not UTF-8
+    except (ValueError, RecursionError) as error:  # also text that is not UTF-8
         return Bad("not JSON", one_line(error))
     return value if isinstance(value, dict) else Bad("not an object")
 

@@ -56,7 +56,7 @@ def reference_of(answer: str) -> Reference:
     try:
         facts = json.loads(answer)
         return Reference(float(facts["seconds"]), tuple(map(str, facts["inputs"])), tuple(map(str, facts["results"])))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"not an answer of function induction ({one_line(error)})") from error
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.atomic import reading, write_json
 from halfway.experiments.comparing.jobs import Job
 from halfway.experiments.config.comparison import SUPERSEDED, TUNING, WHOLE, ComparisonConfig
 from halfway.experiments.config.design import Grid, Setting
@@ -157,11 +157,11 @@ def area_under_curve(run: Path, budget: Budget) -> float:
     height of its last evaluation. Under a budget of tool seconds, which evaluations do not record, the area is taken
     over rollouts up to the last evaluation.
     """
-    lines = (run / "evaluations.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    unit = AXES.get(budget.unit, "rollouts")
-    spent_E = np.asarray([record[unit] for record in records], np.float64)
-    pass_E = np.asarray([record["pass_at_1"] for record in records], np.float64)
+    path, unit = run / "evaluations.jsonl", AXES.get(budget.unit, "rollouts")
+    with reading(path, f"remove {run} and compare again"):
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        spent_E = np.asarray([record[unit] for record in records], np.float64)
+        pass_E = np.asarray([record["pass_at_1"] for record in records], np.float64)
     return mean_height(spent_E, pass_E, budget.total if budget.unit in AXES else float(spent_E[-1]))
 
 

@@ -115,6 +115,6 @@ def model_config(path: str) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(file.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"model.path: {file} is not JSON ({error}); give a folder saved by transformers") from None
     return content if isinstance(content, dict) else {}

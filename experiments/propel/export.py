@@ -9,7 +9,7 @@ import numpy as np
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.components import plain
-from halfway.experiments.propel.stages import ProbeAt, read_sweep, trained_author
+from halfway.experiments.propel.stages import ProbeAt, chosen_cell, trained_author
 from halfway.experiments.propel.study import Study
 from halfway.trainers.propel.corpus import labelled_rows
 from halfway.trainers.propel.pool import guess_own, write_fresh, write_pool
@@ -17,7 +17,6 @@ from halfway.trainers.propel.probes.activations import ActivationStore
 from halfway.trainers.propel.probes.heads import Site, load_probe, save_probe
 from halfway.trainers.propel.probes.rates import fit_rates, score_rates
 from halfway.trainers.propel.probes.splits import random_split
-from halfway.trainers.propel.probes.sweep import Cell
 
 
 def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:
@@ -29,7 +28,7 @@ def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:
         UserError: if there was no sweep, or its files belong to another reference model.
     """
     file, record = study.folder / "rates.safetensors", study.folder / "rates.json"
-    chosen = Cell.from_record(read_sweep(study)["chosen"])
+    chosen = chosen_cell(study)
     if not file.exists():
         corpus, options, solver = study.corpus, study.config.sweep, study.solver
         store = ActivationStore.open(study.folder / "activations", study.reference)

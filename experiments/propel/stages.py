@@ -12,7 +12,7 @@ import numpy as np
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum.controller import chain
 from halfway.curriculum.session import Session
-from halfway.curriculum.support.atomic import read_json, write_json
+from halfway.curriculum.support.atomic import read_json, reading, write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.propel.config import BASE, ArmConfig
 from halfway.experiments.propel.study import Study, build_engine, frozen_policy
@@ -185,12 +185,17 @@ def read_sweep(study: Study) -> dict[str, Any]:
     return read_json(file)
 
 
+def chosen_cell(study: Study) -> Cell:
+    """The cell that the sweep chose. Raises UserError if there was no sweep."""
+    with reading(study.folder / "sweep.json", "remove it and sweep again"):
+        return Cell.from_record(read_sweep(study)["chosen"])
+
+
 def build_reward(study: Study, arm: str, options: RewardOptions) -> Reward:
     """Build the reward of an arm."""
     if options.kind == "solver":
         return SolverReward(study.solver, options)
-    chosen = Cell.from_record(read_sweep(study)["chosen"])
-    members = ensemble(read_cells(study.sweep_folder), chosen, options.ensemble, study.config.sweep)
+    members = ensemble(read_cells(study.sweep_folder), chosen_cell(study), options.ensemble, study.config.sweep)
     probes = [load_probe(study.sweep_folder / cell.file, study.reference) for cell in members]
     return ProbeReward(study.reader, tuple(probes), options)
 
@@ -295,7 +300,8 @@ def trained_author(study: Study, arm: str) -> tuple[Author, int]:
     file = study.arm_folder(arm) / "choice.json"
     if not file.exists():
         raise UserError(f"{study.arm_folder(arm)}: not trained yet; train it with `halfway propel train`")
-    step = int(read_json(file)["chosen"]["step"])
+    with reading(file, "remove it and train again"):
+        step = int(read_json(file)["chosen"]["step"])
     return _author_of(study, arm, step), step
 
 
@@ -330,16 +336,14 @@ def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
     return record
 
 
-def run_curve(study: Study, arm: str) -> list[dict[str, Any]]:
+def run_curve(study: Study, arm: str) -> None:
     """Judge every kept checkpoint of an arm by the solver; the base generator is step 0.
 
-    Returns:
-        The contents of evaluations/ARM.curve.json: one record per checkpoint.
+    Writes evaluations/ARM.curve.json, with one record per checkpoint, unless it is there.
     """
     file = study.folder / "evaluations" / f"{arm}.curve.json"
     if file.exists():
-        found: list[dict[str, Any]] = json.loads(file.read_text())
-        return found
+        return
     options, solver = study.config.evaluation, study.solver
     points: list[dict[str, Any]] = []
     for step in [0] if arm == BASE else _checkpoints(study.arm_folder(arm), 1).steps():
@@ -349,7 +353,6 @@ def run_curve(study: Study, arm: str) -> list[dict[str, Any]]:
         points.append({"step": step, **asdict(score_generator(rows, solver.attempts, solver.band, options.units))})
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, points)
-    return points
 
 
 def _offline(study: Study, arm: str) -> int:
@@ -366,8 +369,10 @@ def _offline_oracles(study: Study, arm: str) -> int:
     """Attempts of oracles behind an arm's probes and behind the choice of its checkpoint."""
     if arm == BASE:
         return 0
-    spent = read_json(study.arm_folder(arm) / "choice.json")
-    attempts = sum(look["oracle_attempts"] for look in [spent["base"], *spent["looks"]])
+    file = study.arm_folder(arm) / "choice.json"
+    with reading(file, "remove it and train again"):
+        spent = read_json(file)
+        attempts = sum(look["oracle_attempts"] for look in [spent["base"], *spent["looks"]])
     if study.config.arm(arm).reward.kind != "solver":
         attempts += sum(row.oracle_attempts for row in study.corpus.rows)
         attempts += read_sweep(study)["policy_sample_oracle_attempts"]
@@ -378,5 +383,6 @@ def _online(study: Study, arm: str, quantity: str) -> int:
     """Solver trials or oracle attempts during an arm's whole training."""
     if arm == BASE or not study.config.arm(arm).training.steps:
         return 0
-    lines = (study.arm_folder(arm) / "steps.jsonl").read_text().splitlines()
-    return int(sum(json.loads(line)["learner"].get(quantity, 0) for line in lines))
+    file = study.arm_folder(arm) / "steps.jsonl"
+    with reading(file, f"remove {file.parent} and train again"):
+        return int(sum(json.loads(line)["learner"].get(quantity, 0) for line in file.read_text().splitlines()))

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from halfway.curriculum.support.atomic import write_json, write_text
+from halfway.curriculum.support.atomic import read_json, reading, write_json, write_text
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import one_line
 from halfway.experiments.propel.config import BASE, PropelConfig
 from halfway.experiments.propel.tables import COLUMNS, ORACLES, PAIRED, TRIALS, study_tables
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
 
+AGAIN = "remove it and evaluate again"
 Records = Mapping[int, Mapping[str, Any]]
 """The evaluations of an arm, by seed."""
 
@@ -95,10 +95,12 @@ def _curve(config: PropelConfig, arm: str) -> dict[str, dict[str, Estimate]]:
     """Means over the seeds that have a curve, by step and quantity."""
     by_step: dict[str, list[Any]] = {}
     for seed in config.seeds:
-        for point in _read(config, seed, f"evaluations/{arm}.curve.json") or []:
-            by_step.setdefault(str(point["step"]), []).append(point)
+        file = _file(config, seed, f"evaluations/{arm}.curve.json")
+        with reading(file, AGAIN):
+            for point in json.loads(file.read_text()) if file.exists() else []:
+                by_step.setdefault(str(point["step"]), []).append([float(point[name]) for name in COLUMNS])
     return {
-        step: {name: over_seeds([point[name] for point in points]) for name in COLUMNS}
+        step: {name: over_seeds(values) for name, *values in zip(COLUMNS, *points, strict=True)}
         for step, points in by_step.items()
     }
 
@@ -114,13 +116,18 @@ def _features(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _evaluations(config: PropelConfig, arm: str) -> dict[int, Any]:
     """The evaluations of an arm, by seed."""
-    return {seed: record for seed in config.seeds if (record := _read(config, seed, f"evaluations/{arm}.json"))}
+    found = {seed: _read(config, seed, f"evaluations/{arm}.json") for seed in config.seeds}
+    for seed, record in found.items():
+        for name in (*COLUMNS, *TRIALS, "step", "generations", "solve_counts", "features"):
+            if record and name not in record:
+                raise UserError(f"{_file(config, seed, 'evaluations')}/{arm}.json: lacks {name}; {AGAIN}")
+    return {seed: record for seed, record in found.items() if record}
 
 
-def _read(config: PropelConfig, seed: int, name: str) -> Any:
-    """The contents of a seed's file; None if it does not exist."""
-    file = config.folder / f"seed-{seed}" / name
-    try:
-        return json.loads(file.read_text()) if file.exists() else None
-    except ValueError as error:
-        raise UserError(f"{file}: is damaged ({one_line(error)}); remove it and evaluate again") from error
+def _read(config: PropelConfig, seed: int, name: str) -> dict[str, Any]:
+    """The contents of a seed's file; empty if it does not exist."""
+    return read_json(_file(config, seed, name), AGAIN)
+
+
+def _file(config: PropelConfig, seed: int, name: str) -> Path:
+    return config.folder / f"seed-{seed}" / name

@@ -13,6 +13,7 @@ from halfway.curriculum.decision_log import GroupRecord, sort_records
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_json
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
 
 Record = TypeVar("Record")
 HOSTED = "hosted.json"
@@ -161,13 +162,13 @@ def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
     """
     if not path.exists():
         return [], 0
-    *lines, rest = path.read_text().split("\n")
+    *lines, rest = path.read_bytes().split(b"\n")
     records = []
     for i, line in enumerate(lines):
         try:
             records.append(msgspec.convert(json.loads(line), kind))
-        except (json.JSONDecodeError, msgspec.ValidationError) as error:
-            raise UserError(f"{path}:{i + 1}: {error}; mend or remove the line") from error
+        except (ValueError, RecursionError, msgspec.ValidationError) as error:
+            raise UserError(f"{path}:{i + 1}: {one_line(error)}; mend or remove the line") from error
     return records, int(bool(rest))
 
 

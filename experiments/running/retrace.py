@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.session import Session
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import reading
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation, summarize
@@ -69,8 +70,9 @@ def retrace(folder: Path, session: Session, fill: FillOptions, staleness: int, s
         )
         for _ in range(recorded.steps):
             run.step(Stopwatch())
-        ours, theirs = ((each / "decisions.jsonl").read_text().splitlines() for each in (Path(again), folder))
-    whole = [line for line in theirs if json.loads(line)["step"] < recorded.steps]
+        ours, theirs = ((each / "decisions.jsonl").read_bytes().splitlines() for each in (Path(again), folder))
+    with reading(folder / "decisions.jsonl", "put the whole file back"):
+        whole = [line for line in theirs if json.loads(line)["step"] < recorded.steps]
     pairs = enumerate(zip_longest(ours, whole), start=1)
     different = next((number for number, (one, other) in pairs if one != other), 0)
     return Retraced(recorded.steps, different - 1 if different else len(whole), different)
@@ -80,11 +82,11 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
     """The events of a log. Raises UserError if there is none, or a line is damaged."""
     if not path.exists():
         raise UserError(f"{path}: does not exist; only runs with rollouts.staleness above 0 write an event log")
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
             event = json.loads(line)
             assert isinstance(event["event"], str)
-        except (ValueError, LookupError, TypeError, AssertionError):
+        except (ValueError, LookupError, TypeError, AssertionError, RecursionError):
             raise UserError(f"{path}: line {number} is damaged; put the whole file back") from None
         yield event
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.atomic import read_json, write_json
+from halfway.curriculum.support.atomic import read_json, reading, write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.loading import as_yaml, differences, load_run_config, save
@@ -165,4 +165,5 @@ class RecordForwarder:
         if not complete:
             return []
         self.read[name] += len(complete) + 1
-        return [json.loads(line) for line in complete.split(b"\n")]
+        with reading(path, "mend or remove the line"):
+            return [json.loads(line) for line in complete.split(b"\n")]

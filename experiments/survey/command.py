@@ -1,6 +1,5 @@
 """The survey of one model on one set of problems: its configuration, its folder, its tables."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support import yaml_bases
-from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import load_run_config, to_plain
@@ -91,7 +90,7 @@ def run_survey(
 def prepare_folder(settings: Mapping[str, Any], folder: Path) -> None:
     """Make the folder, or accept one that was made with the same settings."""
     path = folder / SETTINGS
-    if path.exists() and json.loads(path.read_text()) != settings:
+    if path.exists() and read_json(path, f"remove {folder} and survey again") != settings:
         raise UserError(f"{folder}: holds a survey with other settings; give another --output, or remove it")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, settings)

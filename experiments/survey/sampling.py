@@ -12,7 +12,7 @@ import msgspec
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.atomic import write_text
+from halfway.curriculum.support.atomic import reading, write_text
 
 if TYPE_CHECKING:
     from halfway.trainers.rollouts.collector import Collector
@@ -97,7 +97,8 @@ def read_records(folder: Path) -> list[Record]:
     """The records of a survey, finished or not; a line that was cut when the survey was killed is left out."""
     path = folder / RECORDS
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    return [msgspec.json.decode(line, type=Record) for line in lines]
+    with reading(path, f"remove {folder} and survey again"):
+        return [msgspec.json.decode(line, type=Record) for line in lines]
 
 
 def sample(

@@ -13,9 +13,8 @@ from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.session import Session, Ticket
-from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.atomic import reading, write_json
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import one_line
 from halfway.trainers.hosts.rows import Rows
 from halfway.trainers.loop.fill import GroupOutcome
 from halfway.trainers.loop.records import FinishedStep, RunLog
@@ -200,12 +199,8 @@ class Hosting:
         path = folder / STATE_FILE
         if not path.exists():
             raise UserError(f"{folder}: holds no {STATE_FILE}; resume from a checkpoint that was saved with Halfway")
-        try:
+        with reading(path, "resume from another checkpoint"):
             self.load_state_dict(json.loads(path.read_text()))
-        except UserError:
-            raise
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise UserError(f"{path}: is damaged ({one_line(error)}); resume from another checkpoint") from error
 
     @cached_property
     def _log(self) -> RunLog:

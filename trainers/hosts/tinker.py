@@ -19,7 +19,7 @@ from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset
 
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.rollouts import Rollout
-from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.atomic import reading, write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.hosts.hosting import Host, Hosting
 from halfway.trainers.hosts.outcomes import Judge
@@ -122,7 +122,8 @@ class SessionDataset(DatasetBase):  # type: ignore[misc]
         path = self._path(index)
         if not path.exists():
             raise UserError(f"{path}: no such state; resume with the folder that the run wrote, or begin a new one")
-        self.hosting.load_state_dict(json.loads(path.read_text())["hosting"])
+        with reading(path, "resume from another batch"):
+            self.hosting.load_state_dict(json.loads(path.read_text())["hosting"])
 
 
 class ObservedBuilder(BuilderBase):  # type: ignore[misc]

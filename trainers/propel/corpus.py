@@ -11,9 +11,9 @@ import numpy as np
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.atomic import replacing
+from halfway.curriculum.support.atomic import reading, replacing
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.curriculum.support.extras import load_extra
 from halfway.trainers.propel.options import CorpusOptions
 from halfway.trainers.propel.probes.sweep import LabelledRows
 from halfway.trainers.propel.solver import Solver
@@ -194,20 +194,16 @@ def write_table(
     )
     table = arrow.Table.from_pylist(rows, schema=schema)
     with replacing(file) as temporary:
-        parquet.write_table(table, temporary, compression="zstd")
+        parquet.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
 def _read_part(file: Path, provenance: Mapping[str, Any]) -> list[CorpusRow]:
     """The rows of a file. Raises UserError if it is not part of a corpus, or comes from elsewhere."""
     parquet = load_extra("pyarrow.parquet", "the corpus", "propel")
-    try:
-        table = parquet.read_table(file)
+    with reading(file, "remove it, and it is made again"):
+        table = parquet.read_table(file, page_checksum_verification=True)
         found: Mapping[str, Any] = json.loads(table.schema.metadata[PROVENANCE])
         rows = [CorpusRow(**values) for values in table.to_pylist()]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{file}: not a part of a corpus ({one_line(error)}); remove it, and it is made again"
-        ) from error
     wanted = json.loads(json.dumps(provenance))
     if found != wanted:
         differs = ", ".join(key for key in {**wanted, **found} if wanted.get(key) != found.get(key))

@@ -11,6 +11,7 @@ from scipy.special import expit
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import reading
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
 from halfway.trainers.propel.corpus import PROVENANCE, write_table
@@ -108,5 +109,6 @@ def write_pool(pool: Guessed, file: Path, provenance: Mapping[str, Any]) -> None
 def read_provenance(file: Path) -> dict[str, Any]:
     """The provenance that `write_pool` stored in a pool's file."""
     parquet = load_extra("pyarrow.parquet", "a pool", "propel")
-    found: dict[str, Any] = json.loads(parquet.read_schema(file).metadata[PROVENANCE])
+    with reading(file, "export it again"):
+        found: dict[str, Any] = json.loads(parquet.read_schema(file).metadata[PROVENANCE])
     return found

@@ -172,6 +172,7 @@ def test_rows_of_every_kind() -> None:
         ({"instance_id": ""}, "no instance_id"),
         ({"FAIL_TO_PASS": "[]"}, "no test that is to pass"),
         ({"FAIL_TO_PASS": "test_a"}, "FAIL_TO_PASS is not a list of tests"),
+        ({"FAIL_TO_PASS": "[" * 100_000}, "FAIL_TO_PASS is not a list of tests"),
         ({"PASS_TO_PASS": [1]}, "PASS_TO_PASS is not a list of tests"),
         ({"patch": None}, "no patch"),
     ],

@@ -251,6 +251,7 @@ GOOD = {"prompt": "1+1=", "answer": "2"}
     ("row", "reason"),
     [
         ("{not json", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("[1, 2]", "not an object"),
         ({"prompt": "2+2="}, "no answer"),
         ({"prompt": "2+2=", "answer": None}, "no answer"),
@@ -324,6 +325,7 @@ def test_rows_of_json_and_parquet_are_counted_from_one(tmp_path: Path) -> None:
             "1: no prompt (the row has question, answer); no row is left; name the file's columns with prompt_column",
         ),
         ("half.json", "[", "not JSON"),
+        ("deep.json", "[" * 100_000, "not JSON"),
         ("object.json", "{}", "holds a dict; give a list of objects"),
         ("text.parquet", "no", "not a Parquet file"),
         ("table.csv", "a,b", "ends in '.csv'; give a .jsonl, .json or .parquet file"),

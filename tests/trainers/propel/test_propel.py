@@ -147,8 +147,23 @@ def test_a_corpus_of_another_reference_model_is_refused(lab_tokenizer: Any, tmp_
     with pytest.raises(UserError, match="holds no corpus"):
         load_corpus(tmp_path / "nothing", provenance, 20)
     (tmp_path / "part-00000.parquet").write_text("no")
-    with pytest.raises(UserError, match="not a part of a corpus"):
+    with pytest.raises(UserError, match=r"part-00000.parquet: is damaged .*; remove it, and it is made again"):
         load_corpus(tmp_path, provenance, 20)
+
+
+def test_a_bit_flipped_in_a_corpus_is_one_line_or_changes_nothing(lab_tokenizer: Any, tmp_path: Path) -> None:
+    made = make_corpus(lab_tokenizer, tmp_path)[0]
+    file = tmp_path / "part-00000.parquet"
+    whole = file.read_bytes()
+    found = 0
+    for place in range(4, len(whole) // 2, len(whole) // 40):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        try:
+            assert load_corpus(tmp_path, made.provenance, 20) == made
+        except UserError as error:
+            found += 1
+            assert str(error).startswith(f"{file}: is damaged (") and "\n" not in str(error)
+    assert found
 
 
 def test_a_pool_without_a_valid_task_is_one_line(lab_tokenizer: Any, tmp_path: Path) -> None:

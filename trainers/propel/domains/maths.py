@@ -236,7 +236,7 @@ def _row(line: str, where: str) -> tuple[str, str]:
     try:
         row = json.loads(line)
         pool, text = row.get("pool", ""), row["prompt"]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UserError(f'{where}: {one_line(line)} is not an example; give {{"prompt": text, "pool": text}}') from None
     if not isinstance(pool, str) or not isinstance(text, str) or not text.strip():
         raise UserError(f"{where}: {one_line(line)} is not an example; prompt and pool are text")

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.support.atomic import write_bytes
+from halfway.curriculum.support.atomic import reading, write_bytes
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import one_line
 from halfway.trainers.propel.probes.activations import ActivationStore, Features
 from halfway.trainers.propel.probes.heads import Probe, Site, save_probe
 from halfway.trainers.propel.probes.options import Balance, HeadKind, SweepOptions
@@ -122,10 +121,8 @@ def read_cells(folder: Path) -> list[Cell]:
     if not file.exists():
         return []
     lines = file.read_bytes().split(b"\n")[:-1]
-    try:
+    with reading(file, f"remove {folder} and sweep again"):
         return [Cell.from_record(json.loads(line)) for line in lines]
-    except (ValueError, LookupError, TypeError) as error:
-        raise UserError(f"{file}: is damaged ({one_line(error)}); remove {folder} and sweep again") from error
 
 
 def _append(file: Path, record: Mapping[str, Any]) -> None:

@@ -124,6 +124,7 @@ def test_the_generator_reads_two_examples_of_one_pool(tmp_path: Path) -> None:
         ('{"text": "one"}', r"examples\.jsonl:1: .* is not an example"),
         ('{"prompt": 1}', r"examples\.jsonl:1: .* prompt and pool are text"),
         ("[]", r"examples\.jsonl:1: .* is not an example"),
+        ("[" * 100_000, r"examples\.jsonl:1: .* is not an example"),
     ],
 )
 def test_bad_examples_are_one_line(text: str | None, message: str, tmp_path: Path) -> None:

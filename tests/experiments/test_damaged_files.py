@@ -1,0 +1,101 @@
+"""Whatever stands in a file of a run, a study or a survey, its reader ends in one line that names it, or a result."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from propel_study import tiny
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.comparing.tuning import area_under_curve
+from halfway.experiments.config.paths import model_config
+from halfway.experiments.propel import stages
+from halfway.experiments.propel.summary import summarize_study
+from halfway.experiments.report.records import EvaluationRecord, StepRecord, read_jsonl
+from halfway.experiments.running.retrace import read_events
+from halfway.experiments.running.runs import RecordForwarder
+from halfway.experiments.survey.command import prepare_folder
+from halfway.experiments.survey.sampling import read_records
+from halfway.trainers.loop.options import Budget
+from halfway.trainers.propel.pool import read_provenance
+from halfway.trainers.propel.probes.sweep import read_cells
+
+DEEP = b"[" * 100_000
+TEXTS = [
+    b"",
+    b"{",
+    b"[]",
+    b"4",
+    b"null",
+    b'{"chosen": 1}',
+    b'[{"step": 0}]',
+    DEEP,
+    b"\xff\xfe{",
+    b'"\\ud800"',
+    b"1" * 5000,
+]
+
+
+def study(folder: Path) -> Any:
+    arm = SimpleNamespace(training=SimpleNamespace(steps=4))
+    return SimpleNamespace(folder=folder, arm_folder=lambda name: folder, config=SimpleNamespace(arm=lambda name: arm))
+
+
+READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "a curve of a study": (
+        "sums/seed-0/evaluations/base.curve.json",
+        lambda folder: summarize_study(with_an_evaluation(folder)),
+    ),
+    "an evaluation of a study": ("sums/seed-0/evaluations/base.json", lambda folder: summarize_study(tiny(folder))),
+    "the choice of a checkpoint": ("choice.json", lambda folder: stages.trained_author(study(folder), "probe")),
+    "the oracles of an arm": ("choice.json", lambda folder: stages._offline_oracles(study(folder), "probe")),
+    "the chosen probe": ("sweep.json", lambda folder: stages.chosen_cell(study(folder))),
+    "the steps of an arm": ("steps.jsonl", lambda folder: stages._online(study(folder), "probe", "x")),
+    "the cells of a sweep": ("cells.jsonl", read_cells),
+    "a pool of problems": ("pool.parquet", lambda folder: read_provenance(folder / "pool.parquet")),
+    "a curve of tuning": ("evaluations.jsonl", lambda folder: area_under_curve(folder, Budget(rollouts=8))),
+    "the events of a run": ("events.jsonl", lambda folder: list(read_events(folder / "events.jsonl"))),
+    "the steps of a run": ("steps.jsonl", lambda folder: read_jsonl(folder / "steps.jsonl", StepRecord)),
+    "the evaluations of a run": (
+        "evaluations.jsonl",
+        lambda folder: read_jsonl(folder / "evaluations.jsonl", EvaluationRecord),
+    ),
+    "records that are forwarded": ("steps.jsonl", lambda it: RecordForwarder(it, [])._new_records("steps.jsonl")),
+    "the settings of a survey": ("settings.json", lambda folder: prepare_folder({"samples": 4}, folder)),
+    "the records of a survey": ("records.jsonl", read_records),
+    "the config of a model": ("config.json", lambda folder: model_config(str(folder))),
+}
+
+
+def with_an_evaluation(folder: Path) -> Any:
+    """A study whose base generator has been judged, as far as a summary reads it."""
+    names = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "block_self_bleu_3", "distinct_3", "top_topic")
+    whole = dict.fromkeys((*names, "offline_trials", "online_trials", "step", "generations"), 0.5)
+    file = folder / "sums/seed-0/evaluations/base.json"
+    file.write_text(str(whole | {"solve_counts": [1], "features": {}}).replace("'", '"'))
+    return tiny(folder)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_damaged_file_ends_in_one_line_or_a_result(reader: str, tmp_path: Path) -> None:
+    name, read = READERS[reader]
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    random, refused = Random(reader), set[bytes]()
+    mixed = [bytes(random.choice(random.choice(TEXTS[:-2]) or b"\n") for _ in range(30)) for _ in range(20)]
+    for text in (*TEXTS, *mixed):
+        file.write_bytes(text + b"\n")
+        try:
+            read(tmp_path)
+        except UserError as error:
+            line = str(error)
+            assert (
+                str(file) in line.replace(f"{tmp_path}: holds a survey", str(file))
+                and "\n" not in line
+                and len(line) < 1000
+            ), line
+            refused.add(text)
+    assert {b"{", DEEP, b"\xff\xfe{"} <= refused
