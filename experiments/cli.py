@@ -327,6 +327,34 @@ def validate(
 
 
 @command()
+def init(
+    file: Annotated[Path, typer.Argument(help="YAML file to write.", show_default=False)],
+    data: Annotated[str, typer.Option(help="Problems: a .jsonl, .json or .parquet file.")] = "train.jsonl",
+    model: Annotated[str, typer.Option(help="A Hugging Face folder, or owner/name on its hub.")] = "path/to/model",
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs of the machine.")] = 0,
+    host: Annotated[str, typer.Option(help="halfway, trl, verl, trinity, tinker or prime_rl.")] = "halfway",
+) -> None:
+    """Write a short recipe to begin with, whose comments say what to change."""
+    from halfway.experiments.config.starter import write_starter
+
+    typer.echo(write_starter(file, data, model, gpus, host), nl=False)
+
+
+@command()
+def schema(
+    file: Annotated[Path | None, typer.Argument(help="JSON file to write; else it is printed.")] = None,
+) -> None:
+    """Write the JSON schema of YAML files, installed plugins included, with which an editor completes and checks."""
+    from halfway.curriculum.support.atomic import write_text
+    from halfway.experiments.schema import schema as made
+
+    text = f"{as_json(made())}\n"
+    if file:
+        write_text(file, text)
+    typer.echo(f"written: {file}" if file else text, nl=bool(file))
+
+
+@command()
 def launch(
     file: File,
     overrides: Overrides = None,

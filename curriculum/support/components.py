@@ -38,12 +38,12 @@ NONE: Component[Any] = Component("", None)
 
 def one_of(registry: Registry) -> Reader:
     """Reads a field that names one component of a registry."""
-    return Reader(lambda value, path: component(value, registry, path), WANTED)
+    return Reader(lambda value, path: component(value, registry, path), WANTED, registry)
 
 
 def at_most_one_of(registry: Registry) -> Reader:
     """Reads a field that names one component of a registry, or nothing."""
-    return Reader(lambda value, path: component(value, registry, path) if value else NONE, WANTED)
+    return Reader(lambda value, path: component(value, registry, path) if value else NONE, WANTED, registry)
 
 
 def component(value: Any, registry: Registry, path: str) -> Component[Any]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import msgspec
 
 from halfway.curriculum.support.errors import MOST, UserError, joined
-from halfway.curriculum.support.registry import unknown
+from halfway.curriculum.support.registry import Registry, unknown
 
 Options = TypeVar("Options")
 
@@ -21,10 +21,12 @@ class Reader:
     Attributes:
         read: makes the value from what the file holds and the field's path; raises UserError.
         wanted: what to give, for error messages.
+        registry: that of the component which the field names, if it names one.
     """
 
     read: Callable[[Any, str], Any]
     wanted: str
+    registry: Registry | None = None
 
 
 def typed(kind: type[Options], data: Any, path: str = "") -> Options:

@@ -44,7 +44,7 @@ class RolloutOptions:
             are replaced (`fill.policy: refill`).
     """
 
-    engine: Annotated[Component[EnginePart], Reader(_engine, WANTED)] = field(default_factory=lambda: _engine(""))
+    engine: Annotated[Component[EnginePart], Reader(_engine, WANTED, ENGINES)] = field(default_factory=lambda: _engine(""))
     num_rollouts: int = 8
     temperature: float = 1.0
     max_response_tokens: int = 128

@@ -1,0 +1,84 @@
+"""A short, commented recipe to begin with: for a data file, a number of GPUs, and Halfway's trainer or a host."""
+
+import json
+from pathlib import Path
+
+from halfway.curriculum.support.atomic import write_text
+from halfway.curriculum.support.errors import UserError, require
+
+HOSTS = ("halfway", "trl", "verl", "trinity", "tinker", "prime_rl")
+
+CHAIN = """\
+controllers: # in this order; `halfway list controllers` names all
+  - uniform # chooses problems; pros, mopps and frontier choose by a belief about pass rates
+  - greso # skips problems whose groups stay all-passed or all-failed
+"""
+HOSTED = """\
+# A chain of pass-rate controllers for {host}; its fields: docs/hosts/{host}.md
+{chain}"""
+OWN = """\
+# Check it:            halfway validate {file}
+# Before training:     halfway survey {file}
+# Train:               halfway {train}
+# Any field by itself: halfway list learner
+problems:
+  source:
+    file: {{path: {data}, verifier: symbolic}} # columns "prompt" and "answer"; `halfway list file` has other names
+model:
+  path: {model} # a Hugging Face folder, or owner/name on its hub
+  dtype: {dtype}
+{chain}fill:
+  policy: refill # rounds of rollouts until the batch is full of groups that teach
+  groups: 64
+rollouts:
+  num_rollouts: 8 # a group
+  max_response_tokens: 1024
+{engine}learner:
+  lr: 1e-6
+{sharded}budget:
+  rollouts: 100000 # all methods compared on one budget may spend this
+evaluation:
+  problems: 256 # held out
+  points: 10
+{cluster}"""
+VLLM = "  engine: {{vllm: {{dtype: bfloat16, eager: false, max_length: 4096, kv_cache_gib: 20}}}}\n"
+SERVERS = (
+    "  engine: {{vllm_servers: {{dtype: bfloat16, eager: false, max_length: 4096, kv_cache_gib: 20, count: {gpus}, "
+    "sleep: true}}}}\n"
+)
+CLUSTER = """\
+cluster: # what the run is meant for; `halfway doctor {file}` says what this machine lacks
+  devices_per_node: {gpus}
+  device_gib: 80
+  host_gib: 256
+"""
+
+
+def write_starter(file: Path, data: str, model: str, gpus: int, host: str) -> str:
+    """Write the recipe, which must not exist yet, and return its text.
+
+    Raises:
+        UserError: if the file exists, or nothing is known of the host.
+    """
+    require(host in HOSTS, "--host", host, f"give one of {', '.join(HOSTS)}")
+    if file.exists():
+        raise UserError(f"{file}: exists already; give another name, or remove it")
+    text = HOSTED.format(host=host, chain=CHAIN) if host != "halfway" else _own(file, data, model, gpus)
+    write_text(file, text)
+    return text
+
+
+def _own(file: Path, data: str, model: str, gpus: int) -> str:
+    """The recipe for Halfway's trainer."""
+    alone = gpus < 2
+    return OWN.format(
+        file=file,
+        data=json.dumps(data),
+        model=json.dumps(model),
+        chain=CHAIN,
+        train=f"run {file}" if alone else f"launch {file}",
+        dtype="bfloat16" if gpus else "float32",
+        engine=("", VLLM, SERVERS)[min(gpus, 2)].format(gpus=gpus),
+        sharded=f"  deepspeed: {{zero_stage: {2 if alone else 3}}}\n  mismatch: token_truncated\n" if gpus else "",
+        cluster=CLUSTER.format(file=file, gpus=gpus) if gpus else "",
+    )

@@ -1,0 +1,104 @@
+"""The JSON schema accepts what the commands accept, and refuses wrong names; `halfway init` writes what both accept."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import REPOSITORY
+from typer.testing import CliRunner
+
+from halfway.curriculum.support import yaml_bases
+from halfway.experiments.cli import app
+from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.schema import schema
+from halfway.experiments.config.starter import HOSTS
+
+jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema")
+FILES = sorted((REPOSITORY / "experiments/recipes").rglob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    made = schema()
+    jsonschema.Draft202012Validator.check_schema(made)
+    return jsonschema.Draft202012Validator(made)
+
+
+def test_every_recipe_passes(validator: Any) -> None:
+    assert len(FILES) > 30
+    refused = {path.name: [e.message for e in validator.iter_errors(yaml_bases.parse(path))] for path in FILES}
+    assert not any(refused.values()), {name: errors for name, errors in refused.items() if errors}
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"learner": {"lrr": 1}}, "lrr"),
+        ({"learner": {"lr": "fast"}}, "fast"),
+        ({"controllers": ["gresso"]}, "gresso"),
+        ({"controllers": [{"greso": {"flor": 1}}]}, "flor"),
+        ({"arms": {"a": {"learner": {"lrr": 1}}}}, "lrr"),
+        ({"problems": {"source": {"file": {"pth": "x"}}}}, "pth"),
+        ({"domain": "sums", "solver": {"modl": {}}}, "modl"),
+    ],
+)
+def test_a_wrong_name_or_type_is_refused(validator: Any, change: dict[str, Any], word: str) -> None:
+    errors = list(validator.iter_errors(change))
+    assert errors and word in str(errors), errors
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        {"learner": {"lr": "${learner.eps}"}},
+        {"controllers": {"greso": {"floor": 0.1}}},
+        {"controllers": ["uniform", {"again": {"use": "greso", "floor": 0.1}}]},
+        {"arms": {"a": None, "b": {"tune": {"grid": {"learner.lr": [1e-4]}}}}},
+    ],
+)
+def test_other_ways_to_write_are_accepted(validator: Any, right: dict[str, Any]) -> None:
+    assert not list(validator.iter_errors(right))
+
+
+@pytest.fixture
+def plugin() -> Iterator[None]:
+    from halfway.controllers import CONTROLLERS
+    from halfway.controllers.uniform import Uniform
+
+    CONTROLLERS.add("mine", Uniform)
+    yield
+    del CONTROLLERS._added["mine"]
+
+
+def test_the_command_writes_the_file_with_plugins(plugin: None, tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["schema", str(tmp_path / "s.json")]).exit_code == 0
+    written = json.loads((tmp_path / "s.json").read_text())
+    assert written == json.loads(CliRunner().invoke(app, ["schema"]).stdout)
+    assert "controllers.mine" in written["$defs"]
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 4])
+def test_a_starter_is_accepted_by_the_schema_and_by_the_loader(
+    validator: Any, gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["init", "my.yaml", "--data", "rows.jsonl", "--model", "owner/name", "--gpus", str(gpus)]
+    made = CliRunner().invoke(app, words)
+    assert made.exit_code == 0, made.output
+    assert made.stdout == Path("my.yaml").read_text()
+    assert not list(validator.iter_errors(yaml_bases.parse(Path("my.yaml"))))
+    config = load_run_config(Path("my.yaml"))
+    assert (config.model.path, config.cluster.devices_per_node) == ("owner/name", max(1, gpus))
+    assert CliRunner().invoke(app, words).exit_code == 2, "an existing file is left alone"
+
+
+@pytest.mark.parametrize("host", HOSTS[1:])
+def test_a_starter_for_a_host_is_a_chain_and_names_the_hosts_page(host: str, tmp_path: Path) -> None:
+    import halfway
+
+    file = tmp_path / "chain.yaml"
+    assert CliRunner().invoke(app, ["init", str(file), "--host", host]).exit_code == 0
+    assert list(halfway.from_yaml(file).members) == ["uniform", "greso"]
+    assert (REPOSITORY / "docs/hosts" / f"{host}.md").exists() and f"docs/hosts/{host}.md" in file.read_text()
