@@ -1,4 +1,4 @@
-# make quickstart | test | test-engines | test-hosts | check | lint | format | bench | reproduction | engines
+# make quickstart | test | test-engines | test-hosts | check | lint | format | bench | reproduction | engines | dist
 PYTHON ?= python3
 VENV ?= .venv
 # Extra pip arguments for torch, for example the index of PyTorch's CPU wheels on a Linux machine without a GPU.
@@ -7,8 +7,9 @@ PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --co
 HALFWAY = $(VENV)/bin/halfway
 ENGINES ?= .venv-engines
 HOSTS ?= .venv-hosts
+DIST_VENV ?= .venv-dist
 
-.PHONY: quickstart test test-engines hosts test-hosts check lint format bench reproduction engines clean
+.PHONY: quickstart test test-engines hosts test-hosts check lint format bench reproduction engines dist clean
 
 quickstart: $(VENV)/installed-train
 	$(HALFWAY) compare experiments/recipes/quickstart.yaml --jobs 2
@@ -88,5 +89,16 @@ $(HOSTS)/verl/installed: pyproject.toml constraints/hosts/verl.txt
 	$(HOSTS)/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	touch $@
 
+# Source archive and wheel, checked as an index of packages would check them.
+dist: $(DIST_VENV)/installed
+	rm -rf dist
+	$(DIST_VENV)/bin/python -m build --outdir dist
+	$(DIST_VENV)/bin/twine check --strict dist/*
+
+$(DIST_VENV)/installed:
+	$(PYTHON) -m venv $(DIST_VENV)
+	$(DIST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(ENGINES) $(HOSTS) runs
+	rm -rf $(VENV) $(ENGINES) $(HOSTS) $(DIST_VENV) dist runs

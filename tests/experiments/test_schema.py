@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from halfway.curriculum.support import yaml_bases
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
-from halfway.experiments.schema import schema
 from halfway.experiments.config.starter import HOSTS
+from halfway.experiments.schema import schema
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema")
 FILES = sorted((REPOSITORY / "experiments/recipes").rglob("*.yaml"))

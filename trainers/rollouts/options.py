@@ -16,6 +16,9 @@ def _engine(value: object, path: str = "rollouts.engine") -> Component[EnginePar
     return component(value or DEFAULT_ENGINE, ENGINES, path)
 
 
+ENGINE = Reader(_engine, WANTED, ENGINES)
+
+
 @dataclass(frozen=True)
 class RolloutOptions:
     """How the policy is sampled.
@@ -44,7 +47,7 @@ class RolloutOptions:
             are replaced (`fill.policy: refill`).
     """
 
-    engine: Annotated[Component[EnginePart], Reader(_engine, WANTED, ENGINES)] = field(default_factory=lambda: _engine(""))
+    engine: Annotated[Component[EnginePart], ENGINE] = field(default_factory=lambda: _engine(""))
     num_rollouts: int = 8
     temperature: float = 1.0
     max_response_tokens: int = 128
