@@ -68,12 +68,10 @@ class HalfwaySelector(Base):  # type: ignore[misc]
         size = self.hosting.session.num_rollouts
         for place, mean in zip(indices, values, strict=True):
             tickets = self._waiting[place].popleft() if self._waiting[place] else []
-            passed, scored = counted(float(mean), size * len(tickets)) if tickets else (0, 0)
+            passed = successes(float(mean), size * len(tickets)) if tickets else 0
             for i, ticket in enumerate(tickets):
-                mine, of = share(passed, i, len(tickets)), share(scored, i, len(tickets))
-                rollouts = [Rollout((), success=number < mine) for number in range(of)]
-                lost = {"unscored": size - of} if of < size else {}
-                self.hosting.session.record(ticket, rollouts, lost=lost)
+                mine = share(passed, i, len(tickets))
+                self.hosting.session.record(ticket, [Rollout((), success=number < mine) for number in range(size)])
         self.hosting.commit(self._steps)
         self._steps += 1
 
@@ -90,8 +88,10 @@ class HalfwaySelector(Base):  # type: ignore[misc]
         self._steps, self._begun = int(state["steps"]), True
 
 
-def counted(mean: float, size: int) -> tuple[int, int]:
-    """(successes, scored rollouts) that a mean of rewards of 0 and 1 implies, with as few rollouts lost as possible.
+def successes(mean: float, size: int) -> int:
+    """The successes that a mean of rewards of 0 and 1 implies, with as few rollouts missing in it as possible.
+
+    An episode that failed has no reward, so it is not in the mean; here it counts as a rollout that did not pass.
 
     Args:
         size: number of rollouts that were asked for.
@@ -102,7 +102,7 @@ def counted(mean: float, size: int) -> tuple[int, int]:
     for number in range(size, 0, -1):
         passed = round(mean * number)
         if 0 <= passed <= number and abs(mean * number - passed) < CLOSE:
-            return passed, number
+            return passed
     raise UserError(
         f"reward: a task's mean is {mean:.6g}, which rewards of 0 and 1 cannot have in {size} rollouts; give the "
         "chain a reward that is 1 for a success and 0 otherwise"

@@ -91,11 +91,11 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_means_become_counts() -> None:
-    from halfway.trainers.hosts.trinity import counted, share
+    from halfway.trainers.hosts.trinity import share, successes
 
-    assert counted(0.375, 8) == (3, 8) and counted(0.0, 8) == (0, 8) and counted(1.0, 8) == (8, 8)
-    assert counted(3 / 7, 8) == (3, 7), "one rollout was lost"
-    assert counted(float(np.float32(1 / 3)), 8) == (2, 6)
+    assert successes(0.375, 8) == 3 and successes(0.0, 8) == 0 and successes(1.0, 8) == 8
+    assert successes(3 / 7, 8) == 3, "one episode failed, and is not in the mean"
+    assert successes(float(np.float32(1 / 3)), 8) == 2
     with pytest.raises(UserError, match=r"a task's mean is 0.37, which rewards of 0 and 1 cannot have in 8 rollouts"):
-        counted(0.37, 8)
+        successes(0.37, 8)
     assert [share(9, i, 2) for i in range(2)] == [5, 4]
