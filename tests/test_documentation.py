@@ -1,4 +1,4 @@
-"""What README and CONTRIBUTING show works as it stands: the session, the two configurations, the controller."""
+"""What the pages show works as it stands: the session, the two configurations, the controller."""
 
 import doctest
 import json
@@ -22,7 +22,7 @@ from halfway.experiments.cli import app
 from halfway.testing import check_controller
 
 
-def blocks(language: str, page: str = "README.md", heading: str = "") -> list[str]:
+def blocks(language: str, page: str, heading: str = "") -> list[str]:
     """The blocks in a language on a page, or under one of its headings."""
     text = (REPOSITORY / page).read_text()
     under = text.split(f"\n## {heading}\n")[1].split("\n## ")[0] if heading else text
@@ -51,7 +51,7 @@ def test_every_module_recipe_and_script_that_a_page_names_exists() -> None:
 
 def test_the_session_runs_with_the_core_alone(tmp_path: Path) -> None:
     """In a separate process in which the extras' packages cannot be imported."""
-    [snippet] = blocks("python")
+    [snippet] = blocks("python", "docs/hosts/README.md")
     extras = ("torch", "transformers", "accelerate", "mlflow", "matplotlib", "pyarrow", "scipy", "datasets")
     script = f"import sys\nsys.modules.update(dict.fromkeys({extras}))\n{snippet}\n"
     script += "assert session.step == 1 and saved['step'] == 1 and len(problems) == 100\n"
@@ -62,8 +62,8 @@ def test_the_session_runs_with_the_core_alone(tmp_path: Path) -> None:
 
 
 def test_the_first_configuration_is_valid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It names its base as seen from the repository, from which README's commands are given."""
-    mine, _ = blocks("yaml")
+    """It names its base as seen from the repository, from which the page's commands are given."""
+    mine, _ = blocks("yaml", "docs/training.md")
     for part in ("starting_models/sums", "recipes/lab"):
         shutil.copytree(REPOSITORY / "experiments" / part, tmp_path / "experiments" / part)
     validate(mine, tmp_path, monkeypatch)
@@ -71,7 +71,7 @@ def test_the_first_configuration_is_valid(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_the_configuration_for_own_problems_is_valid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With the lab's policy as the model, said to hold longer sequences, and problems in its characters."""
-    _, own = blocks("yaml")
+    _, own = blocks("yaml", "docs/training.md")
     rows = [{"prompt": f"{i}+{i}=", "answer": str(2 * i)} for i in range(2000)]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     model = tmp_path / "path" / "to" / "model"
