@@ -47,6 +47,12 @@ def test_a_server_wants_no_free_device(chunked: bool) -> None:
     assert int(flags["--kv-cache-memory-bytes"]) == 2 * 2**30
 
 
+@pytest.mark.parametrize(("sequences", "tokens"), [(2048, None), (4096, "8192"), (10_000, "10000")])
+def test_a_server_for_thousands_of_sequences_reads_as_many_tokens_in_a_step(sequences: int, tokens: str | None) -> None:
+    flags = dict(flag.partition("=")[::2] for flag in server_flags("bfloat16", VllmServers(), sequences, True))
+    assert flags["--max-num-seqs"] == str(sequences) and flags.get("--max-num-batched-tokens") == tokens
+
+
 def test_a_sync_gives_device_memory_back_before_the_engine_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[str] = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -43,6 +43,9 @@ UNFINISHED = "-unfinished"
 TIMED_OUT, TOO_MANY = 408, 429
 GENERATE = "/inference/v1/generate"
 BACKEND = "halfway"
+# Tokens that a server reads in one step, from the smallest GPUs to the largest; it refuses to start with fewer than
+# sequences.
+SMALLEST_STEP, LARGEST_STEP = 2048, 8192
 EXTENSION = "halfway.trainers.engines.vllm_servers.receiver.Registration"
 SERVER_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
@@ -519,6 +522,8 @@ def server_flags(dtype: str, options: ServerOptions, max_sequences: int, chunked
     }
     if options.max_length:
         flags["max-model-len"] = options.max_length
+    if max_sequences > SMALLEST_STEP:
+        flags["max-num-batched-tokens"] = max(LARGEST_STEP, max_sequences)
     if options.tensor_parallel > 1:
         flags["tensor-parallel-size"] = options.tensor_parallel
     switches = [
