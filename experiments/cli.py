@@ -191,6 +191,7 @@ def compare(
         str, typer.Option(help="Train only these arms, such as grpo,greso; others can be added later.")
     ] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time.")] = 1,
+    on: Annotated[str, typer.Option(help="here, or slurm: each run as a job of its own.")] = "here",
 ) -> None:
     """Train every arm with every seed on one budget, and write a report.
 
@@ -201,6 +202,8 @@ def compare(
     from halfway.experiments.config.comparison import with_arms
     from halfway.experiments.config.loading import load_comparison_config
 
+    if on not in ("here", "slurm"):
+        raise UserError(f"--on: {on!r} is not known; give here or slurm")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("compare: trains its runs in processes of their own; start it alone, or one arm with `run`")
     changes, chosen = split_seeds(overrides or [], seeds)
@@ -210,7 +213,7 @@ def compare(
     only = arms.split(",") if arms else []
     if only:
         config = with_arms(config, only)
-    _train_comparison(prepare_comparison(config, config.folder), config.folder, jobs, only)
+    _train_comparison(prepare_comparison(config, config.folder), config.folder, jobs, only, on)
 
 
 @command("quiet", "json")
@@ -518,16 +521,17 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
         what = f"a study of {len(study.arms)} task generators x {len(study.seeds)} seeds, {study.domain.name}"
         return what, [], check_study(study)
     config = load_config(file, changes)
-    needs: list[str] = []
     if isinstance(config, ComparisonConfig):
         what = f"a comparison of {len(config.arms)} arms x {len(config.seeds)} seeds"
         tuned = sum(len(config.settings(arm)) for arm in config.arms) * len(config.tune.seeds)
         what += f" after a sweep of {tuned} runs" if tuned else ""
         unchecked = check_comparison(config)
+        run = config.run(next(iter(config.arms)), config.seeds[0])
     else:
         what = "a run of " + " -> ".join(config.chain.members)
         unchecked = check_run(config, {})
-        needs = [str(need) for need in require_room(config)] if config.cluster.gpus else []
+        run = config
+    needs = [str(need) for need in require_room(run)] if run.cluster.gpus else []
     return f"{what}, {config.budget.total:g} {config.budget.unit}", needs, unchecked
 
 
@@ -739,18 +743,22 @@ def _train_run(config: "RunConfig", folder: Path, start: int | None = None) -> N
     _show_tracking(now().progress, config.tracking, output)
 
 
-def _train_comparison(config: "ComparisonConfig", folder: Path, jobs: int, only: Sequence[str] = ()) -> None:
+def _train_comparison(
+    config: "ComparisonConfig", folder: Path, jobs: int, only: Sequence[str] = (), on: str = "here"
+) -> None:
+    from halfway.experiments.comparing import slurm_jobs
     from halfway.experiments.comparing.compare import run_comparison
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.tracking import Tracker
 
+    begin = slurm_jobs.submit if on == "slurm" else None
     console, output = now().progress, _output_of(folder, config.name)
     first = config.run(next(iter(config.arms)), config.seeds[0])
     write_provenance(folder, ["halfway", *sys.argv[1:]])
     with busy("starting"):
         tracker = Tracker.open(first.tracking, output)
     with resumable(folder):
-        failures = run_comparison(config, folder, jobs, console, tracker, only)
+        failures = run_comparison(config, folder, jobs, console, tracker, only, begin)
     if failures:
         complain(
             f"{len(failures)} runs failed (see above); once the cause is mended, continue with: halfway resume {folder}"

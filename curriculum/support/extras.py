@@ -19,6 +19,7 @@ _MODULES = {
     "deepspeed": ("deepspeed", "ninja"),
     "lora": ("peft",),
     "smollm2": ("gguf",),
+    "slurm": ("submitit",),
 }
 EXTRAS: Mapping[str, str] = {module: extra for extra, modules in _MODULES.items() for module in modules}
 """Module -> the extra that installs it. `pip install halfway` alone installs everything else that is imported."""

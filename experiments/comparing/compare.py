@@ -8,6 +8,7 @@ from rich.console import Console
 from halfway.curriculum.environments.base import check
 from halfway.experiments.comparing.additions import extended, restricted
 from halfway.experiments.comparing.jobs import Failure, Job
+from halfway.experiments.comparing.processes import Start
 from halfway.experiments.comparing.runner import InThisProcess, Runner
 from halfway.experiments.comparing.tuning import final_jobs, make_room, sweeps_of, tuning_jobs, write_sweeps
 from halfway.experiments.config.comparison import TUNING, ComparisonConfig
@@ -44,6 +45,7 @@ def run_comparison(
     console: Console,
     tracker: Tracker | None,
     only: Collection[str] = (),
+    begin: Start | None = None,
 ) -> list[Failure]:
     """Tune the arms that have a grid, then train every run that is not finished, `parallel` at a time.
 
@@ -52,6 +54,7 @@ def run_comparison(
     Args:
         parallel: 0 = one after the other, in this process.
         only: arms that are tuned and trained now; empty means all.
+        begin: see `Runner`.
 
     Returns:
         The runs that failed; other runs are not affected. A failure in a sweep counts only if its arm has no choice.
@@ -59,7 +62,7 @@ def run_comparison(
     parent = tracker.comparison(config, folder) if tracker else ""
     state = "stopped"
     try:
-        runner = (Runner if parallel else InThisProcess)(parallel, console, tracker, parent)
+        runner = (Runner if parallel else InThisProcess)(parallel, console, tracker, parent, begin)
         chosen, failures = tune(config, folder, runner, only)
         failures += runner.train(_of(only, jobs_of(config, folder, chosen)))
         state = "failed" if failures else "finished"

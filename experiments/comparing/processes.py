@@ -10,9 +10,10 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Protocol
 
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
@@ -21,6 +22,23 @@ from halfway.experiments.running.runs import CONFIG, LOG, train
 from halfway.experiments.scripts import one_line_errors
 
 PATIENCE_SECONDS = 20
+
+
+class Process(Protocol):
+    """A run that is being trained, as a process of `multiprocessing` shows it."""
+
+    @property
+    def exitcode(self) -> int | None: ...
+
+    def terminate(self) -> None: ...
+
+    def join(self, timeout: float | None = None) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+Start = Callable[[RunConfig, Path, int], Process]
+"""Begins to train the run in a directory, one of several at the same time."""
 MODULES = (
     "accelerate",
     "transformers.models.auto.modeling_auto",
@@ -87,7 +105,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def end(processes: Sequence[BaseProcess]) -> None:
+def end(processes: Sequence[Process]) -> None:
     """End all processes at the same time; one that does not end when it is asked to is killed."""
     for process in processes:
         process.terminate()

@@ -4,13 +4,12 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 
 from rich.console import Console
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.comparing.jobs import Board, Failure, Job, board_of
-from halfway.experiments.comparing.processes import end, start
+from halfway.experiments.comparing.processes import Process, Start, end, start
 from halfway.experiments.running.runs import LOG, RecordForwarder, train
 from halfway.experiments.running.tracking import PARENT_TAG, Tracker
 from halfway.trainers.contracts import Recorder
@@ -23,7 +22,7 @@ class Running:
     """An active run: its process, and the object that forwards its records."""
 
     job: Job
-    process: BaseProcess
+    process: Process
     forwarder: RecordForwarder
 
 
@@ -33,10 +32,19 @@ class Runner:
     Args:
         parallel: number of runs at the same time.
         tracker, parent: where records are copied, and the MLflow run above them; None means nowhere.
+        begin: what starts a run: a process of this machine (None), or a job of a scheduler.
     """
 
-    def __init__(self, parallel: int, console: Console, tracker: Tracker | None = None, parent: str = ""):
+    def __init__(
+        self,
+        parallel: int,
+        console: Console,
+        tracker: Tracker | None = None,
+        parent: str = "",
+        begin: Start | None = None,
+    ):
         self.parallel, self.console, self.tracker, self.parent = parallel, console, tracker, parent
+        self.begin = begin or start
 
     def train(self, jobs: Sequence[Job]) -> list[Failure]:
         """Train every job that is not finished. Failed jobs are returned; the others are not affected.
@@ -69,7 +77,7 @@ class Runner:
     def _start(self, job: Job, board: Board) -> Running:
         forwarder = RecordForwarder(job.folder, [*board.recorders(job), *self._tracked(job)])
         forwarder.begin()
-        return Running(job, start(job.config, job.folder, self.parallel), forwarder)
+        return Running(job, self.begin(job.config, job.folder, self.parallel), forwarder)
 
     def _finish(self, one: Running, status: int) -> list[Failure]:
         one.forwarder.poll()

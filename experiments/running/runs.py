@@ -135,12 +135,18 @@ class RecordForwarder:
     """Forwards the records that another process writes to recorders, as they appear.
 
     A resumed run first removes what it wrote after its checkpoint, so its files are read only once its status is
-    "running"; `begin` makes sure that this status is not left from an earlier process.
+    "running"; `begin` makes sure that this status is not left from an earlier process. Should it be resumed while it is
+    being read, as a job that is requeued, records that were forwarded are not forwarded again.
+
+    Attributes:
+        read: how many records of a file were forwarded.
+        sizes: how long a file was when it was read last.
     """
 
     folder: Path
     recorders: Sequence[Recorder]
     read: dict[str, int] = field(default_factory=lambda: {"evaluations.jsonl": 0, "steps.jsonl": 0})
+    sizes: dict[str, int] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Mark the run as starting. Call it before its process starts."""
@@ -157,13 +163,11 @@ class RecordForwarder:
 
     def _new_records(self, name: str) -> list[Any]:
         path = self.folder / name
-        if not path.exists():
+        if not path.exists() or path.stat().st_size == self.sizes.get(name):
             return []
-        with path.open("rb") as file:
-            file.seek(self.read[name])
-            complete = file.read().rpartition(b"\n")[0]
-        if not complete:
-            return []
-        self.read[name] += len(complete) + 1
+        content = path.read_bytes()
+        self.sizes[name] = len(content)
+        new = content.split(b"\n")[self.read[name] : -1]
+        self.read[name] += len(new)
         with reading(path, "mend or remove the line"):
-            return [json.loads(line) for line in complete.split(b"\n")]
+            return [json.loads(line) for line in new]

@@ -209,6 +209,20 @@ def test_a_forwarder_waits_for_the_run_and_hands_on_complete_lines_once(tmp_path
     assert (heard.steps, heard.evaluations) == ([0, 1, 2], [0])
 
 
+def test_a_forwarder_goes_on_where_it_was_in_a_run_that_was_requeued(tmp_path: Path) -> None:
+    """It goes back to its checkpoint, and its records take other times, so they have other lengths."""
+    (tmp_path / "status.json").write_text('{"state": "running"}')
+    heard = Heard()
+    forwarder = RecordForwarder(tmp_path, [heard])  # type: ignore[list-item]
+    (tmp_path / "steps.jsonl").write_text('{"step": 0}\n{"step": 1, "seconds": 1.25}\n')
+    forwarder.poll()
+    (tmp_path / "steps.jsonl").write_text('{"step": 0}\n')
+    forwarder.poll()
+    (tmp_path / "steps.jsonl").write_text('{"step": 0}\n{"step": 1, "seconds": 1}\n{"step": 2}\n')
+    forwarder.poll()
+    assert heard.steps == [0, 1, 2]
+
+
 def test_what_is_spent_is_read_from_the_last_complete_record(tmp_path: Path) -> None:
     assert last_spent(tmp_path, Budget(rollouts=9)) == 0
     (tmp_path / "steps.jsonl").write_text('{"step": 0, "rollouts": 4}\n{"step": 1, "rollouts": 8}\n{"step"')

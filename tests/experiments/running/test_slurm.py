@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,68 @@ def test_a_requeued_job_ends_with_the_bits_of_an_undisturbed_run(
     wait_until(lambda: job not in said("squeue", "--noheader"), 300)
     log = (tmp_path / f"requeued-{job}.log").read_text()
     assert digests(tmp_path / "requeued") == digests(tmp_path / "straight"), log[-2000:]
+
+
+def compared(output: Path, *how: str) -> "subprocess.Popen[str]":
+    """Begin a comparison of two short runs."""
+    file = output.parent / "two.yaml"
+    file.write_text(
+        f"name: two\nbase:\n  base: {SUMS}\nseeds: [0]\n"
+        "arms:\n  grpo: {}\n  greso: {controllers: [uniform, greso]}\n"
+    )
+    words = [sys.executable, "-m", "halfway.experiments.cli", "compare", str(file), f"output={output}", *SETTINGS]
+    return subprocess.Popen([*words, *how], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def test_a_comparison_on_slurm_with_one_job_killed_has_the_bits_of_a_local_one(
+    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit", reason="submitit is not installed (extra slurm)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
+    local = compared(tmp_path / "local", "--jobs", "2")
+    assert local.wait(300) == 0, local.stdout and local.stdout.read()
+    killed = compared(tmp_path / "slurm", "--jobs", "2", "--on", "slurm")
+    steps = tmp_path / "slurm" / "two" / "grpo" / "seed-0" / "steps.jsonl"
+    wait_until(lambda: steps.exists() and steps.read_text().count("\n") >= 2, 200)
+    [job] = [line.split()[0] for line in said("squeue", "--noheader", "--format=%i %j").splitlines() if "/grpo" in line]
+    subprocess.run(["scancel", "--signal=KILL", job], check=True)
+    words = killed.communicate(timeout=300)[0]
+    assert killed.returncode == 1 and "grpo seed 0 failed: " in words, words
+    assert "greso seed 0 finished" in words and steps.read_text().count("\n") < 12
+    again = compared(tmp_path / "slurm", "--jobs", "2", "--on", "slurm")
+    words = again.communicate(timeout=300)[0]
+    assert again.returncode == 0 and "greso seed 0 finished" not in words, words
+    for arm in ("grpo", "greso"):
+        runs = [tmp_path / where / "two" / arm / "seed-0" for where in ("local", "slurm")]
+        assert digests(runs[0]) == digests(runs[1])
+
+
+def test_a_run_of_two_ranks_is_launched_in_its_job(
+    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("submitit", reason="submitit is not installed (extra slurm)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
+    ranks = ("cluster.devices_per_node=2", f"cluster.port={free_port()}")
+    done = compared(tmp_path / "ranks", "--on", "slurm", "--arms", "grpo", *ranks)
+    words = done.communicate(timeout=300)[0]
+    run = tmp_path / "ranks" / "two" / "grpo" / "seed-0"
+    assert done.returncode == 0, words + (run / "log.txt").read_text()
+    launch = [sys.executable, "-m", "halfway.experiments.cli", "launch", str(run / "config.yaml"), "name=alone"]
+    subprocess.run([*launch, f"output={tmp_path}"], check=True, timeout=300)
+    assert digests(run) == digests(tmp_path / "alone")
+
+
+def test_a_comparison_on_slurm_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "one.yaml").write_text(f"base: {{base: {SUMS}}}\nseeds: [0]\narms: {{grpo: {{}}}}\n")
+    settings = ["compare", "one.yaml", "tracking.mlflow=false", "--on"]
+    assert "--on: 'pbs' is not known" in CliRunner().invoke(app, [*settings, "pbs"]).stderr
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = CliRunner().invoke(app, [*settings, "slurm", "name=other"])
+    lacks = "Slurm takes no job" if find_spec("submitit") else "--on slurm: needs the package submitit; pip install"
+    assert done.exit_code == 2 and lacks in done.stderr
 
 
 def submitting(name: str, output: Path, *how: str) -> list[str]:

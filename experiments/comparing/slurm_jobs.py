@@ -1,0 +1,121 @@
+"""Trains the runs of a comparison as jobs of Slurm, through submitit.
+
+A job that is preempted or loses its host is requeued and goes on from its newest checkpoint; so does a run of one
+process at the end of its time. A run of several ranks or hosts is launched in its job as by `halfway launch`. Account,
+partition and the like come from sbatch's own variables, such as SBATCH_ACCOUNT and SBATCH_TIMELIMIT.
+"""
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.experiments.comparing import processes
+from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.config.run import RunConfig
+from halfway.experiments.running.launch import PYTHON
+from halfway.experiments.running.runs import CONFIG, LOG
+
+MINUTES = 24 * 60
+ASK_SECONDS = 5.0
+FILES = "slurm"
+"""The folder in a run's directory with the files of its jobs."""
+
+
+class Training:
+    """What a job does: it trains the run in a directory as `halfway compare` does on this machine."""
+
+    def __call__(self, folder: str) -> int:
+        path = Path(folder)
+        if needs_launch(load_run_config(path / CONFIG)):
+            return launched(path)
+        process = processes.start(load_run_config(path / CONFIG), path, parallel=1)
+        process.join()
+        assert process.exitcode is not None
+        return process.exitcode
+
+    def checkpoint(self, folder: str) -> Any:
+        """What to submit instead once the time is over: the same, which goes on from the newest checkpoint."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, folder)
+
+
+def needs_launch(config: RunConfig) -> bool:
+    """Whether a run has several ranks, or servers on hosts of their own."""
+    return config.cluster.ranks > 1 or config.cluster.rollout_nodes > 0
+
+
+def launched(folder: Path) -> int:
+    """Launch the run in a directory on all hosts of this job. Returns the launcher's exit status."""
+    hosts = subprocess.run(["scontrol", "show", "hostnames"], capture_output=True, text=True, check=True).stdout
+    words = (*PYTHON, "halfway.experiments.cli", "launch", str(folder / CONFIG), "--through", "srun", "--nodes")
+    with (folder / LOG).open("ab") as log:
+        return subprocess.call([*words, ",".join(hosts.split())], stdout=log, stderr=log)
+
+
+class SlurmJob:
+    """A job, with what a `processes.Process` shows."""
+
+    def __init__(self, job: Any):
+        self.job = job
+        self.asked = time.monotonic()
+        self.gone = False
+
+    @property
+    def exitcode(self) -> int | None:
+        """That of the process that trained; as if killed, if the job has ended without one."""
+        if self.job.paths.result_pickle.exists():
+            error = self.job.exception()
+            return 1 if error else int(self.job.result())
+        if self.gone:
+            return -signal.SIGKILL
+        if time.monotonic() >= self.asked + ASK_SECONDS:
+            self.asked, self.gone = time.monotonic(), not in_queue(self.job.job_id)
+        return None
+
+    def terminate(self) -> None:
+        self.job.cancel(check=False)
+
+    def kill(self) -> None:
+        """Slurm does it, some time after it has asked the job to end."""
+
+    def join(self, timeout: float | None = None) -> None:
+        deadline = time.monotonic() + (processes.PATIENCE_SECONDS if timeout is None else timeout)
+        while self.exitcode is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+
+
+def in_queue(job: str) -> bool:
+    """Whether a job waits or runs. A controller that does not answer says nothing about it."""
+    words = ["squeue", "--noheader", "--format=%T", f"--jobs={job}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return bool(done.stdout.strip()) or (done.returncode != 0 and "Invalid job id" not in done.stderr)
+
+
+def submit(config: RunConfig, folder: Path, parallel: int) -> SlurmJob:
+    """Submit the training of the run in a directory, with the hosts and devices of its `cluster`.
+
+    Raises:
+        UserError: if submitit is missing, or Slurm is missing or refuses the job.
+    """
+    cluster, several = config.cluster, needs_launch(config)
+    hosts = {"nodes": cluster.train_nodes + cluster.rollout_nodes} if several else {}
+    submitit = load_extra("submitit", "--on slurm", "slurm")
+    devices = "gpus_per_node" if cluster.gpus else "cpus_per_task"
+    try:
+        executor = submitit.SlurmExecutor(folder / FILES)
+        executor.update_parameters(
+            job_name=f"halfway-{config.name.rpartition('/')[0]}-{config.seed}",
+            time=MINUTES,
+            **{devices: cluster.devices_per_node},
+            use_srun=not several,
+            srun_args=["--cpu-bind=none"],
+            additional_parameters={"requeue": True, **hosts},  # so submitit still expects one result
+        )
+        return SlurmJob(executor.submit(Training(), str(folder.resolve())))
+    except (RuntimeError, submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
+        raise UserError(f"--on: Slurm takes no job ({one_line(error)}); submit from a login node") from error
