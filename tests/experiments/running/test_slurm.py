@@ -150,25 +150,32 @@ def compared(output: Path, *how: str) -> "subprocess.Popen[str]":
     return subprocess.Popen([*words, *how], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
+def finished(process: "subprocess.Popen[str]") -> tuple[int, str]:
+    """The exit status and the words of a comparison, which does not outlive the test."""
+    try:
+        return process.wait(600), process.communicate()[0]
+    finally:
+        process.terminate()
+
+
 def test_a_comparison_on_slurm_with_one_job_killed_has_the_bits_of_a_local_one(
     slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed (extra slurm)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
-    local = compared(tmp_path / "local", "--jobs", "2")
-    assert local.wait(300) == 0, local.stdout and local.stdout.read()
+    status, words = finished(compared(tmp_path / "local", "--jobs", "2"))
+    assert status == 0, words
     killed = compared(tmp_path / "slurm", "--jobs", "2", "--on", "slurm")
     steps = tmp_path / "slurm" / "two" / "grpo" / "seed-0" / "steps.jsonl"
     wait_until(lambda: steps.exists() and steps.read_text().count("\n") >= 2, 200)
     [job] = [line.split()[0] for line in said("squeue", "--noheader", "--format=%i %j").splitlines() if "/grpo" in line]
     subprocess.run(["scancel", "--signal=KILL", job], check=True)
-    words = killed.communicate(timeout=300)[0]
-    assert killed.returncode == 1 and "grpo seed 0 failed: " in words, words
+    status, words = finished(killed)
+    assert status == 1 and "grpo seed 0 failed: " in words, words
     assert "greso seed 0 finished" in words and steps.read_text().count("\n") < 12
-    again = compared(tmp_path / "slurm", "--jobs", "2", "--on", "slurm")
-    words = again.communicate(timeout=300)[0]
-    assert again.returncode == 0 and "greso seed 0 finished" not in words, words
+    status, words = finished(compared(tmp_path / "slurm", "--jobs", "2", "--on", "slurm"))
+    assert status == 0 and "greso seed 0 finished" not in words, words
     for arm in ("grpo", "greso"):
         runs = [tmp_path / where / "two" / arm / "seed-0" for where in ("local", "slurm")]
         assert digests(runs[0]) == digests(runs[1])
@@ -181,10 +188,9 @@ def test_a_run_of_two_ranks_is_launched_in_its_job(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
     ranks = ("cluster.devices_per_node=2", f"cluster.port={free_port()}")
-    done = compared(tmp_path / "ranks", "--on", "slurm", "--arms", "grpo", *ranks)
-    words = done.communicate(timeout=300)[0]
+    status, words = finished(compared(tmp_path / "ranks", "--on", "slurm", "--arms", "grpo", *ranks))
     run = tmp_path / "ranks" / "two" / "grpo" / "seed-0"
-    assert done.returncode == 0, words + (run / "log.txt").read_text()
+    assert status == 0, words + (run / "log.txt").read_text()
     launch = [sys.executable, "-m", "halfway.experiments.cli", "launch", str(run / "config.yaml"), "name=alone"]
     subprocess.run([*launch, f"output={tmp_path}"], check=True, timeout=300)
     assert digests(run) == digests(tmp_path / "alone")
