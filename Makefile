@@ -1,4 +1,4 @@
-# make quickstart | test | test-engines | test-hosts | check | lint | format | bench | reproduction | engines | dist
+# make quickstart | test | test-engines | test-hosts | check | lint | format | bench | reproduction | engines | dist | site
 PYTHON ?= python3
 VENV ?= .venv
 # Extra pip arguments for torch, for example the index of PyTorch's CPU wheels on a Linux machine without a GPU.
@@ -8,8 +8,9 @@ HALFWAY = $(VENV)/bin/halfway
 ENGINES ?= .venv-engines
 HOSTS ?= .venv-hosts
 DIST_VENV ?= .venv-dist
+SITE_VENV ?= .venv-site
 
-.PHONY: quickstart test test-engines hosts test-hosts check lint format bench reproduction engines dist clean
+.PHONY: quickstart test test-engines hosts test-hosts check lint format bench reproduction engines dist site clean
 
 quickstart: $(VENV)/installed-train
 	$(HALFWAY) compare experiments/recipes/quickstart.yaml --jobs 2
@@ -100,5 +101,16 @@ $(DIST_VENV)/installed:
 	$(DIST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check build twine
 	touch $@
 
+# The documentation as a site, in build/site. A link that leads nowhere is an error.
+site: $(SITE_VENV)/installed $(VENV)/installed-train
+	rm -rf build/pages build/site
+	$(VENV)/bin/python -m halfway.experiments.site build/pages
+	$(SITE_VENV)/bin/mkdocs build --quiet --config-file docs/mkdocs.yml
+
+$(SITE_VENV)/installed:
+	$(PYTHON) -m venv $(SITE_VENV)
+	$(SITE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check mkdocs-material 'mkdocstrings[python]' mkdocs-jupyter
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(ENGINES) $(HOSTS) $(DIST_VENV) dist runs
+	rm -rf $(VENV) $(ENGINES) $(HOSTS) $(DIST_VENV) $(SITE_VENV) build dist runs

@@ -16,6 +16,7 @@ Beside the code are `recipes/` and the research record, `results/`, which nothin
 - `comparing`: trains many runs side by side: tuning, arms, seeds
 - `report`: turns run directories into tables, figures and a page
 - `pages`: writes the tables of README and of the result pages from committed numbers
+- `site`: the pages of the documentation site, with its reference
 - `survey`: says where a model stands on its problems before any training
 - `propel`: runs PROPEL from a YAML file
 - `starting_models`: makes the lab's starting policies
