@@ -1,5 +1,6 @@
 """Verifiers: known verdicts, and errors of one line."""
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -205,3 +206,21 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extras, "import_module", missing)
     with pytest.raises(UserError, match=r"needs the package math_verify; pip install 'halfway\[tasks\]'"):
         verify(problem("1", "symbolic"), "1")
+
+
+def test_a_reference_that_was_not_read_in_time_is_no_mistake_of_the_data_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import math_verify
+
+    def late(*_: Any, **__: Any) -> list[Any]:
+        logging.getLogger("math_verify.parser").warning("Timeout during parsing")
+        return []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(math_verify, "parse", late)
+        assert answers.symbolically("2/4", r"\boxed{1/2}", 5) is None
+    assert answers.symbolically("2/4", r"\boxed{1/2}", 5) is True
+    monkeypatch.setattr(math_verify, "parse", lambda *_, **__: [])
+    with pytest.raises(ValueError, match="finds no expression"):
+        answers.symbolically("3/4", "1", 5)

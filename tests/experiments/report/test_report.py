@@ -66,6 +66,7 @@ def test_report_needs_no_network(page):
     assert len(loaded) == len(PICTURES)
     assert all(address.startswith("data:image/svg+xml;base64,") for address in loaded)
     assert "<script" not in html and "@import" not in html and "url(" not in html
+    assert "Content-Security-Policy\" content=\"default-src 'none';" in html
 
 
 def test_every_picture_is_saved_beside_the_report(page):
