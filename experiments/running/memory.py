@@ -12,8 +12,11 @@ from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, bytes_of
 from halfway.trainers.learner.options import DeepSpeedOptions
 
-# Memory for a rank's CUDA context and communication buffers.
-RANK_EXTRA_GIB = 2.0
+# Memory for a rank's CUDA context and communication buffers, and of its programs where there is no GPU (measured).
+RANK_EXTRA_GIB, PROGRAMS_GIB = 2.0, 0.5
+# Copies of the largest tensor that a plain optimizer step makes (AdamW's denominator), and a backward pass (sums of the
+# embedding's gradient).
+COPIES = 2
 # Activation bytes per token in units of the hidden size: for a whole layer (Korthikanti et al. 2022, without the
 # attention matrix, which fused kernels never hold), and for a layer's input, all that checkpointing keeps of it.
 LAYER_FACTOR, INPUT_FACTOR = 34, 2
@@ -102,6 +105,7 @@ def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str,
     # DeepSpeed's figures assume 16-bit gradients that add up over micro-batches; here they have 32 bits.
     wide = size == 2 and learner.deepspeed.zero_stage in (2, 3) and not learner.deepspeed.offload_optimizer
     copied = shape.weights if learner.deepspeed.zero_stage == 3 and config.rollouts.engine.part.uses_module else 0
+    plain = learner.deepspeed.zero_stage is None and not frozen
     parts = {
         "weights, gradients, optimizer": (states + frozen * size / spread) / GIB,
         "gradients in 32 bits": (2 * trained / cluster.ranks if wide else 0) / GIB,
@@ -109,7 +113,8 @@ def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str,
         "reference": reference * size / GIB,
         "activations": activations / GIB,
         "log-probabilities": 4 * 4 * 2**24 / GIB,
-        "context": RANK_EXTRA_GIB,
+        "copies of the embedding": (COPIES * shape.embedding * size if plain else 0) / GIB,
+        "context": RANK_EXTRA_GIB if cluster.gpus else PROGRAMS_GIB,
     }
     return host / GIB, parts
 
