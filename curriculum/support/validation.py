@@ -149,10 +149,10 @@ def _wrong_type(path: str, value: Any, hint: Any) -> UserError:
 def _describe(hint: Any) -> str:
     """What a type hint asks for, in words."""
     simple = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
-    if hint in simple:
-        return simple[hint]
     for reader in getattr(hint, "__metadata__", ()):
         return str(reader.wanted)
+    if hint in simple:
+        return simple[hint]
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal:
         return "one of " + ", ".join(map(str, arguments))

@@ -1,6 +1,6 @@
 """Measures how much of sampling and updating overlaps, with one core for each.
 
-    python experiments/results/how_fast_is_it/overlap.py [--engine transformers] [--steps 20] [--repeats 3]
+    python experiments/results/how_fast_is_it/overlap.py [--engine transformers] [--steps 20] [--width 64] [--repeats 3]
 
 Trains a tiny policy with random weights for some steps, waiting and with rollouts.staleness=1, by turns, and prints a
 table of medians. The overlap is (G + U - W) / min(G, U): G and U are the seconds of sampling and update when they
@@ -54,15 +54,20 @@ def pin(process: int, core: int) -> None:
                 pin(int(child), core)
 
 
-def seconds(engine: str, staleness: int, steps: int) -> dict[str, float]:
-    """Median seconds of the parts of a step, without the first two."""
+def seconds(engine: str, staleness: int, steps: int, width: int) -> dict[str, float]:
+    """Median seconds of the parts of a step, without the first two.
+
+    Args:
+        width: of the policy.
+    """
     from halfway.experiments.config.run import parse_run_config
     from halfway.experiments.report.records import load_run_records
     from halfway.experiments.running.build import build_run
     from halfway.experiments.starting_models.warm_start import WarmStart, build_model, build_tokenizer
 
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as model:
-        build_model(WarmStart(hidden=64, heads=2, layers=2)).save_pretrained(model)  # a size of heads that vLLM has
+        shape = WarmStart(hidden=width, heads=width // 32, layers=2)  # a size of heads that vLLM has
+        build_model(shape).save_pretrained(model)
         build_tokenizer().save_pretrained(model)
         training = build_run(parse_run_config(config(engine, model, staleness, steps)), Path(folder))
         pin(os.getpid(), SAMPLER)
@@ -81,12 +86,14 @@ def main() -> int:
     parser = script_parser(__doc__)
     parser.add_argument("--engine", default="transformers", choices=("transformers", "vllm_servers"))
     parser.add_argument("--steps", type=int, default=20, help="of each run, at least 4")
+    parser.add_argument("--width", type=int, default=64, help="of the policy, a multiple of 32")
     parser.add_argument("--repeats", type=int, default=3, help="pairs of runs, by turns")
     arguments = parser.parse_args()
     print("| engine | G, s | U, s | G + U | W, s | overlap | speed-up | ideal |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for _ in range(arguments.repeats):
-        waiting, ahead = (seconds(arguments.engine, staleness, arguments.steps) for staleness in (0, 1))
+        fixed = (arguments.steps, arguments.width)
+        waiting, ahead = (seconds(arguments.engine, staleness, *fixed) for staleness in (0, 1))
         generation, update, step = waiting["rollout"], waiting["update"], ahead["step"]
         overlap = (generation + update - step) / min(generation, update)
         figures = f"{generation:.2f} | {update:.2f} | {waiting['step']:.2f} | {step:.2f} | {overlap:.2f}"

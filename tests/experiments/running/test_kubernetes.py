@@ -168,7 +168,7 @@ class Pods:
         return all(pod.poll() == 0 for pod in self.running)
 
     def until(self, done: Any) -> None:
-        deadline = time.monotonic() + 150
+        deadline = time.monotonic() + 500  # ranks wait for lost peers, on two cores
         while not done():
             assert time.monotonic() < deadline, (self.folder / "0.log").read_text()[-3000:]
             time.sleep(0.2)
