@@ -126,11 +126,18 @@ def script(config: RunConfig) -> str:
     name, cluster = name_of(config), config.cluster
     hosts = [f"{name}-{index}.{name}" for index in range(cluster.train_nodes + cluster.rollout_nodes)]
     ranks = [one for one in commands(config, MOUNTED, hosts, found=_by_name) if not one.serves]
-    cases = [f"{index}) exec env {_line(rank)} ;;" for index, rank in enumerate(ranks)]
+    cases = [f"{index}) exec env {_line(_rejoining(rank))} ;;" for index, rank in enumerate(ranks)]
     if cluster.rollout_nodes:
         servers = Command("", (*PYTHON, "halfway.experiments.cli", "serve", str(MOUNTED), "--address"))
         cases.append(f'*) exec env {_line(servers)} "$POD_IP" ;;')
     return "\n".join(['case "$JOB_COMPLETION_INDEX" in', *cases, "esac", ""])
+
+
+def _rejoining(command: Command) -> Command:
+    """Ranks that meet anew, numbered by name, when a pod comes back; fixed ones would wait for the lost pod's rank."""
+    python, module, program, *rest = command.words
+    words = (python, module, program, "--rdzv_backend", "c10d", *rest)
+    return replace(command, words=words, environment={**command.environment, "PET_LOCAL_ADDR": command.host})
 
 
 def _by_name(hosts: Sequence[str]) -> Mapping[str, str]:

@@ -131,11 +131,10 @@ def train_command(
     """
     cluster = config.cluster
     run = ("halfway.experiments.cli", "run", str(file), *overrides)
-    address = (first, str(cluster.port))
     if cluster.gpus:
         words = (
             *(*PYTHON, ACCELERATE, "--num_machines", str(len(hosts)), "--num_processes", str(cluster.ranks)),
-            *("--machine_rank", str(rank), "--main_process_ip", address[0], "--main_process_port", address[1]),
+            *("--machine_rank", str(rank), "--main_process_ip", first, "--main_process_port", str(cluster.port)),
             *("--mixed_precision", "no", "--dynamo_backend", "no"),
             *(("--multi_gpu",) if cluster.ranks > 1 else ()),
             *("--module", *run),
@@ -143,7 +142,7 @@ def train_command(
         return Command(hosts[rank], words)
     words = (
         *(*PYTHON, TORCH, "--nnodes", str(len(hosts)), "--node-rank", str(rank)),
-        *("--nproc-per-node", str(cluster.devices_per_node), "--master-addr", address[0], "--master-port", address[1]),
+        *("--nproc-per-node", str(cluster.devices_per_node), "--rdzv-endpoint", f"{first}:{cluster.port}"),
         *("--module", *run),
     )
     return Command(hosts[rank], words, {"OMP_NUM_THREADS": "1"})
