@@ -191,7 +191,7 @@ def compare(
         str, typer.Option(help="Train only these arms, such as grpo,greso; others can be added later.")
     ] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time.")] = 1,
-    on: Annotated[str, typer.Option(help="here, or slurm: each run as a job of its own.")] = "here",
+    on: Annotated[str, typer.Option(help="here; or slurm, ray: each run as a job of its own.")] = "here",
 ) -> None:
     """Train every arm with every seed on one budget, and write a report.
 
@@ -202,8 +202,8 @@ def compare(
     from halfway.experiments.config.comparison import with_arms
     from halfway.experiments.config.loading import load_comparison_config
 
-    if on not in ("here", "slurm"):
-        raise UserError(f"--on: {on!r} is not known; give here or slurm")
+    if on not in ("here", "slurm", "ray"):
+        raise UserError(f"--on: {on!r} is not known; give here, slurm or ray")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("compare: trains its runs in processes of their own; start it alone, or one arm with `run`")
     changes, chosen = split_seeds(overrides or [], seeds)
@@ -746,12 +746,12 @@ def _train_run(config: "RunConfig", folder: Path, start: int | None = None) -> N
 def _train_comparison(
     config: "ComparisonConfig", folder: Path, jobs: int, only: Sequence[str] = (), on: str = "here"
 ) -> None:
-    from halfway.experiments.comparing import slurm_jobs
+    from halfway.experiments.comparing import ray_jobs, slurm_jobs
     from halfway.experiments.comparing.compare import run_comparison
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.tracking import Tracker
 
-    begin = slurm_jobs.submit if on == "slurm" else None
+    begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}[on]
     console, output = now().progress, _output_of(folder, config.name)
     first = config.run(next(iter(config.arms)), config.seeds[0])
     write_provenance(folder, ["halfway", *sys.argv[1:]])

@@ -8,6 +8,7 @@ environment), and a run that dies takes nothing with it.
 import gc
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from typing import Protocol
 
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
+from halfway.experiments.running.launch import PYTHON
 from halfway.experiments.running.progress_bars import Lines
 from halfway.experiments.running.runs import CONFIG, LOG, train
 from halfway.experiments.scripts import one_line_errors
@@ -84,6 +86,32 @@ def needs_fresh_process(config: RunConfig) -> bool:
     if sys.platform != "linux":
         return True
     return config.rollouts.engine.part.changes_process or config.learner.deepspeed.zero_stage is not None
+
+
+def needs_launch(config: RunConfig) -> bool:
+    """Whether a run has several ranks, or servers on hosts of their own."""
+    return config.cluster.ranks > 1 or config.cluster.rollout_nodes > 0
+
+
+def train_as_job(folder: Path, hosts: Callable[[], Sequence[str]], through: str) -> int:
+    """What a scheduler's job does: it trains the run in a directory as `halfway compare` does on this machine.
+
+    Args:
+        hosts: finds those of the job, for a run that has to be launched on them.
+        through: "ssh" or "srun".
+
+    Returns:
+        The exit status of what trained.
+    """
+    config = load_run_config(folder / CONFIG)
+    if needs_launch(config):
+        words = (*PYTHON, "halfway.experiments.cli", "launch", str(folder / CONFIG), "--through", through, "--nodes")
+        with (folder / LOG).open("ab") as log:
+            return subprocess.call([*words, ",".join(hosts())], stdout=log, stderr=log)
+    process = start(config, folder, parallel=1)
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
 
 
 def train_alone(folder: Path) -> None:

@@ -14,10 +14,7 @@ from typing import Any
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.experiments.comparing import processes
-from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.running.launch import PYTHON
-from halfway.experiments.running.runs import CONFIG, LOG
 
 MINUTES = 24 * 60
 ASK_SECONDS = 5.0
@@ -29,13 +26,7 @@ class Training:
     """What a job does: it trains the run in a directory as `halfway compare` does on this machine."""
 
     def __call__(self, folder: str) -> int:
-        path = Path(folder)
-        if needs_launch(load_run_config(path / CONFIG)):
-            return launched(path)
-        process = processes.start(load_run_config(path / CONFIG), path, parallel=1)
-        process.join()
-        assert process.exitcode is not None
-        return process.exitcode
+        return processes.train_as_job(Path(folder), hosts, "srun")
 
     def checkpoint(self, folder: str) -> Any:
         """What to submit instead once the time is over: the same, which goes on from the newest checkpoint."""
@@ -44,17 +35,10 @@ class Training:
         return DelayedSubmission(self, folder)
 
 
-def needs_launch(config: RunConfig) -> bool:
-    """Whether a run has several ranks, or servers on hosts of their own."""
-    return config.cluster.ranks > 1 or config.cluster.rollout_nodes > 0
-
-
-def launched(folder: Path) -> int:
-    """Launch the run in a directory on all hosts of this job. Returns the launcher's exit status."""
-    hosts = subprocess.run(["scontrol", "show", "hostnames"], capture_output=True, text=True, check=True).stdout
-    words = (*PYTHON, "halfway.experiments.cli", "launch", str(folder / CONFIG), "--through", "srun", "--nodes")
-    with (folder / LOG).open("ab") as log:
-        return subprocess.call([*words, ",".join(hosts.split())], stdout=log, stderr=log)
+def hosts() -> list[str]:
+    """The hosts of this job."""
+    words = ["scontrol", "show", "hostnames"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
 
 
 class SlurmJob:
@@ -102,8 +86,8 @@ def submit(config: RunConfig, folder: Path, parallel: int) -> SlurmJob:
     Raises:
         UserError: if submitit is missing, or Slurm is missing or refuses the job.
     """
-    cluster, several = config.cluster, needs_launch(config)
-    hosts = {"nodes": cluster.train_nodes + cluster.rollout_nodes} if several else {}
+    cluster, several = config.cluster, processes.needs_launch(config)
+    nodes = {"nodes": cluster.train_nodes + cluster.rollout_nodes} if several else {}
     submitit = load_extra("submitit", "--on slurm", "slurm")
     devices = "gpus_per_node" if cluster.gpus else "cpus_per_task"
     try:
@@ -114,7 +98,7 @@ def submit(config: RunConfig, folder: Path, parallel: int) -> SlurmJob:
             **{devices: cluster.devices_per_node},
             use_srun=not several,
             srun_args=["--cpu-bind=none"],
-            additional_parameters={"requeue": True, **hosts},  # so submitit still expects one result
+            additional_parameters={"requeue": True, **nodes},  # so submitit still expects one result
         )
         return SlurmJob(executor.submit(Training(), str(folder.resolve())))
     except (RuntimeError, submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:

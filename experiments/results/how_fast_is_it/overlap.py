@@ -4,19 +4,24 @@
 
 Trains a tiny policy with random weights for some steps, waiting and with rollouts.staleness=1, by turns, and prints a
 table of medians. The overlap is (G + U - W) / min(G, U): G and U are the seconds of sampling and update when they
-take turns, W those of a step in which they do not. `--engine vllm_servers` needs vLLM, whose server then has the second
-core.
+take turns on one core, W those of a step in which they do not and have one each. V are the seconds of a waiting step
+on both cores, where what sends and judges need not share the sampler's. `--engine vllm_servers` needs vLLM.
 """
 
 import os
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum.groups import Request
+from halfway.curriculum.streams import Stream
 from halfway.experiments.scripts import script, script_parser
+from halfway.trainers.contracts import Rollouts
+from halfway.trainers.rollouts.pool import InlinePool
 
 LEARNER, SAMPLER = 0, 1
 """Cores."""
@@ -54,10 +59,25 @@ def pin(process: int, core: int) -> None:
                 pin(int(child), core)
 
 
-def seconds(engine: str, staleness: int, steps: int, width: int) -> dict[str, float]:
+class PinnedPool(InlinePool):
+    """Samples on a core of its own, and what it starts there stays there."""
+
+    def __init__(self, rollouts: Rollouts, core: int):
+        super().__init__(rollouts)
+        self._core = core
+
+    def submit(self, requests: Sequence[Request], stream: Stream) -> None:
+        """See `Pool`."""
+        os.sched_setaffinity(0, {self._core})
+        super().submit(requests, stream)
+        os.sched_setaffinity(0, {LEARNER})
+
+
+def seconds(engine: str, staleness: int, client: int, steps: int, width: int) -> dict[str, float]:
     """Median seconds of the parts of a step, without the first two.
 
     Args:
+        client: the core of what sends and judges while the learner waits.
         width: of the policy.
     """
     from halfway.experiments.config.run import parse_run_config
@@ -73,6 +93,8 @@ def seconds(engine: str, staleness: int, steps: int, width: int) -> dict[str, fl
         pin(os.getpid(), SAMPLER)
         for thread in Path("/proc/self/task").iterdir():
             os.sched_setaffinity(int(thread.name), {LEARNER})
+        if not staleness:
+            training.pool = PinnedPool(training.rollouts, client)
         training.train()
         parts = [step.timing for step in load_run_records(Path(folder)).steps[2:]]
     names = ("rollout", "update", "drain", "sync")
@@ -89,16 +111,19 @@ def main() -> int:
     parser.add_argument("--width", type=int, default=64, help="of the policy, a multiple of 32")
     parser.add_argument("--repeats", type=int, default=3, help="pairs of runs, by turns")
     arguments = parser.parse_args()
-    print("| engine | G, s | U, s | G + U | W, s | overlap | speed-up | ideal |")
+    print("| engine | G, s | U, s | W, s | overlap | V, s | speed-up V / W | ideal |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for _ in range(arguments.repeats):
         fixed = (arguments.steps, arguments.width)
-        waiting, ahead = (seconds(arguments.engine, staleness, *fixed) for staleness in (0, 1))
-        generation, update, step = waiting["rollout"], waiting["update"], ahead["step"]
-        overlap = (generation + update - step) / min(generation, update)
-        figures = f"{generation:.2f} | {update:.2f} | {waiting['step']:.2f} | {step:.2f} | {overlap:.2f}"
+        turns = seconds(arguments.engine, 0, SAMPLER, *fixed)
+        ahead, waiting = (seconds(arguments.engine, staleness, LEARNER, *fixed)["step"] for staleness in (1, 0))
+        generation, update = turns["rollout"], turns["update"]
+        overlap = (generation + update - ahead) / min(generation, update)
         ideal = (generation + update) / max(generation, update)
-        print(f"| {arguments.engine} | {figures} | {waiting['step'] / step:.2f} | {ideal:.2f} |", flush=True)
+        figures = (
+            f"{generation:.2f} | {update:.2f} | {ahead:.2f} | {overlap:.2f} | {waiting:.2f} | {waiting / ahead:.2f}"
+        )
+        print(f"| {arguments.engine} | {figures} | {ideal:.2f} |", flush=True)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Slurm itself, on this host: a job that is requeued half-way ends as the run that nobody disturbed."""
+"""Slurm and Ray themselves, on this host: what they begin anew half-way ends as the run that nobody disturbed."""
 
 import hashlib
 import os
@@ -115,6 +115,12 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.1)
 
 
+def steps_of(run: Path) -> int:
+    """The steps that a run has recorded."""
+    steps = run / "steps.jsonl"
+    return steps.read_text().count("\n") if steps.exists() else 0
+
+
 def digests(folder: Path) -> list[str]:
     """Of the decisions and the last weights of a run."""
     files = [folder / "decisions.jsonl", sorted(folder.rglob("*.safetensors"))[-1]]
@@ -128,15 +134,15 @@ def test_a_requeued_job_ends_with_the_bits_of_an_undisturbed_run(
     monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
     subprocess.run(submitting("straight", tmp_path, "--nodes", "localhost"), check=True, timeout=300)
     job = said(*submitting("requeued", tmp_path)).split()[-1]
-    steps = tmp_path / "requeued" / "steps.jsonl"
-    wait_until(lambda: steps.exists() and steps.read_text().count("\n") >= 2, 200)
+    run = tmp_path / "requeued"
+    wait_until(lambda: steps_of(run) >= 2, 200)
     subprocess.run(["scontrol", "requeue", job], check=True)
     wait_until(lambda: " PD " in said("squeue", "--job", job), 60)
-    assert steps.read_text().count("\n") < 12, "it was requeued in the middle"
+    assert steps_of(run) < 12, "it was requeued in the middle"
     subprocess.run(["scontrol", "update", f"jobid={job}", "starttime=now"], check=True)  # it would wait two minutes
     wait_until(lambda: job not in said("squeue", "--noheader"), 300)
     log = (tmp_path / f"requeued-{job}.log").read_text()
-    assert digests(tmp_path / "requeued") == digests(tmp_path / "straight"), log[-2000:]
+    assert digests(run) == digests(tmp_path / "straight"), log[-2000:]
 
 
 def compared(output: Path, *how: str) -> "subprocess.Popen[str]":
@@ -167,18 +173,47 @@ def test_a_comparison_on_slurm_with_one_job_killed_has_the_bits_of_a_local_one(
     status, words = finished(compared(tmp_path / "local", "--jobs", "2"))
     assert status == 0, words
     killed = compared(tmp_path / "slurm", "--jobs", "2", "--on", "slurm")
-    steps = tmp_path / "slurm" / "two" / "grpo" / "seed-0" / "steps.jsonl"
-    wait_until(lambda: steps.exists() and steps.read_text().count("\n") >= 2, 200)
+    run = tmp_path / "slurm" / "two" / "grpo" / "seed-0"
+    wait_until(lambda: steps_of(run) >= 2, 200)
     [job] = [line.split()[0] for line in said("squeue", "--noheader", "--format=%i %j").splitlines() if "/grpo" in line]
     subprocess.run(["scancel", "--signal=KILL", job], check=True)
     status, words = finished(killed)
     assert status == 1 and "grpo seed 0 failed: " in words, words
-    assert "greso seed 0 finished" in words and steps.read_text().count("\n") < 12
+    assert "greso seed 0 finished" in words and steps_of(run) < 12
     status, words = finished(compared(tmp_path / "slurm", "--jobs", "2", "--on", "slurm"))
     assert status == 0 and "greso seed 0 finished" not in words, words
     for arm in ("grpo", "greso"):
         runs = [tmp_path / where / "two" / arm / "seed-0" for where in ("local", "slurm")]
         assert digests(runs[0]) == digests(runs[1])
+
+
+def test_a_comparison_on_two_nodes_of_ray_that_loses_one_has_the_bits_of_a_local_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="ray is not installed (extra ray)")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
+    settings = ("budget={steps: 40}", "--jobs", "2")
+    status, words = finished(compared(tmp_path / "local", *settings))
+    assert status == 0, words
+    small = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+    try:
+        lost = cluster.add_node(**small)
+        monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+        running = compared(tmp_path / "ray", *settings, "--on", "ray")
+        runs = [tmp_path / "ray" / "two" / arm / "seed-0" for arm in ("grpo", "greso")]
+        wait_until(lambda: all(steps_of(run) >= 2 for run in runs), 200)
+        cluster.remove_node(lost, allow_graceful=False)
+        assert all(steps_of(run) < 40 for run in runs), "one of them was lost in the middle"
+        status, words = finished(running)
+    finally:
+        cluster.shutdown()
+    assert status == 0, words
+    for run in runs:
+        assert digests(run) == digests(tmp_path / "local" / "two" / run.parent.name / run.name)
 
 
 def test_a_run_of_two_ranks_is_launched_in_its_job(
@@ -196,7 +231,7 @@ def test_a_run_of_two_ranks_is_launched_in_its_job(
     assert digests(run) == digests(tmp_path / "alone")
 
 
-def test_a_comparison_on_slurm_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_on_a_scheduler_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one.yaml").write_text(f"base: {{base: {SUMS}}}\nseeds: [0]\narms: {{grpo: {{}}}}\n")
     settings = ["compare", "one.yaml", "tracking.mlflow=false", "--on"]
@@ -205,6 +240,12 @@ def test_a_comparison_on_slurm_says_what_it_lacks(tmp_path: Path, monkeypatch: p
     done = CliRunner().invoke(app, [*settings, "slurm", "name=other"])
     lacks = "Slurm takes no job" if find_spec("submitit") else "--on slurm: needs the package submitit; pip install"
     assert done.exit_code == 2 and lacks in done.stderr
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    done = CliRunner().invoke(app, [*settings, "ray", "name=third"])
+    lacks = "no cluster of Ray answers" if find_spec("ray") else "--on ray: needs the package ray; pip install"
+    assert done.exit_code == 2 and lacks in done.stderr
+    done = CliRunner().invoke(app, [*settings, "ray", "name=fourth", "cluster.train_nodes=2"])
+    assert done.exit_code == 2 and "'ray' gives a run one host" in done.stderr
 
 
 def submitting(name: str, output: Path, *how: str) -> list[str]:

@@ -1,0 +1,65 @@
+"""Trains the runs of a comparison as tasks of Ray, on a cluster whose hosts share the disk and the environment.
+
+A task whose host is lost begins anew on another one and goes on from the newest checkpoint. The cluster is that of
+RAY_ADDRESS, or the one that this host belongs to.
+"""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.experiments.comparing import processes
+from halfway.experiments.config.run import RunConfig
+
+
+def trained(folder: str) -> int:
+    """What a task does. Returns the exit status of what trained."""
+    return processes.train_as_job(Path(folder), lambda: ["localhost"], "ssh")
+
+
+class RayJob:
+    """A task, with what a `processes.Process` shows."""
+
+    def __init__(self, ray: Any, task: Any):
+        self.ray, self.task = ray, task
+
+    @property
+    def exitcode(self) -> int | None:
+        """That of the process that trained; as if killed, if the task has ended without one."""
+        if not self.ray.wait([self.task], timeout=0)[0]:
+            return None
+        try:
+            return int(self.ray.get(self.task))
+        except self.ray.exceptions.RayError:
+            return -signal.SIGKILL
+
+    def terminate(self) -> None:
+        self.ray.cancel(self.task, force=True)
+
+    def kill(self) -> None:
+        """`terminate` has done it."""
+
+    def join(self, timeout: float | None = None) -> None:
+        self.ray.wait([self.task], timeout=processes.PATIENCE_SECONDS if timeout is None else timeout)
+
+
+def submit(config: RunConfig, folder: Path, parallel: int) -> RayJob:
+    """Submit the training of the run in a directory, with the devices of its `cluster`.
+
+    Raises:
+        UserError: if Ray is missing, no cluster answers, or the run needs several hosts.
+    """
+    cluster = config.cluster
+    if cluster.train_nodes + cluster.rollout_nodes > 1:
+        raise UserError("--on: 'ray' gives a run one host, and cluster asks for several; use --on slurm")
+    ray = load_extra("ray", "--on ray", "ray")
+    try:
+        if not ray.is_initialized():
+            ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
+    except ConnectionError as error:
+        raise UserError(f"--on: no cluster of Ray answers ({one_line(error)}); set RAY_ADDRESS") from error
+    devices = {"num_gpus" if cluster.gpus else "num_cpus": cluster.devices_per_node}
+    task = ray.remote(**devices, max_retries=-1)(trained)
+    return RayJob(ray, task.remote(str(folder.resolve())))
