@@ -511,7 +511,7 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     """
     from halfway.experiments.config.comparison import ComparisonConfig
     from halfway.experiments.config.loading import load_config
-    from halfway.experiments.propel.checks import check_study
+    from halfway.experiments.propel.commands import check_study
     from halfway.experiments.propel.config import is_study, load_study
     from halfway.experiments.running.checks import check_comparison, check_run
     from halfway.experiments.running.memory import require_room

@@ -1,12 +1,94 @@
-"""Rollouts kept for one more use, from which prefixes are cut."""
+"""Rollouts kept for one more use, from which prefixes are cut; which parents get one, and the control loops of both."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Literal
 
 import numpy as np
 
+from halfway.controllers.beliefs.counts import moving_average
+from halfway.controllers.laws.control import Effect, Knob, RatioLaw
 from halfway.curriculum.groups import Group
 from halfway.curriculum.prefix import Prefix, cut
 from halfway.curriculum.rollouts import FloatArray, Rollout, Turn, Unit
+
+Side = Literal["hard", "easy"]
+
+# Midway between the published buckets 1/8 and 2/8, and between 6/8 and 7/8.
+FAR_HARD, FAR_EASY = 0.1875, 0.8125
+
+
+def side_of(passed: int, size: int, thresholds: tuple[float, float] = (0.3, 0.7)) -> Side | None:
+    """Whether a group of k of N is too hard (0 < k/N < low), too easy (high < k/N < 1), or neither (None).
+
+    A pass rate equal to a threshold is balanced. With 0.3 and 0.7 nothing can be steered at N <= 3.
+    """
+    if not 0 < passed < size:
+        return None
+    rate = passed / size
+    return "hard" if rate < thresholds[0] else "easy" if rate > thresholds[1] else None
+
+
+def bucket_of(passed: int, size: int, side: Side, by: Literal["rate", "count"]) -> str:
+    """Name of the bucket of a skewed group.
+
+    "rate": far_hard (k/N <= 0.1875), near_hard, near_easy, far_easy (k/N >= 0.8125); at N = 8 these are the paper's
+    buckets 1, 2, 6 and 7. "count": one bucket for each k of N.
+    """
+    if by == "count":
+        return f"{passed}_of_{size}"
+    rate = passed / size
+    far = rate <= FAR_HARD if side == "hard" else rate >= FAR_EASY
+    return f"{'far' if far else 'near'}_{side}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The feedback loop of one bucket or category: a ratio, and a belief about the resulting children.
+
+    Attributes:
+        belief: moving average of the children's pass rate.
+        children: number of scored child groups so far.
+        degenerate: how many of them had no variance.
+        total_rate: sum of their pass rates.
+        latest_children, latest_rate: number of child groups in the latest step that had any, and their mean pass rate.
+    """
+
+    knob: Knob
+    belief: float
+    children: int = 0
+    degenerate: int = 0
+    total_rate: float = 0.0
+    latest_children: int = 0
+    latest_rate: float = 0.0
+
+    def after(
+        self, children: Sequence[Group], alpha: float, law: RatioLaw | None, effect: Effect, step: int, pooled: bool
+    ) -> "Loop":
+        """The loop after one step's children, including degenerate groups, without which the mean would be biased.
+
+        Args:
+            children: scored child groups, at least one.
+            law: None keeps the ratio as it is.
+            pooled: whether to make one update with the mean over the children, instead of one update per child.
+        """
+        rates = [child.pass_rate for child in children]
+        belief, knob = self.belief, self.knob
+        for rate in [fmean(rates)] if pooled else rates:
+            belief = moving_average(belief, rate, alpha)
+            knob = law.update(knob, belief, effect, step) if law else knob
+        return replace(
+            self,
+            knob=knob,
+            belief=belief,
+            children=self.children + len(children),
+            degenerate=self.degenerate + sum(child.degenerate for child in children),
+            total_rate=self.total_rate + sum(rates),
+            latest_children=len(children),
+            latest_rate=fmean(rates),
+        )
+
 
 NO_VALUES: FloatArray = np.zeros(0, np.float32)
 

@@ -10,8 +10,7 @@
 - `sandbox`: runs functions that nobody has read; `sandbox_worker`: the process inside
 - `determinism`: the variables that commands see, and what differs between equal executions
 - `swerex`: boxes of swe-rex: docker, podman, cloud sandboxes
-- `docker`: limits and removal of docker's and podman's containers
-- `container_shell`: the lines of bash around a command in a container
+- `docker`: limits and removal of docker's and podman's containers, and the lines of bash around a command in one
 """
 
 from halfway.curriculum.support.registry import Registry

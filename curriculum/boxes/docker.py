@@ -1,14 +1,129 @@
-"""The command line of docker or podman, used beside swe-rex: limits, a check that it answers, removal of containers."""
+"""The command line of docker or podman, beside swe-rex: limits, a check that it answers, removal of containers.
+
+And the lines of bash around a command in a container. Inside a container nothing is isolated: a command runs as root
+beside the server that runs it. It can break its container and falsify what is read from it; it cannot reach another
+container, and the judge opens its own.
+"""
 
 import os
+import re
+import secrets
+import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from tempfile import TemporaryFile
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
+
+KEPT_BYTES = 2**20
+"""Bytes that are kept of a long output's beginning, and of its end."""
+
+ROUNDS = 100
+"""How often the processes that a command has started are sought and killed, since they may start others meanwhile."""
+
+EVERYBODY = "/proc/[0-9]*"
+"""All processes that are there before the command starts."""
+
+TEMPLATE = """
+shopt -s nullglob
+declare -A before
+for p in {spared} /proc/$$ /proc/$PPID; do before[$p]=1; done
+cd -- {place} || exit 1
+exec 9>&1
+exec 8> >(head -c {kept}; printf %s {middle}; tail -c {kept})
+reader=$!
+timeout -s KILL {seconds} env {variables} {shell} < {stdin} >&8 2>&1 8>&- 9>&- &
+group=$!
+wait "$group" 2> /dev/null
+status=$?
+kill -9 -- "-$group" 2> /dev/null
+if [ -n "{spared}" ]; then
+  for ((round = 0; round < {rounds}; round++)); do
+    left=
+    for p in /proc/[0-9]*; do
+      [[ ${{before[$p]}} || $p == "/proc/$reader" ]] && continue
+      {{ read -r facts < "$p/stat"; }} 2> /dev/null || continue
+      facts=(${{facts##*) }})
+      [[ ${{facts[0]}} == [ZX] || ${{facts[1]}} == "$reader" ]] && continue
+      kill -9 "${{p#/proc/}}" 2> /dev/null; left=1
+    done
+    [[ $left ]] || break
+  done
+fi
+exec 8>&-
+wait "$reader"
+rm -f -- {files}
+printf %s%s {end} "$status"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of bash that runs one command, for `bash -c`.
+
+    Attributes:
+        middle: the mark between the kept beginning and the kept end of the output, which nobody can guess.
+        end: the mark between the output and the status.
+    """
+
+    text: str
+    middle: str
+    end: str
+
+    def read(self, printed: str) -> tuple[str, int | None]:
+        """Output and status of the command; no status if the line was killed together with its command, or forged."""
+        output, found, status = printed.rpartition(self.end)
+        if not found:
+            output, status = printed, ""
+        head, _, tail = output.partition(self.middle)
+        if len(tail.encode("utf-8", "replace")) >= KEPT_BYTES:
+            head += "\n[bytes left out]\n"
+        return head + tail, int(status) if re.fullmatch(r"[0-9]{1,3}", status) else None
+
+
+def around(
+    shell: str,
+    place: str,
+    seconds: float,
+    variables: Mapping[str, str],
+    path: str = "",
+    stdin: str = "/dev/null",
+    files: Sequence[str] = (),
+    spared: str = EVERYBODY,
+) -> Line:
+    """The line for a shell.
+
+    Args:
+        shell: the command, as a line of bash of its own, such as `bash -c "..."`.
+        place: the folder where it runs.
+        path: folders in front of the container's PATH, each with its colon.
+        stdin: the file that is its standard input.
+        files: removed afterwards.
+        spared: processes that are not killed afterwards, as paths below /proc separated by blanks; "" = kill only those
+            in the command's process group, since others start processes here meanwhile.
+    """
+    middle, end = secrets.token_hex(16), secrets.token_hex(16)
+    values = [f"{name}={shlex.quote(value)}" for name, value in variables.items() if name != "PATH"]
+    text = TEMPLATE.format(
+        kept=KEPT_BYTES,
+        middle=middle,
+        end=end,
+        place=shlex.quote(place),
+        seconds=seconds,
+        variables=" ".join([*values, f'PATH="{path}$PATH"']),
+        shell=shell,
+        stdin=shlex.quote(stdin),
+        files=shlex.join(files),
+        spared=spared,
+        rounds=ROUNDS,
+    )
+    return Line(text, middle, end)
+
 
 ANSWER_SECONDS = 120.0
 MOST_SAID = 64 << 20

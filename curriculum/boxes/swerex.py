@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from halfway.curriculum.boxes import docker
 from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError, Executed
-from halfway.curriculum.boxes.container_shell import EVERYBODY, around
 from halfway.curriculum.boxes.determinism import VARIABLES, options_of_version
+from halfway.curriculum.boxes.docker import EVERYBODY, around
 from halfway.curriculum.boxes.trees import Changes, Entry, pack, unpack
 from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.errors import UserError, require

@@ -1,4 +1,4 @@
-"""Carries out `halfway propel`: the stages of a study, one after the other, with progress."""
+"""Carries out `halfway propel`: the stages of a study, one after the other, with progress; what is checked before."""
 
 import sys
 from collections.abc import Iterator
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.registry import unknown
+from halfway.experiments.config import paths
 from halfway.experiments.propel.config import BASE, PropelConfig
 from halfway.experiments.propel.summary import draw_summary, write_summary
 from halfway.experiments.report.provenance import write_provenance
+from halfway.experiments.running.checks import check_model
 from halfway.experiments.running.progress_bars import progress_display, single_run
 from halfway.trainers.loop.options import Budget
 
@@ -129,3 +131,17 @@ def _shown(console: Console, title: str) -> "Iterator[Progress]":
     with progress_display(console) as display:
         task = display.add_task(title, note="")
         yield lambda done, total: display.update(task, completed=done, total=total)
+
+
+def check_study(config: PropelConfig) -> list[str]:
+    """Whatever cannot be checked on this machine, one line each. Raises UserError if a model or a file is missing."""
+    unchecked: list[str] = []
+    for where, options in config.sampled().items():
+        try:
+            unchecked += check_model(options.model, options.rollouts, elsewhere=False)
+        except UserError as error:
+            raise UserError(f"{where}.{error}") from None
+    for option, value in paths.paths_of(config.domain.part).items():
+        exists = paths.find(value).expanduser().exists()
+        require(exists, f"domain.{config.domain.name}.{option}", value, "there is no such file; correct the path")
+    return list(dict.fromkeys(unchecked))

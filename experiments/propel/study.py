@@ -20,10 +20,9 @@ from halfway.trainers.learner.options import LoraOptions
 from halfway.trainers.policy import ModelOptions, Policy, load_policy, prepare_torch
 from halfway.trainers.propel.corpus import Corpus, load_corpus
 from halfway.trainers.propel.domains.oracles import Panel
-from halfway.trainers.propel.oracle import ModelOracle
 from halfway.trainers.propel.probes.activations import model_fingerprint
 from halfway.trainers.propel.rewards import Reader
-from halfway.trainers.propel.solver import Solver
+from halfway.trainers.propel.solver import ModelOracle, Solver
 from halfway.trainers.propel.writing import Author
 from halfway.trainers.rollouts.chat import Prompts
 from halfway.trainers.rollouts.options import RolloutOptions

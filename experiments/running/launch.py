@@ -21,8 +21,8 @@ from halfway.curriculum.support.acceptance import VARIABLE, accepted_words
 from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running import on_host
+from halfway.trainers.distributed.cluster import restart_pause
 from halfway.trainers.distributed.ports import addresses_of
-from halfway.trainers.distributed.restart_pause import restart_pause
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 20.0

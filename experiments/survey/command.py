@@ -18,9 +18,8 @@ from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.report.tables.text import NONE, TextTable, table_of
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.progress_bars import progress_display
-from halfway.experiments.survey.findings import Findings, find
+from halfway.experiments.survey.findings import Findings, find, write_kept
 from halfway.experiments.survey.sampling import Record, sample
-from halfway.experiments.survey.selection import write_kept
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -19,9 +19,8 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import Surveyed
 from halfway.experiments.cli import app
 from halfway.experiments.survey.command import form_pattern
-from halfway.experiments.survey.findings import divide, find, silent_share
+from halfway.experiments.survey.findings import divide, find, holds, silent_share, write_kept
 from halfway.experiments.survey.sampling import RECORDS, Record, read_records, recorded, sample
-from halfway.experiments.survey.selection import holds, write_kept
 
 SUMS = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
 

@@ -3,7 +3,6 @@
 - `workers`: the leader gives orders, and the other processes do their share
 - `collectives`: waiting and broadcasting with long timeouts, noticing processes that died
 - `colocated`: learner and engine take turns on the same devices
-- `cluster`: settings: hosts, devices, memory, and sizes of the model
-- `restart_pause`: how long to wait before a process that ended is started again
+- `cluster`: settings: hosts, devices, memory, and sizes of the model; the pause before a process is started again
 - `ports`: ports, addresses and network interfaces of this host
 """

@@ -1,4 +1,4 @@
-"""The machines a run is meant for, and the sizes of its model."""
+"""The machines a run is meant for, the sizes of its model, and the pause before what has ended is started again."""
 
 from dataclasses import dataclass, field
 
@@ -93,3 +93,12 @@ class ClusterOptions:
     @property
     def gpus(self) -> bool:
         return self.device_gib > 0
+
+
+# The first pause; each further pause is twice as long.
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
+
+
+def restart_pause(starts: int) -> float:
+    """Seconds to wait after this many starts without success."""
+    return min(FIRST_PAUSE * 2.0**starts, LONGEST_PAUSE)

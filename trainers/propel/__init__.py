@@ -3,8 +3,7 @@
 - `domains`: tasks that a generator writes
 - `probes`: heads that read a frozen model's hidden states and guess pass rates
 - `writing`: a generator at work: prompts in, judged texts out
-- `solver`: how often a fixed policy solves what was written
-- `oracle`: a language model as an oracle
+- `solver`: how often a fixed policy solves what was written; a language model as an oracle
 - `corpus`: texts of the base generator with labels, as Parquet files
 - `rewards`: what a generated task is worth
 - `rollouts`: generator training as an ordinary run

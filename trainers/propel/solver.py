@@ -1,4 +1,4 @@
-"""The solver, and what it costs."""
+"""The solver and what it costs, and a language model as an oracle."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,9 @@ from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 from halfway.trainers.contracts import Rollouts
+from halfway.trainers.engines.base import Engine
 from halfway.trainers.propel.options import Band
+from halfway.trainers.rollouts.chat import Prompts
 
 
 @dataclass(frozen=True)
@@ -33,3 +35,29 @@ class Solver:
     def useful(self, passed: int) -> bool:
         """Whether this many passes lie in the band."""
         return self.band.holds(passed, self.attempts)
+
+
+@dataclass(frozen=True)
+class ModelOracle:
+    """Samples a few responses to each problem. They are a function of the stream, the problem's id and the weights.
+
+    Attributes:
+        attempts: responses to each problem.
+        max_tokens: limit on a response; a longer one is cut and counts as no answer.
+        stream: this oracle's own stream.
+    """
+
+    engine: Engine
+    prompts: Prompts
+    attempts: int
+    max_tokens: int
+    stream: Stream
+
+    def answer(self, problems: Sequence[Problem]) -> list[tuple[str, ...]]:
+        """The responses to each problem, in order; "" where the token limit cut one."""
+        contexts = [tokens_P for p in problems for tokens_P in [self.prompts.of_problem(p)] * self.attempts]
+        seeds = [self.stream.at(p.id, number).integer() for p in problems for number in range(self.attempts)]
+        completions = self.engine.generate(contexts, [self.max_tokens] * len(contexts), seeds)
+        decode = self.prompts.tokenizer.decode
+        texts = [decode(c.tokens_T.tolist(), skip_special_tokens=True) if c.stop == "end" else "" for c in completions]
+        return [tuple(texts[i : i + self.attempts]) for i in range(0, len(texts), self.attempts)]

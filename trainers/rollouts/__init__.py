@@ -5,9 +5,8 @@
 - `process_pool`: one whose rollouts are sampled and judged in a process of their own
 - `virtual_pool`: one on a simulated clock, for tests and studies
 - `attempts`: rollouts in progress
-- `overlapping`: tools and engine at work at once
+- `overlapping`: tools and engine at work at once, judging in another thread while the engine still samples
 - `chat`: turns prompts and observations into tokens, with or without a chat template
-- `background`: judging in another thread while the engine still samples
 - `judging`: measures how long an environment takes to answer
 - `options`: settings of sampling
 """

@@ -19,10 +19,9 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.base import Completion, Engine, Finished
 from halfway.trainers.rollouts.attempts import Attempt, Cohort, Replays, begun_anew, response_of
-from halfway.trainers.rollouts.background import BackgroundCalls
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer
 from halfway.trainers.rollouts.judging import Judging
-from halfway.trainers.rollouts.overlapping import Overlapping
+from halfway.trainers.rollouts.overlapping import BackgroundCalls, Overlapping
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@
 | file | what it checks |
 |---|---|
 | `controllers` | determinism, saving, what may be learnt from what, the verbs of a plan |
-| `tasks` | verifiers and environments |
-| `engines` | rollout engines |
+| `parts` | verifiers, environments, rollout engines |
 
 `simulator` has `SimulatedRollouts`, a learner without a model, on which a law can be watched for hundreds of steps in a
 second.
@@ -19,9 +18,8 @@ A check that fails raises AssertionError and says what was broken. `controller_c
 """
 
 from halfway.testing.controllers import check_controller, controller_checks, sample_problems
-from halfway.testing.engines import check_engine
+from halfway.testing.parts import check_engine, check_environment, check_verifier
 from halfway.testing.simulator import SimulatedRollouts
-from halfway.testing.tasks import check_environment, check_verifier
 
 __all__ = [
     "SimulatedRollouts",

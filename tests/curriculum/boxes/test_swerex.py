@@ -16,7 +16,7 @@ from repositories import FAULTY, MEND, needs_boxes, said, small_problem, small_r
 
 from halfway.curriculum.boxes import docker
 from halfway.curriculum.boxes.base import Base, BoxLostError
-from halfway.curriculum.boxes.container_shell import around
+from halfway.curriculum.boxes.docker import around
 from halfway.curriculum.boxes.swerex import SweRex, SweRexBox, _Image
 from halfway.curriculum.boxes.trees import Changes, unpack
 from halfway.curriculum.repositories.environment import Repository
@@ -224,7 +224,7 @@ from pathlib import Path
 from test_harbor import SETTINGS, write
 from halfway.curriculum.boxes import docker
 from halfway.curriculum.boxes.base import Base, BoxLostError
-from halfway.curriculum.boxes.container_shell import around
+from halfway.curriculum.boxes.docker import around
 from halfway.curriculum.boxes.swerex import SweRex, SweRexBox, _Image
 from halfway.curriculum.repositories.checking import checked
 from halfway.curriculum.repositories.harbor import HarborTasks

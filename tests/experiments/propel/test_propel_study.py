@@ -19,12 +19,12 @@ from halfway.experiments.propel.config import PropelConfig, load_study, prepare
 from halfway.experiments.propel.stages import run_sweep
 from halfway.experiments.propel.study import Study
 from halfway.experiments.propel.summary import (
+    differences_table,
     draw_summary,
     paired_differences,
     summarize_study,
     write_summary,
 )
-from halfway.experiments.propel.tables import differences_table
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.trainers.loop.manifest import MANIFEST, write_manifest
 from halfway.trainers.propel.domains.sheets import Sums

@@ -313,7 +313,7 @@ def test_a_torch_of_the_folder_in_which_the_user_stands_is_not_executed(
 
 
 def test_a_server_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfway.trainers.distributed.restart_pause.FIRST_PAUSE", 0.1)
+    monkeypatch.setattr("halfway.trainers.distributed.cluster.FIRST_PAUSE", 0.1)
     monkeypatch.setattr(launch, "POLL_SECONDS", 0.05)
     note = tmp_path / "starts"
     server = launch.Command("localhost", ("sh", "-c", f"echo started >> {note}; exit 9"), serves=True)

@@ -14,8 +14,8 @@ from halfway.experiments.running.build import _sync
 from halfway.experiments.running.memory import rank_parts
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm.part import Vllm
+from halfway.trainers.engines.vllm_servers.options import server_flags
 from halfway.trainers.engines.vllm_servers.part import VllmServers
-from halfway.trainers.engines.vllm_servers.server import server_flags
 
 
 def test_the_engine_in_this_process_wants_no_free_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from torch import nn
 
 from halfway.curriculum import UserError
 from halfway.curriculum.support.acceptance import VARIABLE
-from halfway.trainers.distributed import restart_pause
+from halfway.trainers.distributed import cluster
 from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.part import PlannedRun
@@ -243,7 +243,7 @@ def test_a_server_that_does_not_start_is_started_again_with_growing_pauses(
             starts.append(time.monotonic())
             super().start()
 
-    monkeypatch.setattr(restart_pause, "FIRST_PAUSE", 0.2)
+    monkeypatch.setattr(cluster, "FIRST_PAUSE", 0.2)
     monkeypatch.setattr("halfway.trainers.engines.vllm_servers.engine.POLL_SECONDS", 0.02)
     log = tmp_path / "log"
     server = Broken("127.0.0.1:9", ("sh", "-c", "echo 'OSError: no model there'; exit 1"), log)

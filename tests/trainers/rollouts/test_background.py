@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfway.trainers.rollouts.background import BackgroundCalls
+from halfway.trainers.rollouts.overlapping import BackgroundCalls
 
 
 @given(st.lists(st.integers(), max_size=50))

@@ -1,6 +1,5 @@
 """Sampling in this process, with the policy as a `transformers` module.
 
 - `part`: what is registered
-- `engine`: the engine: batches, with a key-value cache
-- `replica`: the same in another process, so that the learner can update meanwhile
+- `engine`: the engine: batches, with a key-value cache; here or in another process, so that the learner can update
 """

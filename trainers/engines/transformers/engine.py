@@ -1,6 +1,10 @@
-"""Sampling in this process, with the policy as a `transformers` module: batched, with a key-value cache."""
+"""Sampling with the policy as a `transformers` module, batched, with a key-value cache.
 
-from collections.abc import Iterator, Sequence
+In this process, or from a replica in another one, so that the learner can update meanwhile.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -273,3 +277,62 @@ def sample(logits_BV: Tensor, uniforms_B: Tensor, temperature: float) -> tuple[T
     tokens_B = (cumulated_BV > threshold_B[:, None]).to(torch.uint8).argmax(-1)
     chosen_B = logprobs_BV.gather(-1, tokens_B[:, None])[:, 0]
     return tokens_B, chosen_B, torch.special.entr(probabilities_BV).sum(-1)
+
+
+class ReplicaEngine(TransformersEngine):
+    """Samples in another process than the one that made it, from weights in shared memory.
+
+    On a GPU it samples from a copy of them: on the last one, since the learner has the first.
+    """
+
+    def __init__(self, setup: EngineSetup):
+        """
+        Args:
+            setup: its policy is a copy, in main memory.
+        """
+        super().__init__(setup)
+        self._shared = setup.policy.share_memory()
+
+    def refresh(self, version: int) -> None:
+        """Use what is now in shared memory, the weights of this version."""
+        if self.policy is self._shared and torch.cuda.is_available():
+            self.policy = copy.deepcopy(self._shared).to(f"cuda:{torch.cuda.device_count() - 1}")
+        self.sync(self._shared, version)
+
+
+class ElsewhereEngine:
+    """Stands here for a `ReplicaEngine` that samples in another process.
+
+    Attributes:
+        shared: the module whose weights the two share.
+        call: calls a method of the engine there, by name.
+    """
+
+    serves_all = False
+    replicas = 1
+
+    def __init__(self, shared: nn.Module, version: int, call: Callable[..., Any]):
+        """
+        Args:
+            version: of the weights that are shared now.
+        """
+        self.shared, self.call = shared, call
+        self.call("refresh", version)
+
+    def generate(
+        self,
+        contexts: Sequence[IntArray],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
+    ) -> list[Completion]:
+        completions: list[Completion] = self.call("generate", contexts, max_new_tokens, seeds)
+        for i, completion in enumerate(completions):
+            if finished is not None:
+                finished(i, completion)
+        return completions
+
+    def sync(self, policy: nn.Module, version: int) -> None:
+        """Put the weights of `policy` where the other process finds them. It must not be sampling."""
+        copy_weights(policy, self.shared)
+        self.call("refresh", version)

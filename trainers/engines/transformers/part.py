@@ -26,7 +26,7 @@ class Transformers(EnginePart):
         return True
 
     def apart(self, setup: EngineSetup) -> Apart:
-        from halfway.trainers.engines.transformers.replica import ElsewhereEngine, ReplicaEngine
+        from halfway.trainers.engines.transformers.engine import ElsewhereEngine, ReplicaEngine
 
         return Apart(ReplicaEngine(setup), partial(ElsewhereEngine, setup.policy, setup.policy_version))
 

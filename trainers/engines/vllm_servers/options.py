@@ -1,17 +1,32 @@
-"""The options of the engine that uses vLLM servers."""
+"""The options of the engine that uses vLLM servers, and the command that starts a server."""
 
+import json
+import sys
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from halfway.curriculum.support.errors import require
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, EngineMemory, PlannedRun, bytes_of
-from halfway.trainers.engines.vllm.options import VllmOptions
+from halfway.trainers.engines.vllm.options import FREE_SHARE, VllmOptions
+from halfway.trainers.engines.vllm_servers import guard
 
 FIELD, NEEDED_BY = "rollouts.engine.vllm_servers", "rollouts.engine: 'vllm_servers'"
 FILE_COPIES = 2
 ASLEEP_GIB = 2.0
 """Memory that a sleeping server keeps on its device."""
+
+BACKEND = "halfway"
+# Tokens that a server reads in one step, from the smallest GPUs to the largest; it refuses to start with fewer than
+# sequences.
+SMALLEST_STEP, LARGEST_STEP = 2048, 8192
+EXTENSION = "halfway.trainers.engines.vllm_servers.receiver.Registration"
+SERVER_ENVIRONMENT = {
+    "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise all servers of a host share its first core
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "PYTHONSAFEPATH": "1",  # imports nothing from the folder in which the user stands
+}
 
 
 @dataclass(frozen=True)
@@ -101,3 +116,57 @@ class ServerOptions(VllmOptions):
             return {}
         size = FILE_COPIES * shape.weights * bytes_of(self.weight_dtype(run.dtype))
         return {"weights in shared memory": size / run.cluster.devices_per_node}
+
+
+def server_command(
+    model_path: str, address: str, dtype: str, options: ServerOptions, max_sequences: int, chunked: bool
+) -> tuple[str, ...]:
+    """The command that starts a server with this Python, see `server_flags`.
+
+    Args:
+        address: "host:port" where it listens.
+    """
+    host, _, port = address.rpartition(":")
+    return (
+        # `vllm serve` runs vllm.entrypoints.cli.main, which fails where the package is vllm-cpu.
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *(f"--model={model_path}", f"--host={host}", f"--port={port}"),
+        *server_flags(dtype, options, max_sequences, chunked),
+    )
+
+
+def server_flags(dtype: str, options: ServerOptions, max_sequences: int, chunked: bool) -> tuple[str, ...]:
+    """The flags of a server that Halfway can use.
+
+    Args:
+        chunked: whether it may read a long context in parts, which fails for seeded requests on a CPU.
+    """
+    flags: dict[str, object] = {
+        "dtype": dtype,
+        "max-num-seqs": max_sequences,
+        "kv-cache-memory-bytes": int(options.kv_cache_gib * GIB),
+        "gpu-memory-utilization": FREE_SHARE,
+        "block-size": options.block_size,
+        "logprobs-mode": "processed_logprobs",
+        "generation-config": "vllm",
+        "worker-extension-cls": EXTENSION,
+        "weight-transfer-config": json.dumps({"backend": BACKEND}),
+        "middleware": guard.MIDDLEWARE,
+    }
+    if options.max_length:
+        flags["max-model-len"] = options.max_length
+    if max_sequences > SMALLEST_STEP:
+        flags["max-num-batched-tokens"] = max(LARGEST_STEP, max_sequences)
+    if options.tensor_parallel > 1:
+        flags["tensor-parallel-size"] = options.tensor_parallel
+    switches = [
+        "enable-prefix-caching",
+        "skip-tokenizer-init",
+        "enable-scale-out",  # the endpoint that takes and returns tokens
+        "disable-log-stats",
+        "disable-uvicorn-access-log",
+        "enable-chunked-prefill" if chunked else "no-enable-chunked-prefill",
+        *(["enforce-eager"] if options.eager else []),
+        *(["enable-sleep-mode"] if options.sleep else []),
+    ]
+    return (*(f"--{name}={value}" for name, value in flags.items()), *(f"--{name}" for name in switches))

@@ -23,12 +23,10 @@ import numpy as np
 from halfway.curriculum.rollouts import IntArray, Stop
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import clean, one_line
-from halfway.trainers.distributed.restart_pause import restart_pause
+from halfway.trainers.distributed.cluster import restart_pause
 from halfway.trainers.engines.base import Completion
-from halfway.trainers.engines.part import GIB
-from halfway.trainers.engines.vllm.options import FREE_SHARE
 from halfway.trainers.engines.vllm_servers import end_with_parent, guard
-from halfway.trainers.engines.vllm_servers.options import FIELD, ServerOptions
+from halfway.trainers.engines.vllm_servers.options import FIELD, SERVER_ENVIRONMENT
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -42,17 +40,6 @@ UNFINISHED = "-unfinished"
 # Statuses of refusals that say nothing about the request.
 TIMED_OUT, TOO_MANY = 408, 429
 GENERATE = "/inference/v1/generate"
-BACKEND = "halfway"
-# Tokens that a server reads in one step, from the smallest GPUs to the largest; it refuses to start with fewer than
-# sequences.
-SMALLEST_STEP, LARGEST_STEP = 2048, 8192
-EXTENSION = "halfway.trainers.engines.vllm_servers.receiver.Registration"
-SERVER_ENVIRONMENT = {
-    "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise all servers of a host share its first core
-    "OMP_WAIT_POLICY": "PASSIVE",
-    "PYTHONSAFEPATH": "1",  # imports nothing from the folder in which the user stands
-}
 
 # With these of a training process, a server would wait for other ranks, or look for their store.
 OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -483,57 +470,3 @@ def _hang_up(held: list[socket.socket]) -> None:
     """End a connection whose answer drips."""
     with suppress(OSError):  # it may be closed already
         held[0].shutdown(socket.SHUT_RDWR)
-
-
-def server_command(
-    model_path: str, address: str, dtype: str, options: ServerOptions, max_sequences: int, chunked: bool
-) -> tuple[str, ...]:
-    """The command that starts a server with this Python, see `server_flags`.
-
-    Args:
-        address: "host:port" where it listens.
-    """
-    host, _, port = address.rpartition(":")
-    return (
-        # `vllm serve` runs vllm.entrypoints.cli.main, which fails where the package is vllm-cpu.
-        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
-        *(f"--model={model_path}", f"--host={host}", f"--port={port}"),
-        *server_flags(dtype, options, max_sequences, chunked),
-    )
-
-
-def server_flags(dtype: str, options: ServerOptions, max_sequences: int, chunked: bool) -> tuple[str, ...]:
-    """The flags of a server that Halfway can use.
-
-    Args:
-        chunked: whether it may read a long context in parts, which fails for seeded requests on a CPU.
-    """
-    flags: dict[str, object] = {
-        "dtype": dtype,
-        "max-num-seqs": max_sequences,
-        "kv-cache-memory-bytes": int(options.kv_cache_gib * GIB),
-        "gpu-memory-utilization": FREE_SHARE,
-        "block-size": options.block_size,
-        "logprobs-mode": "processed_logprobs",
-        "generation-config": "vllm",
-        "worker-extension-cls": EXTENSION,
-        "weight-transfer-config": json.dumps({"backend": BACKEND}),
-        "middleware": guard.MIDDLEWARE,
-    }
-    if options.max_length:
-        flags["max-model-len"] = options.max_length
-    if max_sequences > SMALLEST_STEP:
-        flags["max-num-batched-tokens"] = max(LARGEST_STEP, max_sequences)
-    if options.tensor_parallel > 1:
-        flags["tensor-parallel-size"] = options.tensor_parallel
-    switches = [
-        "enable-prefix-caching",
-        "skip-tokenizer-init",
-        "enable-scale-out",  # the endpoint that takes and returns tokens
-        "disable-log-stats",
-        "disable-uvicorn-access-log",
-        "enable-chunked-prefill" if chunked else "no-enable-chunked-prefill",
-        *(["enforce-eager"] if options.eager else []),
-        *(["enable-sleep-mode"] if options.sleep else []),
-    ]
-    return (*(f"--{name}={value}" for name, value in flags.items()), *(f"--{name}" for name in switches))
