@@ -11,7 +11,8 @@ Beside the code are `recipes/` and the research record, `results/`, which nothin
 - `catalogue`: lists and explains everything that a YAML file can name, and makes the page about all controllers
 - `schema`: the JSON schema of the YAML files
 - `config`: reads YAML files into checked settings
-- `running`: builds, launches and tracks runs
+- `running`: builds and launches runs
+- `tracking`: copies records to MLflow, Weights & Biases and Trackio
 - `proving`: shows on the machines at hand that the parts of a run do what they say
 - `comparing`: trains many runs side by side: tuning, arms, seeds
 - `report`: turns run directories into tables, figures and a page

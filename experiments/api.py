@@ -60,7 +60,7 @@ def compare(
     from halfway.experiments.config.comparison import with_arms
     from halfway.experiments.config.loading import load_comparison_config
     from halfway.experiments.report.provenance import write_provenance
-    from halfway.experiments.running.tracking import Tracker
+    from halfway.experiments.tracking.opening import open_trackers
 
     config = load_comparison_config(_located(source), changes)
     config = replace(config, seeds=tuple(seeds)) if seeds else config
@@ -68,8 +68,8 @@ def compare(
     prepared = prepare_comparison(with_arms(config, arms) if arms else config, folder)
     write_provenance(folder, ["halfway.compare", *map(repr, changes)])
     first = prepared.run(next(iter(prepared.arms)), prepared.seeds[0])
-    tracker = Tracker.open(first.tracking, Path(first.output))
-    run_comparison(prepared, folder, 0, Shown(quiet=quiet).progress, tracker, arms)
+    trackers = open_trackers(first.tracking, Path(first.output))
+    run_comparison(prepared, folder, 0, Shown(quiet=quiet).progress, trackers, arms)
     return Trained(folder)
 
 
@@ -105,15 +105,15 @@ def train_run(
     """Train the run in its folder unless it is finished, with progress, warnings and tracking.
 
     Args:
-        output: the folder that holds the tracking store.
+        output: the folder that holds what trackers keep.
         command: what the user called, for the record.
         start: the step of an earlier checkpoint to go back to, 0 = the start.
     """
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.progress_bars import single_run
     from halfway.experiments.running.runs import last_spent, read_state, train
-    from halfway.experiments.running.tracking import Tracker
     from halfway.experiments.running.waste import Waste
+    from halfway.experiments.tracking.opening import open_trackers
 
     console = shown.progress
     if start is None and read_state(folder) == "finished":
@@ -121,8 +121,7 @@ def train_run(
         return
     write_provenance(folder, command)
     with busy("starting"):
-        tracker = Tracker.open(config.tracking, output)
-        recorders = [tracker.run(config, folder)] if tracker else []
+        recorders = [tracker.run(config, folder) for tracker in open_trackers(config.tracking, output)]
     waste = Waste(functools.partial(shown.warn, console))
     with single_run(console, config.name, config.budget, last_spent(folder, config.budget)) as recorder:
         train(config, folder, [recorder, waste, *recorders], start)

@@ -749,23 +749,23 @@ def _train_comparison(
     from halfway.experiments.comparing import ray_jobs, slurm_jobs
     from halfway.experiments.comparing.compare import run_comparison
     from halfway.experiments.report.provenance import write_provenance
-    from halfway.experiments.running.tracking import Tracker
+    from halfway.experiments.tracking.opening import open_trackers
 
     begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}[on]
     console, output = now().progress, _output_of(folder, config.name)
     first = config.run(next(iter(config.arms)), config.seeds[0])
     write_provenance(folder, ["halfway", *sys.argv[1:]])
     with busy("starting"):
-        tracker = Tracker.open(first.tracking, output)
+        trackers = open_trackers(first.tracking, output)
     with resumable(folder):
-        failures = run_comparison(config, folder, jobs, console, tracker, only, begin)
+        failures = run_comparison(config, folder, jobs, console, trackers, only, begin)
     if failures:
         complain(
             f"{len(failures)} runs failed (see above); once the cause is mended, continue with: halfway resume {folder}"
         )
     _show_report(folder)
-    if tracker:
-        tracker.attach(tracker.comparison_id(folder), [folder / "report.html", folder / "summary.md"])
+    for tracker in trackers:
+        tracker.attach([folder / "report.html", folder / "summary.md"])
     _show_tracking(console, first.tracking, output)
     if failures:
         raise typer.Exit(FAILED)
@@ -788,10 +788,10 @@ def _show_report(folder: Path) -> None:
 
 
 def _show_tracking(console: "Console", tracking: "TrackingOptions", output: Path) -> None:
-    from halfway.experiments.running.tracking import ui_command
+    from halfway.experiments.tracking.opening import commands
 
-    if tracking.mlflow:
-        console.print(f"MLflow: {ui_command(tracking, output)}", soft_wrap=True)
+    for name, command in commands(tracking, output):
+        console.print(f"{name}: {command}", soft_wrap=True)
 
 
 def _config_in(folder: Path) -> Path:
@@ -805,7 +805,7 @@ def _config_in(folder: Path) -> Path:
 
 
 def _output_of(folder: Path, name: str) -> Path:
-    """The folder above the run called `name`, which holds the MLflow store; the run's own folder if it was renamed."""
+    """The folder above the run called `name`, with what trackers keep; the run's own folder if it was renamed."""
     parts, folder = Path(name).parts, folder.resolve()
     return folder.parents[len(parts) - 1] if folder.parts[-len(parts) :] == parts else folder
 

@@ -20,6 +20,8 @@ _MODULES = {
     "lora": ("peft",),
     "smollm2": ("gguf",),
     "slurm": ("submitit",),
+    "wandb": ("wandb",),
+    "trackio": ("trackio",),
 }
 EXTRAS: Mapping[str, str] = {module: extra for extra, modules in _MODULES.items() for module in modules}
 """Module -> the extra that installs it. `pip install halfway` alone installs everything else that is imported."""

@@ -16,7 +16,7 @@ from halfway.experiments.config.design import Setting
 from halfway.experiments.config.loading import differences, load_comparison_config, save
 from halfway.experiments.report.tuning import Sweep
 from halfway.experiments.running.runs import COMPARISON, is_prepared, prepare, refuse_other_settings
-from halfway.experiments.running.tracking import Tracker
+from halfway.experiments.tracking.recording import Tracker
 
 
 def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConfig:
@@ -43,7 +43,7 @@ def run_comparison(
     folder: Path,
     parallel: int,
     console: Console,
-    tracker: Tracker | None,
+    trackers: Sequence[Tracker] = (),
     only: Collection[str] = (),
     begin: Start | None = None,
 ) -> list[Failure]:
@@ -59,16 +59,17 @@ def run_comparison(
     Returns:
         The runs that failed; other runs are not affected. A failure in a sweep counts only if its arm has no choice.
     """
-    parent = tracker.comparison(config, folder) if tracker else ""
+    for tracker in trackers:
+        tracker.comparison(config, folder)
     state = "stopped"
     try:
-        runner = (Runner if parallel else InThisProcess)(parallel, console, tracker, parent, begin)
+        runner = (Runner if parallel else InThisProcess)(parallel, console, trackers, begin)
         chosen, failures = tune(config, folder, runner, only)
         failures += runner.train(_of(only, jobs_of(config, folder, chosen)))
         state = "failed" if failures else "finished"
     finally:
-        if tracker:
-            tracker.end(parent, state, (folder / COMPARISON,))
+        for tracker in trackers:
+            tracker.end(state, (folder / COMPARISON,))
     return failures
 
 

@@ -11,7 +11,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.comparing.jobs import Board, Failure, Job, board_of
 from halfway.experiments.comparing.processes import Process, Start, end, start
 from halfway.experiments.running.runs import LOG, RecordForwarder, train
-from halfway.experiments.running.tracking import PARENT_TAG, Tracker
+from halfway.experiments.tracking.recording import Tracker
 from halfway.trainers.contracts import Recorder
 
 POLL_SECONDS = 0.1
@@ -31,7 +31,7 @@ class Runner:
 
     Args:
         parallel: number of runs at the same time.
-        tracker, parent: where records are copied, and the MLflow run above them; None means nowhere.
+        trackers: where records are copied.
         begin: what starts a run: a process of this machine (None), or a job of a scheduler.
     """
 
@@ -39,11 +39,10 @@ class Runner:
         self,
         parallel: int,
         console: Console,
-        tracker: Tracker | None = None,
-        parent: str = "",
+        trackers: Sequence[Tracker] = (),
         begin: Start | None = None,
     ):
-        self.parallel, self.console, self.tracker, self.parent = parallel, console, tracker, parent
+        self.parallel, self.console, self.trackers = parallel, console, trackers
         self.begin = begin or start
 
     def train(self, jobs: Sequence[Job]) -> list[Failure]:
@@ -92,17 +91,14 @@ class Runner:
         return [failure]
 
     def _tracked(self, job: Job) -> list[Recorder]:
-        """The run's MLflow recorder, if there is a tracker."""
-        if self.tracker is None:
-            return []
-        parent_tag = {PARENT_TAG: self.parent} if self.parent else {}
-        return [self.tracker.run(job.config, job.folder, {**parent_tag, "halfway.arm": job.arm})]
+        return [tracker.run(job.config, job.folder, job.arm) for tracker in self.trackers]
 
     def _copy_if_finished(self, job: Job) -> None:
-        """Complete the copy of a finished run whose comparison was stopped before it had read all records."""
-        if self.tracker is None or not job.finished or self.tracker.has_all(job.folder):
+        """Complete the copies of a finished run whose comparison was stopped before it had read all records."""
+        lacking = [tracker for tracker in self.trackers if job.finished and not tracker.has_all(job.folder)]
+        if not lacking:
             return
-        recorders = self._tracked(job)
+        recorders = [tracker.run(job.config, job.folder, job.arm) for tracker in lacking]
         RecordForwarder(job.folder, recorders).poll()
         for recorder in recorders:
             recorder.close("finished")

@@ -66,16 +66,22 @@ class ProblemOptions:
 
 @dataclass(frozen=True)
 class TrackingOptions:
-    """Where MLflow keeps its copy of the records.
+    """Which trackers keep a copy of the records, and where.
 
     Attributes:
-        mlflow: whether to keep a copy in MLflow.
-        experiment: the name of MLflow's experiment.
-        uri: an SQLite file, relative to `output`, or any MLflow tracking URI (one with "://"), which needs the user's
-            word, such as HALFWAY_ACCEPT=tracking:HOST.
+        mlflow: whether MLflow keeps one.
+        wandb: whether Weights & Biases keeps one: in `output`, for `wandb sync`, unless WANDB_MODE is set, to "online"
+            for example. Needs the extra wandb.
+        trackio: whether Trackio keeps one, in `output`, unless TRACKIO_DIR or TRACKIO_SPACE_ID is set. Needs the extra
+            trackio.
+        experiment: the name of MLflow's experiment, and of the project elsewhere.
+        uri: where MLflow's is: an SQLite file, relative to `output`, or any MLflow tracking URI (one with "://"), which
+            needs the user's word, such as HALFWAY_ACCEPT=tracking:HOST.
     """
 
     mlflow: bool = True
+    wandb: bool = False
+    trackio: bool = False
     experiment: str = "halfway"
     uri: str = "mlflow.db"
 

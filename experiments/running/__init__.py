@@ -1,4 +1,4 @@
-"""Builds, checks, launches and tracks runs.
+"""Builds, checks and launches runs.
 
 - `build`: builds a run with all its parts from a configuration
 - `retrace`: makes every decision of a run again, from its event log
@@ -11,7 +11,6 @@
 - `serve`: starts the engine's servers of a run on this host
 - `kubernetes`: writes a run as objects of Kubernetes
 - `slurm`: submits a run as a job of Slurm
-- `tracking`: copies the records to MLflow
 - `progress_bars`: shows progress in a terminal or a log file
 - `waste`: says in one line that a run is being wasted
 """

@@ -14,7 +14,7 @@ from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.launch import commands
 from halfway.experiments.running.memory import require_room
-from halfway.experiments.running.tracking import require_known_store
+from halfway.experiments.tracking.mlflow_store import require_known_store
 from halfway.trainers.engines.part import require_known_servers
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.prompt_states import NEED, with_blank_states

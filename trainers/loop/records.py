@@ -73,6 +73,7 @@ class FinishedStep:
             "skipped": len(self.skips),
             "timing": dict(self.timing),
             "responses": response_counts(self.groups),
+            **signal_record(self.groups),
             **tool_record(self.groups),
             **counts,
             "learner": dict(self.learner),
@@ -85,6 +86,33 @@ def pass_counts(groups: Sequence[Group]) -> list[int]:
     """The number of groups with k successes, for each k = 0..N."""
     counts = Counter(group.num_passed for group in groups)
     return [counts[k] for k in range(max((group.size for group in groups), default=-1) + 1)]
+
+
+def signal_record(groups: Sequence[Group]) -> dict[str, dict[str, float]]:
+    """What a step's groups say, under the names that other trainers use; empty without a scored rollout.
+
+    Pass rates are means over rollouts; shares of zero-variance groups count a group that lost rollouts by the rest.
+    """
+    groups = [group for group in groups if group.size]
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    if not rollouts:
+        return {}
+    by_origin = {origin.value: [g for g in groups if g.request.origin is origin] for origin in Origin}
+    by_origin = {origin: found for origin, found in by_origin.items() if found}
+    length = sum(rollout.num_generated for rollout in rollouts) / len(rollouts)
+    cut = sum(rollout.truncated for rollout in rollouts) / len(rollouts)
+    return {
+        "reward": {"mean": sum(rollout.trained_reward for rollout in rollouts) / len(rollouts)},
+        "pass_rate": {
+            origin: sum(g.num_passed for g in found) / sum(g.size for g in found) for origin, found in by_origin.items()
+        },
+        "zero_variance": {
+            "all_fail": sum(group.num_passed == 0 for group in groups) / len(groups),
+            "all_pass": sum(group.num_passed == group.size for group in groups) / len(groups),
+            **{origin: sum(g.degenerate for g in found) / len(found) for origin, found in by_origin.items()},
+        },
+        "response_length": {"mean": length, "clip_ratio": cut},
+    }
 
 
 def response_counts(groups: Sequence[Group]) -> dict[str, int]:

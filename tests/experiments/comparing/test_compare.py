@@ -55,7 +55,7 @@ def comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ComparisonCon
 
 
 def go(config: ComparisonConfig, parallel: int = 1) -> list[Failure]:
-    return run_comparison(config, config.folder, parallel, Console(quiet=True), None)
+    return run_comparison(config, config.folder, parallel, Console(quiet=True))
 
 
 def starts(config: ComparisonConfig) -> dict[str, list[str]]:
@@ -103,7 +103,7 @@ def test_a_comparison_may_begin_with_some_of_its_arms(comparison: ComparisonConf
 def test_only_some_arms_of_a_comparison_may_go_on(comparison: ComparisonConfig) -> None:
     whole = prepare_comparison(comparison, comparison.folder)
     prepare_comparison(with_arms(comparison, ["b"]), comparison.folder)
-    assert run_comparison(whole, whole.folder, 1, Console(quiet=True), None, ["b"]) == []
+    assert run_comparison(whole, whole.folder, 1, Console(quiet=True), (), ["b"]) == []
     assert [arm for arm in whole.arms if (whole.folder / arm / "seed-0" / "starts.txt").exists()] == ["b"]
 
 
@@ -140,7 +140,7 @@ def test_a_terminal_shows_what_runs_and_keeps_what_has_ended(comparison: Compari
     (comparison.folder / "a" / "seed-0").mkdir(parents=True)
     (comparison.folder / "a" / "seed-0" / "crash").touch()
     config, shown = prepare_comparison(comparison, comparison.folder), io.StringIO()
-    run_comparison(config, config.folder, 2, Console(file=shown, force_terminal=True, width=100), None)
+    run_comparison(config, config.folder, 2, Console(file=shown, force_terminal=True, width=100))
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).strip() for line in shown.getvalue().splitlines()]
     assert "b seed 0 finished" in lines
     assert any(line.startswith("a seed 0 failed: the learner: NaN") for line in lines)

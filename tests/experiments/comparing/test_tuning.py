@@ -178,7 +178,7 @@ def contest(tmp_path: Path) -> ComparisonConfig:
 
 def go(config: ComparisonConfig) -> tuple[ComparisonConfig, list[Failure]]:
     config = prepare_comparison(config, config.folder)
-    return config, run_comparison(config, config.folder, 2, Console(quiet=True), None)
+    return config, run_comparison(config, config.folder, 2, Console(quiet=True))
 
 
 def tuning_of(config: ComparisonConfig) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tracked_runs import RAW, record
 
 from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.curriculum.support.errors import UserError
@@ -17,40 +18,27 @@ from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import Arm
 from halfway.experiments.config.loading import save
 from halfway.experiments.config.run import RunConfig, parse_run_config
-from halfway.experiments.running import tracking
-from halfway.experiments.running.tracking import MlflowRecorder, Tracker, step_metrics, ui_command
+from halfway.experiments.tracking import mlflow_store, recording
+from halfway.experiments.tracking.mlflow_store import Mlflow, MlflowRun, ui_command
+from halfway.experiments.tracking.opening import open_trackers
+from halfway.experiments.tracking.recording import Copy, step_metrics
 from halfway.trainers.loop.options import Budget
 
-RAW = {"name": "a", "controllers": ["uniform"], "problems": {"source": "running_sums"}, "budget": {"steps": 9}}
 
-
-def record(step: int) -> dict[str, Any]:
-    return {
-        "step": step,
-        "rollouts": 32 * (step + 1),
-        "starved": False,
-        "groups": {"rolled_out": 4, "trained": 2},
-        "timing": {"rollout": 0.5},
-        "fresh_counts": [1, 1, 2],
-        "prefix_counts": [],
-        "learner": {"loss": 0.25, "kl": None},
-        "controllers": {"greso/p easy %": 0.5},
-    }
-
-
-def test_metrics_of_a_record_are_its_numbers_and_shares_of_its_histograms() -> None:
+def test_metrics_of_a_record_are_its_numbers() -> None:
     assert step_metrics(record(3)) == {
-        "rollouts": 128.0,
+        "spent/rollouts": 128.0,
         "starved": 0.0,
         "groups/rolled_out": 4.0,
         "groups/trained": 2.0,
         "timing/rollout": 0.5,
         "learner/loss": 0.25,
         "controllers/greso/p easy %": 0.5,
-        "fresh/pass_rate": 5 / 8,
-        "fresh/degenerate": 3 / 4,
+        "reward/mean": 0.625,
+        "zero_variance/all_fail": 0.25,
+        "zero_variance/all_pass": 0.5,
     }
-    assert tracking.legal("greso/p easy %") == "greso/p easy _"
+    assert mlflow_store.legal("greso/p easy %") == "greso/p easy _"
 
 
 @pytest.fixture(scope="module")
@@ -59,50 +47,52 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tracker(output: Path) -> Iterator[Tracker]:
-    opened = Tracker.open(parse_run_config(RAW).tracking, output)
+def tracker(output: Path) -> Iterator[Mlflow]:
+    opened = Mlflow.open(parse_run_config(RAW).tracking, output)
     assert opened is not None
     yield opened
 
 
-def test_children_of_a_comparison_and_a_resumed_child(tracker: Tracker, output: Path) -> None:
+def test_children_of_a_comparison_and_a_resumed_child(tracker: Mlflow, output: Path) -> None:
     config, folder = parse_run_config(RAW), output / "both" / "a" / "seed-0"
     save(config, folder / "config.yaml")
     comparison = ComparisonConfig("both", {}, (0,), Budget(steps=9), {"a": Arm()})
-    parent = tracker.comparison(comparison, output / "both")
-    assert tracker.comparison(comparison, output / "both") == parent == tracker.comparison_id(output / "both")
+    tracker.comparison(comparison, output / "both")
+    parent = tracker.parent
+    tracker.comparison(comparison, output / "both")
+    assert parent and tracker.parent == parent
 
-    first = tracker.run(config, folder, {tracking.PARENT_TAG: parent})
+    first = tracker.run(config, folder, "a")
     for step in range(3):
         first.step(record(step))
     first.evaluation({"step": 0, "pass_at_1": 0.5, "stderr": 0.1, "pass_counts": [1]})
     first.close("failed")
     assert not tracker.has_all(folder)
 
-    second = tracker.run(config, folder)
-    assert second.run_id == first.run_id
+    second = tracker.run(config, folder, "a")
+    assert first.store and second.store and second.store.run_id == first.store.run_id
     for step in range(1, 5):  # steps 1 and 2 come again, from the checkpoint on
         second.step(record(step))
     second.close("finished")
     assert tracker.has_all(folder)
 
-    stored = tracker.client.get_run(first.run_id)
+    stored = tracker.client.get_run(first.store.run_id)
     assert stored.info.status == "FINISHED"
-    assert stored.data.tags[tracking.PARENT_TAG] == parent
+    assert stored.data.tags[mlflow_store.PARENT_TAG] == parent
     assert stored.data.params["budget.steps"] == "9"
-    history = tracker.client.get_metric_history(first.run_id, "rollouts")
+    history = tracker.client.get_metric_history(first.store.run_id, "spent/rollouts")
     assert [(metric.step, metric.value) for metric in history] == [(i, 32.0 * (i + 1)) for i in range(5)]
     assert stored.data.metrics["evaluation/pass_at_1"] == 0.5
-    assert [file.path for file in tracker.client.list_artifacts(first.run_id)] == ["config.yaml"]
+    assert [file.path for file in tracker.client.list_artifacts(first.store.run_id)] == ["config.yaml"]
     assert len(tracker.client.search_runs([tracker.experiment_id])) == 2
 
 
-def test_a_run_whose_store_is_gone_begins_a_new_one(tracker: Tracker, output: Path) -> None:
+def test_a_run_whose_store_is_gone_begins_a_new_one(tracker: Mlflow, output: Path) -> None:
     folder = output / "moved"
     save(parse_run_config(RAW), folder / "config.yaml")
-    (folder / tracking.ID_FILE).write_text('{"run_id": "0123456789abcdef", "step": 7}')
+    tracker.note(folder).write_text('{"run_id": "0123456789abcdef", "step": 7}')
     recorder = tracker.run(parse_run_config(RAW), folder)
-    assert recorder.run_id and recorder.run_id != "0123456789abcdef"
+    assert recorder.store and recorder.store.run_id != "0123456789abcdef"
     recorder.step(record(0))
     assert recorder.unsent
 
@@ -124,11 +114,11 @@ class Locked:
         self.status = status
 
 
-def locked_recorder(refusals: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Locked, MlflowRecorder]:
-    monkeypatch.setattr(tracking.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(tracking, "SECONDS_BETWEEN_BATCHES", 0.0)
+def locked_recorder(refusals: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Locked, Copy]:
+    monkeypatch.setattr(recording.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(recording, "SECONDS_BETWEEN_BATCHES", 0.0)
     store = Locked(refusals)
-    return store, MlflowRecorder(Tracker(store, "0"), "run", folder, {})
+    return store, Copy("mlflow", MlflowRun(Mlflow(store, "0"), "run"), folder, {})
 
 
 def test_a_batch_that_a_locked_store_refused_is_sent_with_the_next(
@@ -157,10 +147,10 @@ def test_tracking_can_be_off_and_an_unusable_store_does_not_stop_a_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     off: RunConfig = parse_run_config({**RAW, "tracking": {"mlflow": False}})
-    assert Tracker.open(off.tracking, tmp_path) is None and capsys.readouterr().err == ""
+    assert open_trackers(off.tracking, tmp_path) == [] and capsys.readouterr().err == ""
     (tmp_path / "file").write_text("")
     broken = parse_run_config({**RAW, "tracking": {"uri": "file/mlflow.db"}})
-    assert Tracker.open(broken.tracking, tmp_path) is None
+    assert Mlflow.open(broken.tracking, tmp_path) is None
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -189,10 +179,10 @@ def test_a_store_elsewhere_needs_the_users_word(uri: str, place: str, monkeypatc
     monkeypatch.delenv(VARIABLE, raising=False)
     options = parse_run_config({**RAW, "tracking": {"uri": uri}}).tracking
     with pytest.raises(UserError, match=rf"^tracking\.uri: .* set {VARIABLE}=tracking:{place} if") as caught:
-        Tracker.open(options, Path("runs"))
+        Mlflow.open(options, Path("runs"))
     assert "secret" not in str(caught.value)
     monkeypatch.setenv(VARIABLE, f"tracking:{place}")
-    assert tracking.require_known_store(options) in ("", place)
+    assert mlflow_store.require_known_store(options) in ("", place)
 
 
 @pytest.mark.parametrize(
@@ -201,12 +191,12 @@ def test_a_store_elsewhere_needs_the_users_word(uri: str, place: str, monkeypatc
 def test_an_address_with_two_readings_is_refused(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "tracking:good,tracking:evil,tracking:a,tracking:x")
     with pytest.raises(UserError, match="write scheme://host:port/path"):
-        tracking.require_known_store(parse_run_config({**RAW, "tracking": {"uri": uri}}).tracking)
+        mlflow_store.require_known_store(parse_run_config({**RAW, "tracking": {"uri": uri}}).tracking)
 
 
-def test_a_note_about_the_copy_that_nobody_can_have_written_is_forgotten(tracker: Tracker, tmp_path: Path) -> None:
-    (tmp_path / tracking.ID_FILE).write_text('{"run_id": [1], "complete": "yes", "step": "x", "evaluation": {}}')
-    assert tracker.comparison_id(tmp_path) == "" and not tracker.has_all(tmp_path)
+def test_a_note_about_the_copy_that_nobody_can_have_written_is_forgotten(tracker: Mlflow, tmp_path: Path) -> None:
+    tracker.note(tmp_path).write_text('{"run_id": [1], "complete": "yes", "step": "x", "evaluation": {}}')
+    assert not tracker.has_all(tmp_path)
     save(parse_run_config(RAW), tmp_path / "config.yaml")
     assert tracker.run(parse_run_config(RAW), tmp_path).seen == {"step": -1, "evaluation": -1}
 
@@ -242,7 +232,7 @@ ODD = [
 def test_a_hostile_server_stops_no_run_and_controls_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tracking.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(recording.time, "sleep", lambda seconds: None)
     monkeypatch.setenv(VARIABLE, "tracking:127.0.0.1")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hostile)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -251,8 +241,8 @@ def test_a_hostile_server_stops_no_run_and_controls_no_terminal(
     try:
         for odd in ODD:
             Hostile.answers = repeat(odd)
-            opened = Tracker.open(config.tracking, tmp_path)
-            opened = opened or Tracker(tracking._client(uri), "0", "elsewhere")
+            opened = Mlflow.open(config.tracking, tmp_path)
+            opened = opened or Mlflow(mlflow_store._client(uri), "0", "elsewhere")
             recorder = opened.run(config, tmp_path)
             recorder.step(record(0))
             recorder.close("finished")
@@ -281,11 +271,13 @@ class Elsewhere(Locked):
 def test_a_server_elsewhere_has_no_file_written_on_this_machine(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracking.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(recording.time, "sleep", lambda seconds: None)
     (tmp_path / "config.yaml").write_text("x")
     for host, sent in (("elsewhere", target.startswith("mlflow")), ("", True)):
         store = Elsewhere(target)
-        Tracker(store, "0", host).attach("run", [tmp_path / "config.yaml"])
+        tracker = Mlflow(store, "0", host)
+        tracker.parent = "run"
+        tracker.attach([tmp_path / "config.yaml"])
         assert bool(store.files) == sent
 
 

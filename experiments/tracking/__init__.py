@@ -1,0 +1,8 @@
+"""Copies the records of runs to trackers, under the same names in each.
+
+- `recording`: the names, and what every tracker's copy has in common
+- `mlflow_store`: MLflow, by default in a file
+- `wandb_store`: Weights & Biases
+- `trackio_store`: Trackio
+- `opening`: opens the trackers of a run
+"""

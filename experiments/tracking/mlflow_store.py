@@ -1,0 +1,195 @@
+"""Copies records to MLflow: by default to a local SQLite store, with parent and child runs that can be resumed."""
+
+import logging
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from halfway.curriculum.support.acceptance import require_accepted
+from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.loading import flat, to_plain
+from halfway.experiments.config.run import RunConfig, TrackingOptions
+from halfway.experiments.tracking.recording import LAST_TRIES, Metric, Tracker, ask, read_note, warn
+
+PARENT_TAG = "mlflow.parentRunId"
+# MLflow refuses more parameters at once and longer values.
+MAX_PARAMS, MAX_VALUE = 100, 6000
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+URI = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://([\w.~%!:-]+@)?(?P<host>[A-Za-z0-9_.-]*|\[[0-9a-f:]+\])(:[0-9]+)?(/[^\s\\@]*)?",
+    re.ASCII,
+)
+"""A tracking URI in which nobody can mistake the host."""
+
+
+def store_uri(tracking: TrackingOptions, output: Path) -> str:
+    """The tracking URI; a bare file name is an SQLite file in the folder `output`."""
+    return tracking.uri if "://" in tracking.uri else f"sqlite:///{(output / tracking.uri).resolve()}"
+
+
+def require_known_store(tracking: TrackingOptions) -> str:
+    """The host to which records go; empty if they stay in the folder `output`.
+
+    Raises:
+        UserError: if the store is elsewhere and the user has not accepted that.
+    """
+    if not tracking.mlflow:
+        return ""
+    if "://" not in tracking.uri:
+        inside = not Path(tracking.uri).is_absolute() and ".." not in Path(tracking.uri).parts
+        if not inside:
+            require_accepted("tracking:file", "tracking.uri", "writes a database outside of the folder `output`")
+        return ""
+    uri = URI.fullmatch(tracking.uri)
+    if uri is None:
+        raise UserError(f"tracking.uri: {tracking.uri!r} is not acceptable; write scheme://host:port/path")
+    place = uri["host"] or uri["scheme"]
+    require_accepted(f"tracking:{place}", "tracking.uri", f"sends the configuration and all records to {place}")
+    return "" if uri["host"] in ("", *LOCAL) else uri["host"]
+
+
+def ui_command(tracking: TrackingOptions, output: Path) -> str:
+    """The shell command that opens MLflow's user interface on the store."""
+    uri = store_uri(tracking, output)
+    path = Path(uri.removeprefix("sqlite:///"))
+    if uri.startswith("sqlite:///") and path.is_relative_to(Path.cwd()):
+        uri = f"sqlite:///{path.relative_to(Path.cwd())}"
+    return f"mlflow ui --backend-store-uri {shlex.quote(uri)}"
+
+
+class Mlflow(Tracker):
+    """One MLflow experiment.
+
+    Attributes:
+        host: where a store on another machine is; empty for one on this machine.
+        parent: the run of the comparison; empty if there is none, or the store did not answer.
+    """
+
+    name = "mlflow"
+
+    def __init__(self, client: Any, experiment_id: str, host: str = ""):
+        self.client, self.experiment_id, self.host = client, experiment_id, host
+        self.parent = ""
+
+    @classmethod
+    def open(cls, tracking: TrackingOptions, output: Path) -> "Mlflow | None":
+        """The experiment in the store, both created if new; None if the store does not open.
+
+        Raises:
+            UserError: see `require_known_store`.
+        """
+        host = require_known_store(tracking)
+        uri = store_uri(tracking, output)
+        if host:
+            warn(cls.name, f"configuration and records of this run go to {host}")
+        try:
+            client = _client(uri)
+            experiment = client.get_experiment_by_name(tracking.experiment)
+            if experiment is None:
+                artifacts = None if "://" in tracking.uri else (output / "mlflow-artifacts").resolve().as_uri()
+                identifier = client.create_experiment(tracking.experiment, artifact_location=artifacts)
+            else:
+                identifier = experiment.experiment_id
+            return cls(client, identifier, host)
+        except Exception as error:  # whatever MLflow, its database driver or the network raises
+            warn(cls.name, f"{uri} does not open, so this run is not tracked there ({one_line(error)})")
+            return None
+
+    def store(self, config: RunConfig, arm: str, run_id: str) -> "MlflowRun | None":
+        params = {name: str(value)[:MAX_VALUE] for name, value in flat(to_plain(config)).items()}
+        tags = {"halfway.seed": str(config.seed), "halfway.controllers": " ".join(config.chain.members)}
+        tags |= {"halfway.arm": arm} if arm else {}
+        tags |= {PARENT_TAG: self.parent} if self.parent else {}
+        found = self._begin(config.name, tags, params, run_id)
+        return MlflowRun(self, found) if found else None
+
+    def comparison(self, config: ComparisonConfig, folder: Path) -> None:
+        unit, total = config.budget.unit, config.budget.total
+        params = {"arms": ", ".join(config.arms), "seeds": str(list(config.seeds)), f"budget.{unit}": str(total)}
+        known = read_note(self.note(folder)).get("run_id", "")
+        self.parent = self._begin(config.name, {"halfway.comparison": config.name}, params, known)
+        if self.parent:
+            write_json(self.note(folder), {"run_id": self.parent})
+
+    def attach(self, files: Sequence[Path]) -> None:
+        if self.parent:
+            ask(self.name, lambda: MlflowRun(self, self.parent).attach(files))
+
+    def end(self, state: str, files: Sequence[Path] = ()) -> None:
+        if self.parent:
+            self.attach(files)
+            ask(self.name, lambda: MlflowRun(self, self.parent).end(state, ()))
+
+    def _begin(self, name: str, tags: Mapping[str, str], params: Mapping[str, str], run_id: str) -> str:
+        if run_id and ask(self.name, lambda: self.client.update_run(run_id, status="RUNNING"), tries=1)[0]:
+            return run_id
+        ok, run = ask(self.name, lambda: self.client.create_run(self.experiment_id, run_name=name, tags=dict(tags)))
+        if not ok or run is None:
+            return ""
+        identifier, items = str(run.info.run_id), list(params.items())
+        for i in range(0, len(items), MAX_PARAMS):
+            chunk = [_entities().Param(key, value) for key, value in items[i : i + MAX_PARAMS]]
+            ask(self.name, lambda: self.client.log_batch(identifier, params=chunk), LAST_TRIES)  # noqa: B023
+        return identifier
+
+
+class MlflowRun:
+    """One run of an MLflow experiment."""
+
+    def __init__(self, tracker: Mlflow, run_id: str):
+        self.tracker, self.run_id = tracker, run_id
+
+    def send(self, metrics: Sequence[Metric]) -> None:
+        batch = [_entities().Metric(legal(one.name), one.value, one.milliseconds, one.step) for one in metrics]
+        self.tracker.client.log_batch(self.run_id, metrics=batch)
+
+    def end(self, state: str, files: Sequence[Path]) -> None:
+        ask(self.tracker.name, lambda: self.attach(files))
+        status = {"finished": "FINISHED", "stopped": "KILLED"}.get(state, "FAILED")
+        self.tracker.client.set_terminated(self.run_id, status)
+
+    def attach(self, files: Sequence[Path]) -> None:
+        """Attach copies of the files that exist.
+
+        A server on another machine says where they go, and may not say that it is a folder of this one.
+        """
+        client, host = self.tracker.client, self.tracker.host
+        target = str(client.get_run(self.run_id).info.artifact_uri) if host else "here:"
+        if urlsplit(target).scheme in ("", "file"):
+            raise ValueError(f"{host} names a folder of this machine for files: {target}")
+        for path in filter(Path.exists, files):
+            client.log_artifact(self.run_id, str(path))
+
+
+def legal(name: str) -> str:
+    """A metric name that MLflow accepts."""
+    return re.sub(r"[^\w\-. :/]", "_", name)[:250]
+
+
+def _client(uri: str) -> Any:
+    """A client of the store, with MLflow's own messages turned off."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+    # A server that is silent holds up a run; `ask` tries again by itself.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    from mlflow.tracking import MlflowClient
+
+    if uri.startswith("sqlite:///"):
+        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    return MlflowClient(uri)
+
+
+def _entities() -> Any:
+    from mlflow import entities
+
+    return entities

@@ -1,0 +1,34 @@
+"""Opens the trackers of a run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from halfway.experiments.config.run import TrackingOptions
+from halfway.experiments.tracking.mlflow_store import Mlflow, ui_command
+from halfway.experiments.tracking.recording import Tracker
+from halfway.experiments.tracking.trackio_store import Trackio, show_command
+from halfway.experiments.tracking.wandb_store import Wandb, sync_command
+
+
+def open_trackers(tracking: TrackingOptions, output: Path) -> list[Tracker]:
+    """The trackers that a run asks for and that open.
+
+    Raises:
+        UserError: if the package of one is missing, or MLflow's store is elsewhere and the user has not accepted that.
+    """
+    found: list[Tracker | None] = [
+        Mlflow.open(tracking, output) if tracking.mlflow else None,
+        Wandb(tracking.experiment, output) if tracking.wandb else None,
+        Trackio(tracking.experiment, output) if tracking.trackio else None,
+    ]
+    return [tracker for tracker in found if tracker is not None]
+
+
+def commands(tracking: TrackingOptions, output: Path) -> Iterator[tuple[str, str]]:
+    """The name of each tracker of a run, and the shell command that shows or sends what it has."""
+    if tracking.mlflow:
+        yield "MLflow", ui_command(tracking, output)
+    if tracking.wandb and (command := sync_command(output)):
+        yield "W&B", command
+    if tracking.trackio:
+        yield "Trackio", show_command(tracking, output)
