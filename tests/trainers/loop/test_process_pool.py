@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,14 @@ RUN: dict[str, Any] = {
     "threads": 1,
 }
 DRIVER = """
-import json, os, signal, sys
+import json, multiprocessing, os, signal, sys, traceback
+from importlib import import_module
 from pathlib import Path
+from drivers.kill_driver import HEAVY
 from halfway.experiments.config.run import parse_run_config
 from halfway.experiments.running.build import build_run
 
-def train():
-    config, folder, moment = json.loads(sys.argv[1])
+def train(config, folder, moment):
     training = build_run(parse_run_config(config), Path(folder))
     print(training.pool._process, flush=True)
     owners = {"update": training.learner, "save": training.learner, "take": training.pool}
@@ -56,18 +58,55 @@ def train():
         setattr(owner, moment, fatal)
     training.train()
 
+def forked(said, start, *task):
+    if start == "fork":  # of a process that has imported what the sampler needs
+        context = multiprocessing.get_context("fork")
+        multiprocessing.get_context = lambda how: context
+    with open(said, "w") as file:
+        os.dup2(file.fileno(), 1), os.dup2(file.fileno(), 2)
+    try:
+        train(*task)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
 if __name__ == "__main__":
-    train()
+    for module in HEAVY:
+        import_module(module)
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            forked(*json.loads(line))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 MOMENTS = ("take", "update", "save", "sampler")
 
 
-def run(script: Path, folder: Path, moment: str = "") -> "tuple[int, int, str]":
-    """Exit status of a run, the process that sampled for it, and what it said."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE}
-    words = [sys.executable, str(script), json.dumps([RUN, str(folder), moment])]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False, timeout=500)
-    return done.returncode, int(done.stdout.split()[0]), done.stderr
+class Runs:
+    """Trains in forks of one process that has imported torch, which takes longer than these runs."""
+
+    def __init__(self, folder: Path):
+        (folder / "driver.py").write_text(DRIVER)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE}
+        words = [sys.executable, str(folder / "driver.py")]
+        self.driver = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def run(self, folder: Path, moment: str = "", start: str = "fork") -> tuple[int, int, str]:
+        """Exit status of a run, the process that sampled for it, and what it said."""
+        assert self.driver.stdin is not None and self.driver.stdout is not None
+        said = folder.with_suffix(".txt")
+        self.driver.stdin.write(json.dumps([str(said), start, RUN, str(folder), moment]) + "\n")
+        self.driver.stdin.flush()
+        status = int(self.driver.stdout.readline())
+        return status, int(said.read_text().split()[0]), said.read_text()
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    trained = Runs(tmp_path)
+    yield trained
+    trained.driver.communicate()
 
 
 def final(folder: Path) -> tuple[Any, ...]:
@@ -85,26 +124,24 @@ def lives(pid: int) -> bool:
         return False
 
 
-def test_a_killed_run_is_resumed_to_the_same_bits_and_leaves_no_process_behind(tmp_path: Path) -> None:
-    script = tmp_path / "driver.py"
-    script.write_text(DRIVER)
-    status, sampler, errors = run(script, tmp_path / "peace")
-    assert status == 0, errors
+def test_a_killed_run_is_resumed_to_the_same_bits_and_leaves_no_process_behind(runs: Runs, tmp_path: Path) -> None:
+    status, sampler, said = runs.run(tmp_path / "peace", start="spawn")
+    assert status == 0, said
     expected = final(tmp_path / "peace")
     assert b'"lag":1' in expected[0] and len(expected[2]) == 3
     assert not lives(sampler)
     for moment in MOMENTS:
-        status, sampler, errors = run(script, tmp_path / moment, moment)
+        status, sampler, said = runs.run(tmp_path / moment, moment)
         if moment == "sampler":
-            assert "rollouts.staleness: the process that samples has ended" in errors
+            assert "rollouts.staleness: the process that samples has ended" in said
         else:
-            assert status == -signal.SIGKILL, errors
+            assert status == -signal.SIGKILL, said
         deadline = time.monotonic() + 20
         while lives(sampler):
             assert time.monotonic() < deadline, f"the sampler outlives a run that is killed in {moment}"
             time.sleep(0.1)
-        status, _, errors = run(script, tmp_path / moment)
-        assert status == 0, errors
+        status, _, said = runs.run(tmp_path / moment)
+        assert status == 0, said
         assert final(tmp_path / moment) == expected, moment
 
 
