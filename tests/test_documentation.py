@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+import matplotlib.pyplot
 import pytest
 from paths import REPOSITORY
 from typer.testing import CliRunner
@@ -131,10 +132,12 @@ NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path: Path) -> None:
-    import nbformat
-    from nbclient import NotebookClient
-
-    notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(path.parent)}}).execute()
-    assert any(cell.get("outputs") for cell in notebook.cells)
+def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code is plain Python, so it needs no kernel of its own."""
+    monkeypatch.chdir(path.parent)
+    notebook = ModuleType(path.stem)
+    monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
+    for number, cell in enumerate(json.loads(path.read_text())["cells"]):
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), f"{path.name}:{number}", "exec"), notebook.__dict__)
+    matplotlib.pyplot.close("all")

@@ -5,6 +5,6 @@
 - `additions`: what may be added to a comparison that has begun
 - `jobs`: the runs that are to be trained, and their progress bars
 - `runner`: trains the unfinished runs, several at a time, and looks after their processes, records and failures
-- `slurm_jobs`, `ray_jobs`: jobs of a scheduler in the place of processes
+- `slurm_jobs`: jobs of Slurm in the place of processes; `ray_jobs`: tasks of Ray
 - `processes`: the processes that train the runs: forks of one that imports once, or fresh ones
 """

@@ -180,6 +180,8 @@ def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> 
     assert "not yet run on a GPU" in file.read_text().splitlines()[0]
     checked = CliRunner().invoke(app, ["validate", str(file)])
     assert checked.exit_code == 0 and f"ok: {file}" in checked.output, checked.output
+    assert re.search(r"of \d+ GiB of a device", checked.output) and "of its memory" in checked.output
+    assert "the model was not checked" in checked.output and "the problems were not checked" in checked.output
     config = load_run_config(file)
     cluster, options = config.cluster, plain(config.rollouts.engine.part)
     needs = list(estimate(config))
