@@ -165,7 +165,7 @@ def test_a_container_runtime_that_does_not_answer_is_one_line(
     (tmp_path / "docker").write_text("#!/bin/sh\necho 'Cannot connect to the daemon' >&2; exit 1\n")
     (tmp_path / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    why = {"docker": "Cannot connect to the daemon", "podman": "No such file"}[runtime]
+    why = {"docker": "Cannot connect to the daemon", "podman": "not found"}[runtime]
     boxes = SweRex({"type": "docker", "container_runtime": runtime})
     with pytest.raises(
         UserError, match=rf"box swerex: {runtime} does not answer \(.*{why}.*; start it, or give another"
@@ -254,7 +254,7 @@ def test_task_folders_of_harbor(tmp_path: Path) -> None:
     """Their places /tests, /solution, /logs and /app, in a root that is thrown away afterwards."""
     names = [f"/{name}" for name in os.listdir("/") if name not in ("dev", "proc", "tmp")]
     seen = chain.from_iterable(("--ro-bind", name, name) for name in names)
-    walls = ["bwrap", "--unshare-pid", *seen, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+    walls = ["bwrap", "--unshare-pid", *seen, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp"]
     paths = os.pathsep.join(path for path in (str(Path(__file__).parents[1] / "repositories"), *sys.path) if path)
     done = subprocess.run(
         [*walls, "--chdir", "/tmp", sys.executable, "-c", IN_A_ROOT_OF_ITS_OWN],
