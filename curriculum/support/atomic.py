@@ -9,8 +9,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
+
+DAMAGED = (
+    *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError),
+    msgspec.MsgspecError,
+)
+"""What the readers of a damaged file raise."""
 
 
 class WriteError(UserError):
@@ -41,12 +49,20 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value))
 
 
-def read_json(path: Path, remedy: str = "remove it and resume") -> dict[str, Any]:
-    """The object in a file of JSON; empty if there is no file. Raises UserError if it holds anything else."""
+def read_json(path: Path, remedy: str = "remove it and resume", kind: Any = dict[str, Any]) -> dict[str, Any]:
+    """The object in a file of JSON; empty if there is no file.
+
+    Args:
+        kind: what the object must be, for example a `msgspec.Struct`; what that does not name may be anything.
+
+    Raises:
+        UserError: if the file holds anything else.
+    """
     with reading(path, remedy):
-        value = json.loads(path.read_bytes()) if path.exists() else {}
-    if not isinstance(value, dict):
-        raise UserError(f"{path}: is damaged (holds {one_line(value)}); {remedy}")
+        if not path.exists():
+            return {}
+        value: dict[str, Any] = json.loads(path.read_bytes())
+        msgspec.convert(value, kind)
     return value
 
 
@@ -57,7 +73,7 @@ def reading(path: Path, remedy: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except DAMAGED as error:
         raise UserError(f"{path}: is damaged ({one_line(error)}); {remedy}") from error
 
 

@@ -119,7 +119,7 @@ class PropelConfig:
     training: GeneratorTraining = field(default_factory=GeneratorTraining)
     evaluation: GeneratorEvaluation = field(default_factory=GeneratorEvaluation)
     export: ExportOptions = field(default_factory=ExportOptions)
-    arms: dict[str, Any] = field(default_factory=lambda: {"probe": {}})
+    arms: dict[str, dict[str, Any]] = field(default_factory=lambda: {"probe": {}})
     seeds: tuple[int, ...] = (0,)
     output: str = "runs"
     threads: int = 0

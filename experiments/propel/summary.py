@@ -4,12 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from halfway.curriculum.support.atomic import read_json, reading, write_json, write_text
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.propel.config import BASE, PropelConfig
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
 from halfway.experiments.report.tables.text import TextTable, interval, number, seeds_text
@@ -94,7 +93,9 @@ def solve_counts_table(arms: Mapping[str, Any]) -> TextTable:
 
 def features_table(arms: Mapping[str, Any]) -> TextTable:
     """What the domain reports about its valid tasks."""
-    pairs = [(name, of) for name in next(iter(arms.values()))["features"] for of in ("mean", "median")]
+    first, *others = (figures["features"] for figures in arms.values())
+    shared = [name for name in first if all(name in other for other in others)]
+    pairs = [(name, of) for name in shared for of in ("mean", "median")]
     rows = {arm: [interval(figures["features"][name][of]) for name, of in pairs] for arm, figures in arms.items()}
     return _table("Features", ("arm", *(f"{name}, {of}" for name, of in pairs)), rows, "Of valid tasks.")
 
@@ -145,7 +146,7 @@ def _lookup_cells(lookup: Mapping[str, Any]) -> Cells:
 def costs_table(sweeps: Mapping[str, Any]) -> TextTable:
     """One row per seed: the texts, labels and solver trials behind the probe."""
     names = list(next(iter(sweeps.values()))["costs"])
-    rows = {seed: [f"{record['costs'][name]:,}" for name in names] for seed, record in sweeps.items()}
+    rows = {seed: [f"{record['costs'].get(name, 0):,}" for name in names] for seed, record in sweeps.items()}
     return _table("Cost of the probes", ("seed", *map(spaced, names)), rows, "")
 
 
@@ -159,8 +160,48 @@ def _table(title: str, heads: Sequence[str], rows: Mapping[str, Cells], caption:
 
 
 AGAIN = "remove it and evaluate again"
+Pair = tuple[float, float]
 Records = Mapping[int, Mapping[str, Any]]
 """The evaluations of an arm, by seed."""
+
+
+class _Feature(msgspec.Struct):
+    mean: float
+    median: float
+
+
+class _Scores(msgspec.Struct):
+    balanced_accuracy: float
+    ece: float
+    auc: float
+    f1: float
+    spearman: float
+
+
+class _Cell(msgspec.Struct):
+    layer: int
+    pooling: str
+    head: str
+    balance: str
+    test: _Scores
+    test_interval: Pair
+    rvp: float
+
+
+class _Lookup(msgspec.Struct):
+    feature: str
+    test: _Scores
+    probe_gain: float
+    probe_gain_interval: Pair
+
+
+class _Sweep(msgspec.Struct):
+    """What the tables read of sweep.json."""
+
+    chosen: _Cell
+    permuted: list[float]
+    surface: list[_Lookup]
+    costs: dict[str, int]
 
 
 def summarize_study(config: PropelConfig) -> dict[str, Any]:
@@ -182,7 +223,7 @@ def summarize_study(config: PropelConfig) -> dict[str, Any]:
         arms[arm]["solve_counts"] = [record["solve_counts"] for record in records]
         arms[arm]["features"] = _features(records)
     differences = paired_differences(evaluated)
-    sweeps = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "sweep.json"))}
+    sweeps = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "sweep.json", _Sweep))}
     corpora = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "corpus.json"))}
     curves = {arm: points for arm in arms if (points := _curve(config, arm))}
     return {
@@ -243,7 +284,7 @@ def _curve(config: PropelConfig, arm: str) -> dict[str, dict[str, Estimate]]:
         file = _file(config, seed, f"evaluations/{arm}.curve.json")
         with reading(file, AGAIN):
             for point in json.loads(file.read_text()) if file.exists() else []:
-                by_step.setdefault(str(point["step"]), []).append([float(point[name]) for name in COLUMNS])
+                by_step.setdefault(str(int(point["step"])), []).append([float(point[name]) for name in COLUMNS])
     return {
         step: {name: over_seeds(values) for name, *values in zip(COLUMNS, *points, strict=True)}
         for step, points in by_step.items()
@@ -261,17 +302,18 @@ def _features(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _evaluations(config: PropelConfig, arm: str) -> dict[int, Any]:
     """The evaluations of an arm, by seed."""
-    found = {seed: _read(config, seed, f"evaluations/{arm}.json") for seed in config.seeds}
-    for seed, record in found.items():
-        for name in (*COLUMNS, *TRIALS, "step", "generations", "solve_counts", "features"):
-            if record and name not in record:
-                raise UserError(f"{_file(config, seed, 'evaluations')}/{arm}.json: lacks {name}; {AGAIN}")
+    attempts = config.solver.rollouts.num_rollouts
+    counts = Annotated[list[int], msgspec.Meta(min_length=attempts + 1, max_length=attempts + 1)]
+    numbers = (*COLUMNS, *TRIALS, "step", *(ORACLES if config.oracles else ()))
+    others: list[tuple[str, Any]] = [("generations", int), ("solve_counts", counts), ("features", dict[str, _Feature])]
+    kind = msgspec.defstruct("Evaluation", [*((name, float) for name in numbers), *others])
+    found = {seed: _read(config, seed, f"evaluations/{arm}.json", kind) for seed in config.seeds}
     return {seed: record for seed, record in found.items() if record}
 
 
-def _read(config: PropelConfig, seed: int, name: str) -> dict[str, Any]:
+def _read(config: PropelConfig, seed: int, name: str, kind: Any = dict[str, Any]) -> dict[str, Any]:
     """The contents of a seed's file; empty if it does not exist."""
-    return read_json(_file(config, seed, name), AGAIN)
+    return read_json(_file(config, seed, name), AGAIN, kind)
 
 
 def _file(config: PropelConfig, seed: int, name: str) -> Path:

@@ -120,7 +120,7 @@ def strata_names(runs: Sequence[Run]) -> list[str]:
 def rate(evaluation: EvaluationRecord, stratum: str) -> float | None:
     """Pass rate of the stratum's problems at an evaluation; None if the evaluation does not have the stratum."""
     found = evaluation.strata.get(stratum)
-    return found.passed / (found.problems * evaluation.samples) if found else None
+    return found.passed / trials if found and (trials := found.problems * evaluation.samples) else None
 
 
 def strata_rows(runs_of: Mapping[str, Sequence[Run]]) -> list[StrataRow]:

@@ -8,10 +8,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from halfway.curriculum.support.atomic import read_json, write_text
 
 PACKAGES = ("halfway", "torch", "transformers", "accelerate", "vllm", "numpy")
 FILE = "provenance.json"
+
+
+class _Provenance(msgspec.Struct):
+    command: str = ""
+    versions: dict[str, str] = {}
+    machine: str = ""
+    earlier: list[str] = []
 
 
 def write_provenance(directory: Path, command: Sequence[str]) -> None:
@@ -30,7 +39,7 @@ def write_provenance(directory: Path, command: Sequence[str]) -> None:
 
 def read_provenance(directory: Path) -> Mapping[str, Any]:
     """What `write_provenance` wrote into the directory; empty if it wrote nothing."""
-    return read_json(directory / FILE)
+    return read_json(directory / FILE, kind=_Provenance)
 
 
 def versions() -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Whatever stands in a file of a run, a study or a survey, its reader ends in one line that names it, or a result."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -13,7 +14,8 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.comparing.tuning import area_under_curve
 from halfway.experiments.config.paths import model_config
 from halfway.experiments.propel import stages
-from halfway.experiments.propel.summary import summarize_study
+from halfway.experiments.propel.summary import summarize_study, write_summary
+from halfway.experiments.report.provenance import read_provenance as report_provenance
 from halfway.experiments.report.records import EvaluationRecord, StepRecord, read_jsonl
 from halfway.experiments.running.retrace import read_events
 from halfway.experiments.running.runs import RecordForwarder
@@ -50,6 +52,8 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
         lambda folder: summarize_study(with_an_evaluation(folder)),
     ),
     "an evaluation of a study": ("sums/seed-0/evaluations/base.json", lambda folder: summarize_study(tiny(folder))),
+    "the sweep in a summary": ("sums/seed-0/sweep.json", lambda folder: write_summary(tiny(folder))),
+    "the command in a report": ("provenance.json", report_provenance),
     "the choice of a checkpoint": ("choice.json", lambda folder: stages.trained_author(study(folder), "probe")),
     "the oracles of an arm": ("choice.json", lambda folder: stages._offline_oracles(study(folder), "probe")),
     "the chosen probe": ("sweep.json", lambda folder: stages.chosen_cell(study(folder))),
@@ -75,7 +79,7 @@ def with_an_evaluation(folder: Path) -> Any:
     names = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "block_self_bleu_3", "distinct_3", "top_topic")
     whole = dict.fromkeys((*names, "offline_trials", "online_trials", "step", "generations"), 0.5)
     file = folder / "sums/seed-0/evaluations/base.json"
-    file.write_text(str(whole | {"solve_counts": [1], "features": {}}).replace("'", '"'))
+    file.write_text(json.dumps(whole | {"solve_counts": [1] * 5, "features": {}, "generations": 9}))
     return tiny(folder)
 
 
@@ -99,3 +103,33 @@ def test_a_damaged_file_ends_in_one_line_or_a_result(reader: str, tmp_path: Path
             ), line
             refused.add(text)
     assert {b"{", DEEP, b"\xff\xfe{"} <= refused
+
+
+SCORES = dict.fromkeys(("balanced_accuracy", "ece", "auc", "f1", "spearman"), 0.5)
+CELL = {"layer": 1, "pooling": "mean", "head": "linear", "balance": "weighted", "test": SCORES, "rvp": 0.1}
+LOOKUP = {"feature": "length", "test": SCORES, "probe_gain": 0.1, "probe_gain_interval": [0, 1]}
+SWEEP = {
+    "chosen": {**CELL, "test_interval": [0, 1]},
+    "permuted": [0.5],
+    "surface": [LOOKUP],
+    "costs": {"trials": 5},
+}
+
+
+@pytest.mark.parametrize(("part", "name"), [("", key) for key in SWEEP] + [("chosen", key) for key in SWEEP["chosen"]])
+def test_a_sweep_that_lacks_a_key_of_the_tables_is_one_line(part: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "sums/seed-0/sweep.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(SWEEP))
+    table = write_summary(tiny(tmp_path)).read_text()
+    assert "| 0 | 1 | mean | linear | weighted | 0.500 [0.000, 1.000] |" in table and "| 0 | 5 |" in table
+    for odd in (None, "x", [[]]):
+        changed = json.loads(json.dumps(SWEEP))
+        (changed[part] if part else changed)[name] = odd
+        if odd is None:
+            (changed[part] if part else changed).pop(name)
+        file.write_text(json.dumps(changed))
+        if odd == "x" and name in ("pooling", "head", "balance"):
+            continue
+        with pytest.raises(UserError, match=rf"^{file}: is damaged \(.*{name}.*; remove it and evaluate again"):
+            write_summary(tiny(tmp_path))

@@ -28,6 +28,7 @@ from halfway.trainers.policy import ModelOptions, load_policy
 
 RUN = "problems: {source: running_sums}\ncontrollers: [uniform]\nbudget: {steps: 4}\n"
 LETTERS = "abcdefghij"
+RED = re.compile(r"\x1b\[(31|0)m")
 DOUBLED = "".join(f"{upper}: &{upper} [{', '.join(['*' + lower] * 9)}]\n" for lower, upper in pairwise(LETTERS))
 MERGED = "".join(f"{upper}: &{upper} {{<<: [{', '.join(['*' + lower] * 9)}]}}\n" for lower, upper in pairwise(LETTERS))
 
@@ -44,12 +45,13 @@ def line(text: str, *overrides: str) -> str:
     path = Path("recipe.yaml")
     path.write_text(text)
     began = time.monotonic()
-    result = CliRunner().invoke(app, ["validate", str(path), *overrides])
+    result = CliRunner().invoke(app, ["validate", str(path), *overrides], color=True)
     assert time.monotonic() - began < 20
     assert result.exit_code == 2, f"{result.output}{result.exception!r}"
-    starts = [re.match(r"error: recipe\.yaml(:\d+)?: ", one) for one in result.stderr.splitlines()]
-    assert all(starts) and all(map(str.isprintable, result.stderr.splitlines())), result.stderr
-    return re.sub(r"error: recipe\.yaml(:\d+)?: ", "", result.stderr.splitlines()[0])
+    lines = re.sub(RED, "", result.stderr).splitlines()
+    starts = [re.match(r"error: recipe\.yaml(:\d+)?: ", one) for one in lines]
+    assert all(starts) and all(map(str.isprintable, lines)), lines
+    return re.sub(r"error: recipe\.yaml(:\d+)?: ", "", lines[0])
 
 
 @pytest.mark.parametrize(
@@ -146,8 +148,16 @@ def test_nothing_in_a_recipe_controls_the_terminal() -> None:
     texts = (f'"{escape}": 1\n', f'problems: {{source: "{escape}"}}\n', f'{RUN}model: {{path: "./{escape}"}}\n')
     for text in (*texts, f'{RUN}controllers: [{{uniform: {{"{escape}": 1}}}}]\n', f'base: "{escape}"\n'):
         assert "\x1b" not in line(text)
-    for words in (["validate", "recipe.yaml", "\x1b[2J=1"], ["validate", "\x1b[2J.yaml"], ["audit", "\x1b[2J"]):
-        assert "\x1b" not in CliRunner().invoke(app, words).output
+    Path("log.csv").write_text("\x1b[2Jx,y\n1,2\n")
+    calls = (
+        ["validate", "recipe.yaml", "\x1b[2J=1"],
+        ["validate", "\x1b[2J.yaml"],
+        ["audit", "\x1b[2J"],
+        ["audit", "log.csv"],
+    )
+    for words in calls:  # in color, as on a terminal; otherwise typer would leave all escapes out
+        output = CliRunner().invoke(app, words, color=True).output
+        assert "\x1b" not in re.sub(RED, "", output)
 
 
 def recipe_of(**more: str) -> Path:

@@ -1,5 +1,6 @@
 """The parts shared by all adapters: a session, its records on disk, its metrics, and its state in a checkpoint."""
 
+import hashlib
 import json
 import time
 from collections import defaultdict
@@ -185,22 +186,26 @@ class Hosting:
             self._log.truncate(saved["log_sizes"])
             write_json(self.folder / "status.json", {"state": "running"})
 
-    def save(self, folder: Path) -> None:
-        """Write the state into the folder of a host's checkpoint."""
+    def save(self, folder: Path, name: str = STATE_FILE) -> None:
+        """Write the state and its checksum into the folder of a host's checkpoint."""
         if self.writes:
-            write_json(folder / STATE_FILE, self.state_dict())
+            state = self.state_dict()
+            write_json(folder / name, {"state": state, "sha256": _digest(state)})
 
-    def load(self, folder: Path) -> None:
+    def load(self, folder: Path, name: str = STATE_FILE) -> None:
         """Continue from the state that `save` wrote into a checkpoint's folder.
 
         Raises:
             UserError: if the checkpoint holds no state, a damaged one, or the state of another run.
         """
-        path = folder / STATE_FILE
+        path = folder / name
         if not path.exists():
-            raise UserError(f"{folder}: holds no {STATE_FILE}; resume from a checkpoint that was saved with Halfway")
+            raise UserError(f"{folder}: holds no {name}; resume from a checkpoint that was saved with Halfway")
         with reading(path, "resume from another checkpoint"):
-            self.load_state_dict(json.loads(path.read_text()))
+            saved = json.loads(path.read_text())
+            if saved["sha256"] != _digest(saved["state"]):
+                raise ValueError("its state is not the one that was written")
+            self.load_state_dict(saved["state"])
 
     @cached_property
     def _log(self) -> RunLog:
@@ -208,6 +213,10 @@ class Hosting:
 
     def _elapsed(self) -> float:
         return self._seconds + time.monotonic() - self._since
+
+
+def _digest(state: Any) -> str:
+    return hashlib.sha256(json.dumps(state).encode()).hexdigest()
 
 
 def outcome_of(group: Group) -> str:

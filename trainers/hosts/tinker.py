@@ -7,7 +7,6 @@
 own `RLDatasetBuilder`.
 """
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset
 
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.rollouts import Rollout
-from halfway.curriculum.support.atomic import reading, write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.hosts.hosting import Host, Hosting
 from halfway.trainers.hosts.outcomes import Judge
@@ -84,17 +82,16 @@ class SessionDataset(DatasetBase):  # type: ignore[misc]
         Batches are expected in order. For any other index, the state saved before that batch is restored first.
 
         Raises:
-            UserError: if there is no such state, or the chain proposes too few problems.
+            UserError: if there is no such state, it is damaged, or the chain proposes too few problems.
         """
         if index != self._next:
-            self._load(index)
+            self.hosting.load(self.folder, _state_file(index))
         elif index == 0:
             self.hosting.begin()
         else:
             self._finish(index)
-        state = {"hosting": self.hosting.state_dict()}
-        write_json(self._path(index), state)
-        self._path(index - KEPT).unlink(missing_ok=True)
+        self.hosting.save(self.folder, _state_file(index))
+        (self.folder / _state_file(index - KEPT)).unlink(missing_ok=True)
         self._next = index + 1
         return [
             ObservedBuilder(self, ticket.id, self.builder_of(self.hosting.row(ticket)))
@@ -115,15 +112,9 @@ class SessionDataset(DatasetBase):  # type: ignore[misc]
             self.hosting.session.fail(ticket.id)
         self.hosting.commit(index - 1)
 
-    def _path(self, index: int) -> Path:
-        return self.folder / f"batch-{index:08d}.json"
 
-    def _load(self, index: int) -> None:
-        path = self._path(index)
-        if not path.exists():
-            raise UserError(f"{path}: no such state; resume with the folder that the run wrote, or begin a new one")
-        with reading(path, "resume from another batch"):
-            self.hosting.load_state_dict(json.loads(path.read_text())["hosting"])
+def _state_file(index: int) -> str:
+    return f"batch-{index:08d}.json"
 
 
 class ObservedBuilder(BuilderBase):  # type: ignore[misc]

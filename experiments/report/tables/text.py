@@ -32,10 +32,10 @@ class TextTable:
     words: bool = False
 
     def markdown(self) -> str:
-        header = f"| {' | '.join(self.columns)} |"
+        header, *body = (f"| {' | '.join(map(_markdown, row))} |" for row in (self.columns, *self.rows))
         rule = "|---|" + "---:|" * (len(self.columns) - 1)
-        body = "\n".join(f"| {' | '.join(map(_markdown, row))} |" for row in self.rows)
-        return f"**{self.title}**\n\n{header}\n{rule}\n{body}\n\n{self.caption}\n"
+        written = "\n".join([header, rule, *body])
+        return f"**{_markdown(self.title)}**\n\n{written}\n\n{_markdown(self.caption)}\n"
 
     def rich(self, padding: int = 0, widths: "Sequence[int] | None" = None) -> "Table":
         """The table for the terminal, with `padding` spaces beside each cell, and columns as wide as they like."""
@@ -113,9 +113,9 @@ def table_of(
 MARKUP = re.compile(r"<(?=[A-Za-z/!?])|&(?=[\w#])|\](?=[(\[:])|\|")
 
 
-def _markdown(cell: str) -> str:
-    """A cell that cannot end its column, hold HTML, or fetch a picture."""
-    return MARKUP.sub(lambda found: {"<": "&lt;", "&": "&amp;"}.get(found[0], f"\\{found[0]}"), clean(cell))
+def _markdown(text: str) -> str:
+    """Text that cannot end its column, hold HTML, or fetch a picture."""
+    return MARKUP.sub(lambda found: {"<": "&lt;", "&": "&amp;"}.get(found[0], f"\\{found[0]}"), clean(text))
 
 
 def number(estimate: "Estimate | None", digits: int = 3, signed: bool = False) -> str:

@@ -26,7 +26,7 @@ from halfway.experiments.report.tables.contrasts import (
     quick_contrasts,
 )
 from halfway.experiments.report.tables.costs import ratio_text, saving_tables
-from halfway.experiments.report.tables.text import interval, p_value, seeds_text
+from halfway.experiments.report.tables.text import TextTable, interval, p_value, seeds_text
 from halfway.experiments.report.tuning import Sweep, Trial, tuning_table
 
 PLAN = "contrasts: {baseline: grpo}\ntargets: [0.35]\ncosts: {rho: [0.5]}\n"
@@ -55,6 +55,13 @@ def test_every_table_is_in_every_form(written: Path) -> None:
         *("arm", "seeds", "rollouts", "steps", "generated tokens", "a cost of (rho 0.5)"),
     ]
     assert all(name in page for name in STRATA)
+
+
+def test_nothing_in_a_table_of_a_summary_is_markup() -> None:
+    bad = "<img src=x onerror=alert(1)> [a](http://x) ![a](http://x) | \x1b[2J"
+    page = TextTable(bad, ("arm", bad), (("a", bad),), bad).markdown()
+    assert not re.search(r"<img|(?<!\\)\]\(|\x1b", page) and page.count("&lt;img") == 4
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in page.split("\n\n")[1].splitlines()} == {3}
 
 
 def test_the_file_has_every_seed(written: Path) -> None:

@@ -111,7 +111,7 @@ def test_what_cannot_be_scored_is_lost_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "null", "{}", '{"session": 1}', '{"session": {"step": "x"}}', "[" * 9999]
+    "text", ["", "{", "[]", "null", "{}", '{"state": 1}', '{"state": {"session": {"step": "x"}}}', "[" * 9999]
 )
 def test_a_damaged_state_is_one_line(text: str, tmp_path: Path) -> None:
     run = hosting(tmp_path / "run")
@@ -122,6 +122,24 @@ def test_a_damaged_state_is_one_line(text: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"{file}: is damaged .*resume from another checkpoint") as told:
         run.load(tmp_path)
     assert "\n" not in str(told.value)
+
+
+def test_a_state_of_which_anything_was_changed_is_one_line(tmp_path: Path) -> None:
+    run = hosting(tmp_path / "run")
+    run.begin()
+    steps(run, 0, 2)
+    run.save(tmp_path)
+    file = tmp_path / "halfway.json"
+    sound = json.loads(file.read_text())
+    for part in (sound["state"]["session"], sound["state"]):
+        for name, value in part.items():
+            part[name] = [value]
+            file.write_text(json.dumps(sound))
+            with pytest.raises(UserError, match=f"{file}: is damaged .*not the one that was written"):
+                hosting(tmp_path / "run").load(tmp_path)
+            part[name] = value
+    file.write_text(json.dumps(sound))
+    hosting(tmp_path / "run").load(tmp_path)
 
 
 def test_a_state_without_what_the_run_has_spent_changes_nothing(tmp_path: Path) -> None:
