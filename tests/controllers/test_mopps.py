@@ -1,4 +1,4 @@
-"""MoPPS: the posterior against its recursion, and what it chooses when the learner is known."""
+"""Controllers that choose by a belief of their own about each problem: `mopps`, `cdas`, `lilo`."""
 
 from typing import Any
 
@@ -7,10 +7,14 @@ import pytest
 from controller_harness import group, play, problem_set, propose, simulated
 
 from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, DrawnBeta, PassRateBelief, ThompsonBelief
+from halfway.controllers.cdas import Cdas
 from halfway.controllers.chains import members
 from halfway.controllers.laws.choice import Choice
+from halfway.controllers.lilo import Lilo
 from halfway.controllers.mopps import Mopps
-from halfway.curriculum import Stream
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum import Group, Origin, Request, Stream, UserError, chain
+from halfway.curriculum.session import Session
 
 PROBLEMS = problem_set(40)
 
@@ -79,3 +83,135 @@ def test_any_belief_combines_with_any_law_in_yaml() -> None:
     made = member.part
     assert made.belief.beta == DrawnBeta(draw=False) and made.belief.forgetting == 1.0
     assert PassRateBelief(kind="beta", beta=DiscountedBeta((2.0, 2.0))).forgetting == 0.9
+
+
+FOUR = problem_set(10)
+
+
+def sigmoid(x: float) -> float:
+    return float(1 / (1 + np.exp(-x)))
+
+
+def test_two_visits_by_hand() -> None:
+    """With the start as a visit d_1 = (p_0 - r) / 2 and d_2 = (2 d_1 + p_1 - r) / 3; without it d_1 = p_0 - r,
+    d_2 = (d_1 + p_1 - r) / 2. The competence is minus the mean of ten difficulties."""
+    for shrink, past in ((True, 1), (False, 0)):
+        controller = Cdas(shrink=shrink)
+        state = controller.observe(controller.init(FOUR), [group(FOUR[0], 2)], 0)
+        first = (0.5 - 0.25) / (past + 1)
+        assert state.difficulty_P.tolist() == pytest.approx([first] + [0] * 9)
+        assert state.competence == pytest.approx(-first / 10)
+        expected = sigmoid(-first / 10 - first)
+        state = controller.observe(state, [group(FOUR[0], 8)], 1)
+        assert state.difficulty_P[0] == pytest.approx(((past + 1) * first + expected - 1) / (past + 2))
+
+
+def test_the_competence_is_what_the_published_bookkeeping_adds_up_to() -> None:
+    """The published competence starts at 0 and falls by the sum of all changes over the number of problems."""
+    controller, draws = Cdas(), np.random.default_rng(0)
+    state, ability, history = controller.init(FOUR), 0.0, [[0.0] for _ in range(10)]
+    for step in range(30):
+        tried = draws.choice(10, 4, replace=False).tolist()
+        passed = draws.integers(0, 9, 4).tolist()
+        state = controller.observe(state, [group(FOUR[i], k) for i, k in zip(tried, passed, strict=True)], step)
+        change = 0.0
+        for i, k in zip(tried, passed, strict=True):
+            t, before = len(history[i]) + 1, history[i][-1]
+            history[i].append((t - 1) / t * before + (sigmoid(ability - before) - k / 8) / t)
+            change += history[i][-1] - before
+        ability -= change / 10
+        assert state.competence == pytest.approx(ability)
+    assert state.difficulty_P.tolist() == pytest.approx([each[-1] for each in history])
+
+
+def test_a_problem_twice_in_a_step_is_one_visit_with_all_its_rollouts() -> None:
+    controller = Cdas()
+    twice = controller.observe(controller.init(FOUR), [group(FOUR[0], 1), group(FOUR[0], 3)], 0)
+    once = controller.observe(controller.init(FOUR), [group(FOUR[0], 2)], 0)
+    assert twice.difficulty_P.tolist() == once.difficulty_P.tolist() and twice.visits_P[0] == 1
+
+
+def test_a_plan_straddles_the_competence() -> None:
+    controller = Cdas()
+    state = controller.init(FOUR)
+    state.difficulty_P[:] = np.asarray([-0.9, -0.5, -0.3, -0.1, 0.0, 0.1, 0.2, 0.4, 0.5, 0.6])  # mean 0
+    plan, _ = propose(controller, state, 0, wanted=4)
+    assert sorted(r.problem.id for r in plan.requests) == ["p3", "p4", "p5", "p6"]
+    plan, _ = propose(controller, state, 0, wanted=5)
+    assert sorted(r.problem.id for r in plan.requests) == ["p2", "p3", "p4", "p5", "p6"]
+
+
+def test_harder_problems_get_higher_difficulties_and_the_rest_is_left_alone() -> None:
+    """The simulated learner at rest: estimated difficulties follow the true difficulties of what was tried."""
+    problems, learner, controller = problem_set(60), simulated(0), Cdas()
+    plans, state = play(controller, controller.init(problems), range(80), learner=learner)
+    rates = np.asarray([learner.pass_probability(problem, None) for problem in problems])
+    tried = state.visits_P > 0
+    assert tried.mean() > 0.8
+    assert np.corrcoef(state.difficulty_P[tried], rates[tried])[0, 1] < -0.8
+    late = [request[0] for plan in plans[60:] for request in plan]
+    assert np.std([rates[problems.position(each)] for each in late]) < 0.8 * rates.std()
+
+
+def test_another_law_chooses_by_the_same_expectations() -> None:
+    (member,) = members([{"cdas": {"law": {"kind": "nearest", "target": 0.3}}}])
+    made: Any = member.part
+    assert made.law.kind == "nearest" and Cdas().law.kind == "straddle"
+    state = made.init(FOUR)
+    state.difficulty_P[:] = np.linspace(-1, 1, 10)
+    plan, _ = propose(made, state, 0, wanted=1)
+    assert plan.requests[0].problem.id == "p8"  # sigmoid(-7 / 9) = 0.315
+    with pytest.raises(UserError, match=r"law.target: 0.0"):
+        Choice(target=0.0)
+
+
+SOME = problem_set(16)
+
+
+def trained(groups: list[Group], share: float = 0.25) -> list[int]:
+    lilo = Lilo(share)
+    return [i for i, made in enumerate(lilo.weigh(groups, lilo.init(SOME), Stream(0))) if made.weights_N.any()]
+
+
+def test_a_quarter_of_a_round_trains_the_nearest_to_one_half_first() -> None:
+    groups = [group(SOME[i], k) for i, k in enumerate((0, 1, 8, 7, 4, 2, 0, 5))]
+    assert trained(groups) == [4, 7]  # p (1 - p): 16/64 and 15/64
+    assert trained(groups, 3 / 8) == [4, 5, 7]
+    assert trained(groups[:3], 0.9) == [0, 1, 2]
+
+
+def test_equal_groups_are_taken_in_order_and_at_least_one_is() -> None:
+    assert trained([group(SOME[i], 4) for i in range(8)]) == [0, 1]
+    assert trained([group(SOME[i], 4) for i in range(2)]) == [0]
+
+
+def test_groups_of_different_sizes_are_ranked_by_their_rates() -> None:
+    assert trained([group(SOME[0], 2, 8), group(SOME[1], 2, 4), group(SOME[2], 1, 2)], 0.5) == [1, 2]
+
+
+def test_stored_groups_are_left_alone() -> None:
+    old = group(SOME[0], 1)
+    stored = Group(Request(SOME[0], 8, Origin.STORED, stored=old), old.prompt_tokens_P, old.rollouts)
+    assert trained([stored, group(SOME[1], 4), group(SOME[2], 3)]) == [0, 1]
+
+
+def test_a_degenerate_group_teaches_nothing_even_if_chosen() -> None:
+    lilo = Lilo()
+    made = lilo.weigh([group(SOME[i], 0) for i in range(4)], lilo.init(SOME), Stream(0))
+    assert not any(each.teaches for each in made)
+
+
+def test_of_sixteen_candidates_the_eight_around_the_middle_train() -> None:
+    """Problem i passes i of 16 attempts."""
+    session = Session(SOME, chain(("uniform", Uniform()), ("lilo", Lilo(0.5))), 16)
+    for ticket in session.next_batch(16):
+        session.record_counts(ticket.id, int(ticket.request.problem.id[1:]), 16)
+    taught = [g for g in session.weigh(list(session.in_hand())) if g.teaches]
+    assert {g.num_passed for g in taught} in ({4, 5, 6, 7, 8, 9, 10, 11}, {5, 6, 7, 8, 9, 10, 11, 12})  # 4 and 12 tie
+    session.commit()
+    metrics = session.metrics()
+    assert (
+        metrics["lilo/chosen"]
+        > metrics["lilo/learnability"]
+        == pytest.approx(sum(k * (16 - k) for k in range(16)) / 256 / 16)
+    )

@@ -1,12 +1,16 @@
-"""Rounds until there is signal: when they stop, and which rollouts of a group train."""
+"""Controllers that extend groups round by round: `rounds`, `pilot`, `conformal`."""
+
+from collections import Counter
 
 import numpy as np
 import pytest
 from controller_harness import group, problem_set
 
+from halfway.controllers.conformal import Conformal, ConformalState
+from halfway.controllers.pilot import Pilot
 from halfway.controllers.rounds import Rounds
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, Stream, chain
+from halfway.curriculum import Group, Stream, UserError, chain
 from halfway.curriculum.session import Session
 from halfway.trainers.learner.batch import group_advantages
 from halfway.trainers.learner.options import LearnerOptions
@@ -65,3 +69,132 @@ def test_groups_that_never_get_signal_are_counted() -> None:
     rounds = Rounds()
     state = rounds.observe(rounds.init(PROBLEMS), [group(PROBLEMS[0], 0, 16), group(PROBLEMS[1], 2, 4)], 0)
     assert rounds.metrics(state) == {"rollouts": 10.0, "given_up": 0.5}
+
+
+def piloted(pilot: Pilot, passed: list[int], size: int = 8, passed_later: int = 0) -> tuple[list[int], list[Group]]:
+    """Further rollouts of each pilot, and the groups that are observed in the end."""
+    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("pilot", pilot)), size)
+    tickets = session.next_batch(len(passed))
+    assert [ticket.request.num_rollouts for ticket in tickets] == [pilot.initial] * len(passed)
+    for ticket, k in zip(tickets, passed, strict=True):
+        session.record_counts(ticket.id, k, pilot.initial)
+    more = {ticket.request.extends: ticket for ticket in session.next_batch(0)}
+    for ticket in more.values():
+        session.record_counts(ticket.id, min(passed_later, ticket.request.num_rollouts), ticket.request.num_rollouts)
+    assert session.next_batch(0) == []
+    assert session.continues
+    return [more[t.id].request.num_rollouts if t.id in more else 0 for t in tickets], session.commit()
+
+
+def test_speed_continues_groups_with_signal_and_trains_both_parts() -> None:
+    more, groups = piloted(Pilot(), [0, 1, 3, 4], passed_later=2)
+    assert more == [0, 4, 4, 0]
+    assert [(g.num_passed, g.size) for g in groups] == [(0, 4), (3, 8), (5, 8), (4, 4)]
+    assert piloted(Pilot(more=20), [0, 1, 3, 4])[0] == [0, 20, 20, 0]
+    assert piloted(Pilot(initial=2), [1, 2], size=16)[0] == [14, 0]
+
+
+def test_hora_spends_what_the_pilots_leave_and_most_on_those_with_few_successes() -> None:
+    more, groups = piloted(Pilot(kind="hora"), [0, 1, 2, 4])
+    assert sum(more) == 4 * 4 and sum(g.size for g in groups) == 4 * 8
+    # The sixteen largest gains: 1/6, 5/42, ... for none of four, 1/3, 4/21, ... for one, and so on.
+    assert more == [5, 5, 4, 2]
+
+
+def test_a_pilot_is_judged_once_and_the_next_step_begins_anew() -> None:
+    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("pilot", Pilot(kind="hora"))), 8)
+    for _ in range(3):
+        spent = 0
+        tickets = session.next_batch(4)
+        while tickets:
+            for ticket in tickets:
+                session.record_counts(ticket.id, 1, ticket.request.num_rollouts)
+                spent += ticket.request.num_rollouts
+            tickets = session.next_batch(0)
+        assert spent == 4 * 8
+        session.commit()
+        assert session.state["pilot"].settled == ()
+
+
+def test_a_pilot_that_lost_its_rollouts_ends() -> None:
+    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("pilot", Pilot())), 8)
+    for ticket in session.next_batch(2):
+        session.abandon(ticket.id, "stale")
+    assert session.next_batch(0) == []
+
+
+def test_a_pilot_as_large_as_the_group_is_refused_in_one_line() -> None:
+    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("pilot", Pilot(initial=8))), 8)
+    with pytest.raises(UserError, match=r"^pilot\.initial: 8 .*below N, which is 8") as caught:
+        session.next_batch(2)
+    assert "\n" not in str(caught.value)
+
+
+SIZE = 8
+
+
+def session_of(controller: Conformal, scores: tuple[tuple[float, ...], ...] = ()) -> Session:
+    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("conformal", controller)), SIZE)
+    session.state["conformal"] = ConformalState(PROBLEMS, scores)
+    return session
+
+
+def sizes_of(session: Session, passed_of: dict[str, list[int]], groups: int) -> dict[str, list[int]]:
+    """Rollouts that were asked for, round by round; each problem has its list of successes, one for each round."""
+    asked: dict[str, list[int]] = {}
+    tickets = session.next_batch(groups)
+    while tickets:
+        for ticket in tickets:
+            name, number = ticket.request.problem.id, ticket.request.num_rollouts
+            asked.setdefault(name, []).append(number)
+            session.record_counts(ticket.id, passed_of[name][len(asked[name]) - 1], number)
+        tickets = session.next_batch(0)
+    session.commit()
+    return asked
+
+
+def test_until_enough_groups_have_calibrated_no_group_stops() -> None:
+    session = session_of(Conformal(least=12, share=1e-9))
+    asked = sizes_of(session, {p.id: [2, 0, 2] for p in PROBLEMS}, 12)
+    assert list(asked.values()) == [[2, 2, 4]] * 12
+    # Of the first two both passed, of four and of eight half; the budgets 8 and 16 are not below N.
+    assert session.state["conformal"].scores == ((0.0, 0.5, 0.5, 0.5, 0.5),) * 12
+    asked = sizes_of(session, {p.id: [2] for p in PROBLEMS}, 12)
+    assert list(asked.values()) == [[2]] * 12
+    assert len(session.state["conformal"].scores) == 12, "who stops does not calibrate"
+
+
+def test_a_group_stops_at_the_first_budget_at_which_enough_have_passed() -> None:
+    # All solved, so that .05 may be missed: with these many scores the threshold is the largest at each budget.
+    scores = ((0.5, 0.5, 0.5, 0.5, 0.5),) * 12
+    controller = Conformal(least=1, share=1e-9)
+    assert controller.thresholds(ConformalState(PROBLEMS, scores)) == [0.5] * 4
+    names = [problem.id for problem in PROBLEMS]
+    passed = {key: [0, 0, 0] for key in names} | {names[0]: [1, 0, 0], names[1]: [0, 2, 0], names[2]: [0, 1, 0]}
+    asked = sizes_of(session_of(controller, scores), passed, 12)
+    # Of two one has passed; of four two; never half: to the end.
+    assert [asked[name] for name in names[:4]] == [[2], [2, 2], [2, 2, 4], [2, 2, 4]]
+
+
+def test_problems_that_pass_seldom_get_more_rollouts_than_those_that_pass_often() -> None:
+    generator, session = np.random.default_rng(0), session_of(Conformal(least=12, share=0.1))
+    rates = {problem.id: i / 11 for i, problem in enumerate(PROBLEMS)}
+    spent: Counter[str] = Counter()
+    for step in range(60):
+        tickets = session.next_batch(12)
+        while tickets:
+            for ticket in tickets:
+                name, number = ticket.request.problem.id, ticket.request.num_rollouts
+                session.record_counts(ticket.id, int(generator.binomial(number, rates[name])), number)
+                spent[name] += number if step >= 10 else 0
+            tickets = session.next_batch(0)
+        session.commit()
+    hard, easy = (sum(spent[p.id] for p in part) / (50 * 4) for part in (PROBLEMS[:4], PROBLEMS[-4:]))
+    assert hard > 5.5 and easy < 3.5
+    assert spent[PROBLEMS[0].id] == 50 * SIZE, "who never passes never stops"
+
+
+def test_budgets_that_are_all_too_large_are_refused_in_one_line() -> None:
+    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("conformal", Conformal(budgets=(8,)))), 8)
+    with pytest.raises(UserError, match=r"^conformal\.budgets: \[8\] .*below N, which is 8"):
+        session.next_batch(2)

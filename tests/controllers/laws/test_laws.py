@@ -1,13 +1,18 @@
-"""Laws and beliefs, each alone, with known answers on a scripted learner."""
+"""The laws: what they do at known rates, how they draw, when they stop."""
 
 import math
 from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations, product
 
+import numpy as np
 import pytest
 from controller_harness import group, problem_set
 
 from halfway.controllers.beliefs.counts import advance_streak, moving_average
 from halfway.controllers.laws.control import Knob, RatioLaw, damped, exploration_step, floor_product, keep_probability
+from halfway.controllers.laws.sampling import balanced_choice, most_varied, standardized, variance_score
+from halfway.controllers.laws.stopping import accepted_miss, conformal_quantile, first_success_score, pass_rate_score
 
 LAW = RatioLaw()
 
@@ -159,3 +164,78 @@ def test_exploration_falls_at_or_above_the_target_and_rises_below_it():
 @pytest.mark.parametrize(("ratio", "length", "units"), [(0.29, 100, 29), (0.25, 7, 1), (0.55, 20, 11), (0.05, 10, 0)])
 def test_floor_product_survives_binary_fractions(ratio: float, length: int, units: int):
     assert floor_product(ratio, length) == units
+
+
+@pytest.mark.parametrize("keep", [2, 3, 4, 6, 7])
+def test_the_most_varied_rollouts_are_the_best_of_all_subsets(keep: int) -> None:
+    generator = np.random.default_rng(keep)
+    for _ in range(20):
+        for rewards in (generator.random(7), generator.integers(0, 2, 7), generator.integers(0, 4, 7)):
+            places = most_varied(rewards, keep)
+            assert len(set(places.tolist())) == keep and list(places) == sorted(places)
+            best = max(np.var(np.asarray(rewards, float)[list(subset)]) for subset in combinations(range(7), keep))
+            assert np.var(np.asarray(rewards, float)[places]) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("size", [2, 3, 8, 9, 16])
+def test_the_largest_variance_score_is_one_for_even_and_odd_groups(size: int) -> None:
+    scores = [variance_score(passed, size) for passed in range(size + 1)]
+    assert max(scores) == pytest.approx(1.0) and scores[size // 2] == pytest.approx(1.0)
+    assert scores[0] == scores[size] == 0.0
+    largest = max(np.var([1.0] * k + [0.0] * (size - k), ddof=1) for k in range(size + 1))
+    for passed, score in enumerate(scores):
+        variance = np.var([1.0] * passed + [0.0] * (size - passed), ddof=1)
+        assert score == pytest.approx(variance / largest)
+    assert variance_score(1, 1) == variance_score(0, 0) == 0.0
+
+
+def test_a_balanced_choice_has_half_of_each_outcome_where_it_can() -> None:
+    for outcomes in product((False, True), repeat=6):
+        for keep in (2, 3, 4):
+            chosen = balanced_choice(outcomes, keep)
+            passed = sum(outcomes[i] for i in chosen)
+            assert len(chosen) == len(set(chosen)) == keep
+            assert passed == min(sum(outcomes), max(keep // 2, keep - (6 - sum(outcomes))))
+    assert balanced_choice([True, True, False, True, False, False], 4) == [0, 1, 2, 4]
+
+
+def test_standardized_rewards_with_a_virtual_one() -> None:
+    # All of four failed, and one virtual success: mean 1/5, sample variance (4/25 * 4 + 16/25) / 4 ... = 1/5.
+    found = standardized([0, 0, 0, 0], [1.0], epsilon=0.0)
+    assert found == pytest.approx([-0.2 / np.sqrt(0.2)] * 4)
+    assert standardized([1, 0], epsilon=0.0) == pytest.approx([np.sqrt(0.5), -np.sqrt(0.5)])
+    assert standardized([1, 1, 1]) == pytest.approx([0, 0, 0])
+
+
+def test_scores_of_a_group() -> None:
+    assert [first_success_score(list(map(bool, outcome))) for outcome in ([1, 0], [0, 1], [0, 0, 1, 1], [0, 0])] == [
+        0.5,
+        1.0,
+        0.75,
+        1.0,
+    ]
+    assert [pass_rate_score(list(map(bool, outcome))) for outcome in ([1, 0], [0, 0], [1, 1, 1, 0])] == [0.5, 1.0, 0.25]
+
+
+def test_the_quantile_is_the_place_that_the_correction_names() -> None:
+    scores = [0.9, 0.1, 0.5, 0.3, 0.7]
+    # (5 + 1)(1 - miss) = 3, 4.8, 5.7 and 0.3: the third, the fifth, the largest for want of a sixth, and the first.
+    assert [conformal_quantile(scores, miss) for miss in (0.5, 0.2, 0.05, 0.95)] == [0.5, 0.9, 0.9, 0.1]
+    assert conformal_quantile([], 0.2) == 1.0
+
+
+@pytest.mark.parametrize(("number", "miss"), [(9, 0.2), (19, 0.35), (4, 0.4)])
+def test_a_further_score_is_covered_as_often_as_exchangeability_says(number: int, miss: float) -> None:
+    # Of n + 1 different scores in random order the last is among the lowest m with chance m / (n + 1) exactly.
+    place = -((-(number + 1) * Fraction(str(1 - miss)).limit_denominator(100)) // 1)
+    scores_RN = np.random.default_rng(0).random((20_000, number + 1))
+    covered = [row[-1] <= conformal_quantile(list(row[:-1]), miss) for row in scores_RN]
+    exact = float(place / (number + 1))
+    assert exact >= 1 - miss
+    assert np.mean(covered) == pytest.approx(exact, abs=4 * (exact * (1 - exact) / len(covered)) ** 0.5)
+
+
+def test_the_accepted_miss_is_the_unsolved_share_and_a_margin() -> None:
+    assert accepted_miss([0.2, 0.5, 1.0, 1.0], 0.05) == pytest.approx(0.55)
+    assert accepted_miss([0.0] * 4, 0.01) == 0.05 and accepted_miss([1.0] * 4, 0.05) == 0.95
+    assert accepted_miss([], 0.05) == 0.95

@@ -1,4 +1,4 @@
-"""Several processes give the same run as one; a lost process ends the run, which can be resumed."""
+"""Several processes on one run: orders, waiting and broadcasting, taking turns on a device."""
 
 import json
 import os
@@ -7,20 +7,32 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import IMPORTABLE, REPOSITORY
+from torch import distributed
 
-from halfway.curriculum import Group, Origin, Problem, Request, Stream
+from halfway.curriculum import Group, Origin, Problem, Request, Stream, UserError
 from halfway.curriculum.tasks.helpers import Unjudged, counted, take_counts
+from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.running.build import _sync
+from halfway.experiments.running.memory import rank_parts
 from halfway.trainers.distributed import workers
+from halfway.trainers.distributed.collectives import lost_processes, wait_for_all
 from halfway.trainers.distributed.workers import WorkerGroup, spread
+from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.vllm.part import Vllm
+from halfway.trainers.engines.vllm_servers.options import server_flags
+from halfway.trainers.engines.vllm_servers.part import VllmServers
 
 SHARED = """
 controllers: [prefix_sampling, uniform, greso]
@@ -183,3 +195,156 @@ def test_every_request_has_one_process(drawn: list[tuple[str, int]], num_process
     shares = spread([request(name, num) for name, num in drawn], num_processes)
     assert len(shares) == num_processes
     assert sorted(i for share in shares for i in share) == list(range(len(drawn)))
+
+
+TRAINING_TIMEOUT = timedelta(seconds=1)
+MEETING_TIMEOUT = timedelta(seconds=100)
+"""How long one process may take longer than the other to start."""
+
+
+@pytest.fixture(scope="module")
+def two_processes() -> list[subprocess.CompletedProcess[str]]:
+    """A leader that is late for one weight sync and dies in the next, and its follower."""
+    environment = os.environ | {"PYTHONPATH": IMPORTABLE, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
+    from halfway.trainers.distributed.ports import free_port
+
+    environment |= {"MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment | {"RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in started]
+    return [subprocess.CompletedProcess(p.args, p.returncode, o) for p, o in zip(started, outputs, strict=True)]
+
+
+def test_a_slow_leader_is_waited_for_longer_than_training_would(
+    two_processes: list[subprocess.CompletedProcess[str]],
+) -> None:
+    for process in two_processes:
+        assert "synced once" in process.stdout, process.stdout
+
+
+def test_a_leader_that_dies_is_noticed_at_once(two_processes: list[subprocess.CompletedProcess[str]]) -> None:
+    leader, follower = two_processes
+    assert leader.returncode == 1
+    assert follower.returncode == 0 and "a training process has died" in follower.stdout, follower.stdout
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("[gloo/transport/tcp/pair.cc:525] Connection closed by peer", "a training process has died"),
+        ("[gloo/transport/tcp/unbound_buffer.cc] Timed out waiting 5ms for recv", "has not answered in time"),
+    ],
+)
+def test_a_lost_process_and_a_late_one_are_told_apart(message: str, said: str) -> None:
+    with pytest.raises(UserError, match=said), lost_processes():
+        raise RuntimeError(message)
+
+
+class LateThenDead:
+    """A sync for which the leader is later than the training group's patience; in the second one the leader dies."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if distributed.get_rank() == 0:
+            time.sleep(2 * TRAINING_TIMEOUT.total_seconds())
+            if self.calls == 2:
+                os._exit(1)
+        wait_for_all()
+        print("synced once", flush=True)
+
+
+def main() -> None:
+    rank, port = int(os.environ["RANK"]), int(os.environ["MASTER_PORT"])
+    store = distributed.TCPStore("127.0.0.1", port, 2, is_master=rank == 0, timeout=MEETING_TIMEOUT)
+    distributed.init_process_group("gloo", timeout=TRAINING_TIMEOUT, store=store, rank=rank, world_size=2)
+    nothing: Any = None
+    group = WorkerGroup(nothing, nothing, LateThenDead())
+    if group.rank == 0:
+        time.sleep(2 * TRAINING_TIMEOUT.total_seconds())
+        group.sync()
+        group.sync()
+    start = time.monotonic()
+    try:
+        group.serve()
+    except UserError as error:
+        print(error, flush=True)
+        assert time.monotonic() - start < 20 * TRAINING_TIMEOUT.total_seconds()
+        os._exit(0)  # gloo's own threads sometimes abort a process that ends after its peer has died
+
+
+if __name__ == "__main__":
+    main()
+
+
+def test_the_engine_in_this_process_wants_no_free_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def llm(path: str, **options: Any) -> Any:
+        asked.update(options)
+        raise ValueError("enough seen")
+
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(LLM=llm))  # type: ignore[arg-type]
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "ERROR")
+    policy: Any = SimpleNamespace(dtype=torch.float32)
+    with pytest.raises(UserError, match="enough seen"):
+        Vllm(kv_cache_gib=2).build(EngineSetup(policy, "model", [1], 0))
+    # vLLM refuses to start where less than this share of the device is free, whatever the cache's size.
+    assert 0 < asked["gpu_memory_utilization"] <= 0.01
+    assert asked["kv_cache_memory_bytes"] == 2 * 2**30
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_server_wants_no_free_device(chunked: bool) -> None:
+    flags = dict(
+        flag.split("=", 1)
+        for flag in server_flags("bfloat16", VllmServers(kv_cache_gib=2), 512, chunked)
+        if "=" in flag
+    )
+    assert 0 < float(flags["--gpu-memory-utilization"]) <= 0.01
+    assert int(flags["--kv-cache-memory-bytes"]) == 2 * 2**30
+
+
+@pytest.mark.parametrize(("sequences", "tokens"), [(2048, None), (4096, "8192"), (10_000, "10000")])
+def test_a_server_for_thousands_of_sequences_reads_as_many_tokens_in_a_step(sequences: int, tokens: str | None) -> None:
+    flags = dict(flag.partition("=")[::2] for flag in server_flags("bfloat16", VllmServers(), sequences, True))
+    assert flags["--max-num-seqs"] == str(sequences) and flags.get("--max-num-batched-tokens") == tokens
+
+
+def test_a_sync_gives_device_memory_back_before_the_engine_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: heard.append("given back"))
+    engine: Any = SimpleNamespace(sync=lambda policy, version: heard.append(f"sync {version}"))
+    learner: Any = SimpleNamespace(policy=None, policy_version=7)
+    _sync(engine, learner, None)
+    assert heard == ["given back", "sync 7"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "copied"),
+    [
+        ("transformers", True),
+        ("{vllm: {entropies: false}}", False),
+        ("{vllm: {entropies: true}}", True),
+        ("vllm_servers", False),
+    ],
+)
+def test_only_engines_that_use_the_module_cost_a_copy(engine: str, copied: bool) -> None:
+    recipe = REPOSITORY / "experiments" / "recipes" / "cluster" / "one_node.yaml"
+    config = load_run_config(recipe, [f"rollouts.engine={engine}"])
+    assert config.rollouts.engine.part.uses_module == copied
+    shape = config.shape
+    _, parts = rank_parts(config, shape)
+    assert parts["copy to sample from"] == pytest.approx(14.2 if copied else 0, abs=0.1)

@@ -1,4 +1,4 @@
-"""Log-probabilities in parts: the same numbers and gradients, in less memory."""
+"""Log-probabilities of given tokens; weights in checkpoints."""
 
 import functools
 import subprocess
@@ -10,13 +10,25 @@ from typing import Any
 import pytest
 import torch
 from learner_harness import OPTIONS, assert_close, gradients, make_group, make_turn, random_groups
-from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from safetensors.torch import load_file
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.learner import scoring
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.weights import checkpoint_weights, named_weights
+from halfway.trainers.policy import prepare_torch
 
 SIZES: dict[str, Any] = {
     "vocab_size": 40,
@@ -142,3 +154,41 @@ def test_an_update_at_smollm2s_vocabulary_takes_at_most_half_the_memory_of_the_n
     done = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
     parts_mib, naive_mib = map(int, done.stdout.split())  # a peak is never forgotten, so the smaller one comes first
     assert 0 < parts_mib <= naive_mib / 2
+
+
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "intermediate_size": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "vocab_size": 20,
+    "num_experts_per_tok": 2,
+}
+QWEN = (Qwen3MoeForCausalLM, Qwen3MoeConfig(**SMALL, num_experts=4, moe_intermediate_size=8))
+MIXTRAL = (MixtralForCausalLM, MixtralConfig(**SMALL, num_local_experts=4))
+
+
+@pytest.mark.parametrize(("kind", "config"), [QWEN, MIXTRAL])
+@pytest.mark.parametrize("loaded", [False, True])
+def test_experts_come_one_by_one_as_in_a_checkpoint(kind: type, config: object, loaded: bool, tmp_path: Path) -> None:
+    """transformers holds them in one tensor, whose name vLLM does not know (verl#6896)."""
+    model = kind(config)
+    model.save_pretrained(tmp_path)
+    if loaded:
+        model = kind.from_pretrained(tmp_path, dtype="auto")
+    saved, sent = load_file(tmp_path / "model.safetensors"), dict(checkpoint_weights(model))
+    assert sent.keys() == saved.keys() and all(torch.equal(sent[name], saved[name]) for name in saved)
+    assert not sent.keys() <= dict(named_weights(model)).keys()
+
+
+def test_new_tensors_are_not_filled_first() -> None:
+    """torch fills them with NaN when it is to be deterministic, by a kernel of their own each."""
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    try:
+        prepare_torch(0, 0)
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+    finally:
+        torch.use_deterministic_algorithms(deterministic)
