@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from halfway.curriculum.support.extras import one_line
 
 DAMAGED = (
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError),
-    msgspec.MsgspecError,
+    *(EOFError, zlib.error, msgspec.MsgspecError),
 )
 """What the readers of a damaged file raise."""
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from halfway.curriculum.support.atomic import write_bytes
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.atomic import reading, write_bytes
 from halfway.experiments.report.records import EvaluationRecord, Run
 
 
@@ -82,10 +81,8 @@ def read_curves(path: Path) -> list[Curve]:
     Raises:
         UserError: if the file cannot be read as such.
     """
-    try:
+    with reading(path, "restore it with git, or write it again with collect.py"):
         return [msgspec.json.decode(line, type=Curve) for line in gzip.decompress(path.read_bytes()).splitlines()]
-    except (OSError, EOFError, msgspec.MsgspecError) as error:
-        raise UserError(f"{path}: {error}; restore it with git, or write it again with collect.py") from None
 
 
 def write_curves(path: Path, curves: Iterable[Curve]) -> None:

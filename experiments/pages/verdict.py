@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.atomic import reading
 from halfway.experiments.pages.run_curves import Curve, by_arm
 from halfway.experiments.report.analysis.axes import PAPERS_RHO, ROLLOUTS, TOKENS, cost_axis
 from halfway.experiments.report.analysis.curves import common_reach
@@ -95,10 +95,8 @@ def read_verdict(path: Path) -> Verdict:
     Raises:
         UserError: if the file cannot be read as such.
     """
-    try:
+    with reading(path, "restore it with git, or write it again with verdict.py beside it"):
         return msgspec.json.decode(path.read_bytes(), type=Verdict)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise UserError(f"{path}: {error}; restore it with git, or write it again with verdict.py beside it") from None
 
 
 def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Verdict:

@@ -11,7 +11,7 @@ import msgspec
 
 from halfway.curriculum.decision_log import GroupRecord, sort_records
 from halfway.curriculum.support import yaml_bases
-from halfway.curriculum.support.atomic import read_json
+from halfway.curriculum.support.atomic import read_json, reading
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 
@@ -128,7 +128,7 @@ class Comparison:
     @property
     def arms(self) -> list[str]:
         """The declared arms, then any others that were found in the directory."""
-        declared = list(self.config.get("arms", ()))
+        declared = list(self.config.get("arms") or ())
         return [*declared, *(arm for arm in self.runs if arm not in declared)]
 
     @property
@@ -144,8 +144,7 @@ class Comparison:
     def budget(self) -> tuple[str, float] | None:
         """Unit and size of the budget that the arms share; None if none is declared."""
         for config in (self.config, *(run.config for run in self.all_runs)):
-            declared = config.get("budget")
-            given = {k: v for k, v in declared.items() if v is not None} if isinstance(declared, Mapping) else {}
+            given = {k: v for k, v in (config.get("budget") or {}).items() if v is not None}
             if given:
                 unit, total = next(iter(given.items()))
                 return str(unit), float(total)
@@ -216,11 +215,13 @@ def load_comparison_records(directory: Path) -> Comparison:
     config = _read_yaml(directory / "comparison.yaml")
     found: dict[str, list[Run]] = {}
     for path in directory.glob("*/seed-*/steps.jsonl"):
-        arm, seed = path.parent.parent.name, int(path.parent.name.removeprefix("seed-"))
+        arm = path.parent.parent.name
+        with reading(path.parent, "rename it seed-NUMBER, or move it elsewhere"):
+            seed = int(path.parent.name.removeprefix("seed-"))
         found.setdefault(arm, []).append(load_run_records(path.parent, arm, seed))
     if not found:
         raise UserError(f"{directory}: no run here or below; give a run or comparison directory")
-    declared = [arm for arm in config.get("arms", ()) if arm in found]
+    declared = [arm for arm in config.get("arms") or () if arm in found]
     order = [*declared, *sorted(set(found) - set(declared))]
     return Comparison(directory, config, {arm: sorted(found[arm], key=lambda run: run.seed) for arm in order})
 
@@ -245,5 +246,17 @@ def outcome_rollouts(groups: Sequence[GroupRecord]) -> Counter[str]:
     return counts
 
 
+class _Fields(msgspec.Struct):
+    """What a report reads of a configuration, apart from its plan."""
+
+    seed: int = 0
+    budget: dict[str, float | None] | None = None
+    arms: dict[str, Any] | None = None
+    instances: list[Any] | None = None
+
+
 def _read_yaml(path: Path) -> Mapping[str, Any]:
-    return yaml_bases.parse(path) if path.exists() else {}
+    found = yaml_bases.parse(path) if path.exists() else {}
+    with reading(path, "put back the file that the run wrote"):
+        msgspec.convert(found, _Fields)
+    return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.atomic import reading
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
 from halfway.experiments.report.tables.text import TextTable, interval
 
@@ -64,10 +64,8 @@ def read_tuning(directory: Path) -> dict[str, Sweep]:
         UserError: if the file cannot be read.
     """
     path = directory / SWEEPS
-    try:
+    with reading(path, "remove it and tune again"):
         return msgspec.json.decode(path.read_bytes(), type=_File).arms if path.exists() else {}
-    except msgspec.MsgspecError as error:
-        raise UserError(f"{path}: {error}; remove it and tune again") from error
 
 
 def tuning_table(sweeps: Mapping[str, Sweep]) -> TextTable:

@@ -17,7 +17,6 @@ from typing import Any
 
 from halfway.curriculum.support.atomic import read_json, reading, write_json
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.loading import as_yaml, differences, load_run_config, save
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.progress_bars import spent
@@ -124,10 +123,8 @@ def last_spent(folder: Path, budget: Budget) -> float:
     """How much of its budget a run has spent, according to its last complete record."""
     path = folder / "steps.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    try:
+    with reading(path, "remove its last line and resume"):
         return spent(json.loads(lines[-1]), budget) if lines else 0.0
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise UserError(f"{path}: its last line is damaged ({one_line(error)}); remove it and resume") from error
 
 
 @dataclass

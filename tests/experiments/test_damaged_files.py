@@ -13,12 +13,21 @@ from propel_study import tiny
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.comparing.tuning import area_under_curve
 from halfway.experiments.config.paths import model_config
+from halfway.experiments.pages.run_curves import read_curves
+from halfway.experiments.pages.verdict import read_verdict
 from halfway.experiments.propel import stages
 from halfway.experiments.propel.summary import summarize_study, write_summary
 from halfway.experiments.report.provenance import read_provenance as report_provenance
-from halfway.experiments.report.records import EvaluationRecord, StepRecord, read_jsonl
+from halfway.experiments.report.records import (
+    EvaluationRecord,
+    StepRecord,
+    load_comparison_records,
+    load_run_records,
+    read_jsonl,
+)
+from halfway.experiments.report.tuning import read_tuning
 from halfway.experiments.running.retrace import read_events
-from halfway.experiments.running.runs import RecordForwarder
+from halfway.experiments.running.runs import RecordForwarder, last_spent
 from halfway.experiments.survey.command import prepare_folder
 from halfway.experiments.survey.sampling import read_records
 from halfway.trainers.loop.options import Budget
@@ -54,6 +63,12 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "an evaluation of a study": ("sums/seed-0/evaluations/base.json", lambda folder: summarize_study(tiny(folder))),
     "the sweep in a summary": ("sums/seed-0/sweep.json", lambda folder: write_summary(tiny(folder))),
     "the command in a report": ("provenance.json", report_provenance),
+    "the configuration of a run": ("config.yaml", lambda folder: load_run_records(begun(folder))),
+    "the configuration of a run elsewhere": ("hosted.json", lambda folder: load_run_records(begun(folder))),
+    "the tuning of a comparison": ("tuning.json", read_tuning),
+    "the verdict of a page": ("verdict.json", lambda folder: read_verdict(folder / "verdict.json")),
+    "the curves of a page": ("curves.jsonl.gz", lambda folder: read_curves(folder / "curves.jsonl.gz")),
+    "what a run has spent": ("steps.jsonl", lambda folder: last_spent(folder, Budget(rollouts=8))),
     "the choice of a checkpoint": ("choice.json", lambda folder: stages.trained_author(study(folder), "probe")),
     "the oracles of an arm": ("choice.json", lambda folder: stages._offline_oracles(study(folder), "probe")),
     "the chosen probe": ("sweep.json", lambda folder: stages.chosen_cell(study(folder))),
@@ -72,6 +87,11 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "the records of a survey": ("records.jsonl", read_records),
     "the config of a model": ("config.json", lambda folder: model_config(str(folder))),
 }
+
+
+def begun(folder: Path) -> Path:
+    (folder / "steps.jsonl").touch()
+    return folder
 
 
 def with_an_evaluation(folder: Path) -> Any:
@@ -133,3 +153,21 @@ def test_a_sweep_that_lacks_a_key_of_the_tables_is_one_line(part: str, name: str
             continue
         with pytest.raises(UserError, match=rf"^{file}: is damaged \(.*{name}.*; remove it and evaluate again"):
             write_summary(tiny(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "field", ["seed: [1]", "seed: abc", "budget: {steps: x}", "budget: 3", "arms: 3", "instances: 3"]
+)
+def test_a_field_of_another_type_is_one_line(field: str, tmp_path: Path) -> None:
+    file = begun(tmp_path) / "config.yaml"
+    file.write_text(f"{field}\n")
+    with pytest.raises(UserError, match=f"^{file}: is damaged .*{field.partition(':')[0]}.*; put back the file"):
+        load_run_records(tmp_path)
+
+
+def test_a_folder_of_runs_that_names_no_seed_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "grpo" / "seed-x"
+    folder.mkdir(parents=True)
+    begun(folder)
+    with pytest.raises(UserError, match=f"^{folder}: .*'x'.*; rename it seed-NUMBER"):
+        load_comparison_records(tmp_path)
