@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,12 @@ def names(requirements: list[str]) -> set[str]:
     return {canonicalize_name(Requirement(text).name) for text in requirements}
 
 
+@cache
+def needs(name: str) -> tuple[Requirement, ...]:
+    """The requirements of an installed distribution, as it declares them."""
+    return tuple(Requirement(text) for text in requires(name) or ())
+
+
 def brought(requirements: list[str]) -> set[str]:
     """The distributions of some requirements, and of theirs in turn; extras of our own are followed too."""
     found: set[str] = set()
@@ -57,7 +64,7 @@ def brought(requirements: list[str]) -> set[str]:
             waiting += [Requirement(text) for extra in wanted.extras for text in OPTIONAL[extra]]
         elif name not in found and name in INSTALLED:
             found.add(name)
-            markers = [Requirement(text) for text in requires(name) or ()]
+            markers = needs(name)
             waiting += [each for each in markers if each.marker is None or each.marker.evaluate({"extra": ""})]
     return found
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +142,8 @@ def proved(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
     return done.exit_code, checks
 
 
-@pytest.mark.engines  # several whole runs, which take their time
+@pytest.mark.engines
+@pytest.mark.skipif(find_spec("deepspeed") is None, reason="six whole runs, beside those that need deepspeed")
 def test_a_run_is_proved_and_a_wrong_checkpoint_is_found(tmp_path: Path) -> None:
     status, checks = proved(tmp_path, "--part", "run")
     assert status == 0 and checks["run: decisions after resuming"] == checks["run: weights after resuming"] == "ok"

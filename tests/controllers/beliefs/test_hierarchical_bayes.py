@@ -154,9 +154,9 @@ def posterior(forest: Forest, scales: Scales, draws: int, warmup: int) -> np.nda
 
 def test_small_forests_agree_with_nuts():
     pytest.importorskip("pyro")
-    scales, draws = Scales(0.3, 1.2, 0.6, 0.2), 300
-    forest = scattered(trees=3, children=2, scales=scales, seen=0.8)
-    reference = posterior(forest, scales, draws, warmup=100)
+    scales, draws = Scales(0.3, 1.2, 0.6, 0.2), 200
+    forest = scattered(trees=2, children=2, scales=scales, seen=0.8)
+    reference = posterior(forest, scales, draws, warmup=60)
     # Half of NUTS's draws are taken as independent; the Gibbs averages are far more exact.
     error = reference.std(axis=0) / math.sqrt(draws / 2)
     trees = Trees(forest.tree_C.astype(np.int64), forest.passed_M, forest.tried_M)

@@ -254,7 +254,8 @@ def test_task_folders_of_harbor(tmp_path: Path) -> None:
     """Their places /tests, /solution, /logs and /app, in a root that is thrown away afterwards."""
     names = [f"/{name}" for name in os.listdir("/") if name not in ("dev", "proc", "tmp")]
     seen = chain.from_iterable(("--ro-bind", name, name) for name in names)
-    walls = ["bwrap", "--unshare-pid", *seen, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp"]
+    hidden = ("--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp")
+    walls = ["bwrap", "--unshare-pid", *seen, *hidden]
     paths = os.pathsep.join(path for path in (str(Path(__file__).parents[1] / "repositories"), *sys.path) if path)
     done = subprocess.run(
         [*walls, "--chdir", "/tmp", sys.executable, "-c", IN_A_ROOT_OF_ITS_OWN],

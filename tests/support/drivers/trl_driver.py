@@ -34,7 +34,7 @@ CHAINS = {
     "prefixes": chain(("prefix_sampling", PrefixSampling(max_share=0.5)), ("uniform", Uniform())),
 }
 ROUTES = {"greso": "rows", "prefixes": "rollouts"}
-STEPS = 12
+STEPS = 8
 STEPS_OF_RANKS = {"greso": 2, "prefixes": 3}
 Base: Any = TrainerCallback
 

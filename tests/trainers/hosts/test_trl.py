@@ -294,7 +294,7 @@ def driven(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["greso", "prefixes"])
 def test_a_run_killed_without_warning_and_resumed(name: str, driven: Path) -> None:
-    steps = 12
+    steps = 8
     whole, broken = driven / name / "whole", driven / name / "broken"
     assert (whole / "losses.json").read_bytes() == (broken / "losses.json").read_bytes()
     assert len(json.loads((whole / "losses.json").read_text())) == steps

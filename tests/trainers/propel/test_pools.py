@@ -68,8 +68,18 @@ def test_a_rate_probe_knows_how_rare_a_pass_is(intercept: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a study with a corpus and a sweep."""
+    study = Study(tiny(tmp_path_factory.mktemp("swept")), 0)
+    run_corpus(study)
+    run_sweep(study)
+    return study.config.folder
+
+
+@pytest.fixture(scope="module")
+def study(swept: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
     config = tiny(tmp_path_factory.mktemp("pools"), "export.texts=40", "seeds=[0]")
+    shutil.copytree(swept, config.folder)
     finish(Study(config, 0))
     return Study(config, 0)
 
@@ -158,15 +168,6 @@ def test_the_pools_of_the_lab_are_of_one_study() -> None:
 
 LORA = "arms.lora={generator: {model: {lora: {rank: 4, alpha: 8}}}, training: {learner: {lr: 1e-2}}}"
 TEMPLATE = "{% for m in messages %}{{ '^' if m['role'] == 'system' else '>' }}{{ m['content'] }}@{% endfor %}a"
-
-
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a study with a corpus and a sweep."""
-    study = Study(tiny(tmp_path_factory.mktemp("swept")), 0)
-    run_corpus(study)
-    run_sweep(study)
-    return study.config.folder
 
 
 def test_adapters_train_resume_and_are_exported(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
