@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from halfway.trainers.distributed.workers import WorkerGroup
     from halfway.trainers.engines.sync_check import SyncCheck
     from halfway.trainers.learner.learner import PolicyGradientLearner
+    from halfway.trainers.loop.samples import Decode
     from halfway.trainers.loop.training import Training
     from halfway.trainers.rollouts.collector import Collector
     from halfway.trainers.rollouts.process_pool import ProcessPool
@@ -52,7 +53,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     policy = load_policy(config.model, model_path)
     problems = with_states(config, problems, policy)
     parts = _build_parts(config, policy)
-    return _assemble(config, folder, problems, parts)
+    return _assemble(config, folder, problems, parts, policy.tokenizer.decode)
 
 
 def with_states(config: RunConfig, problems: ProblemSplit, policy: Policy | None = None) -> ProblemSplit:
@@ -149,6 +150,7 @@ def _assemble(
     folder: Path,
     problems: ProblemSplit,
     parts: "Parts",
+    decode: "Decode",
 ) -> "Training":
     from torch import distributed
 
@@ -199,6 +201,7 @@ def _assemble(
         oracle_every=config.evaluation.oracle_every,
         scorer=learner if "rescored" in config.chain.needs else None,
         finish=shut_down,
+        decode=decode,
     )
 
 

@@ -18,6 +18,7 @@ from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.support.atomic import writing
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.fill import GroupOutcome
+from halfway.trainers.loop.samples import Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,26 +182,36 @@ class JsonLines:
 class RunLog:
     """The record files of a run directory, kept together so that they are cut together."""
 
-    def __init__(self, folder: Path, events: bool = False):
+    def __init__(self, folder: Path, events: bool = False, chosen: Samples | None = None):
         """
         Args:
             events: whether there is an event log, events.jsonl.
+            chosen: what samples.jsonl keeps; None = there is none.
         """
+        self._chosen = chosen
         self.decisions = JsonLines(folder / "decisions.jsonl")
         self.steps = JsonLines(folder / "steps.jsonl")
         self.evaluations = JsonLines(folder / "evaluations.jsonl")
         if events:
             self.events = JsonLines(folder / "events.jsonl")
+        if chosen:
+            self.samples = JsonLines(folder / "samples.jsonl")
 
     def append(self, step: FinishedStep) -> dict[str, Any]:
-        """Write a step's decisions and its line of steps.jsonl, which is returned."""
+        """Write a step's samples, its decisions and its line of steps.jsonl, which is returned."""
+        if self._chosen:
+            self.samples.append(*self._chosen.records(step.groups, step.step))
         self.decisions.append(*step.decision_records())
         record = step.record()
         self.steps.append(record)
         return record
 
+    @property
+    def _files(self) -> dict[str, JsonLines]:
+        return {name: file for name, file in vars(self).items() if isinstance(file, JsonLines)}
+
     def sizes(self) -> dict[str, int]:
-        return {name: file.size for name, file in vars(self).items()}
+        return {name: file.size for name, file in self._files.items()}
 
     def truncate(self, sizes: Mapping[str, int] | None = None) -> None:
         """Cut every file to its checkpointed size, or to nothing if there is no checkpoint yet.
@@ -208,12 +219,12 @@ class RunLog:
         Raises:
             UserError: if a file has lost records that it had when the checkpoint was written.
         """
-        sizes = dict.fromkeys(vars(self), 0) | dict(sizes or {})
-        for name, file in vars(self).items():
+        sizes = dict.fromkeys(self._files, 0) | dict(sizes or {})
+        for name, file in self._files.items():
             if file.size < sizes[name]:
                 raise UserError(
                     f"{file.path}: has {file.size} bytes, and {sizes[name]} when its checkpoint was written; put the "
                     "whole file back, or go back to a checkpoint before its end with `halfway resume --from`"
                 )
-        for name, file in vars(self).items():
+        for name, file in self._files.items():
             file.truncate(sizes[name])

@@ -27,6 +27,7 @@ from halfway.trainers.loop.fill import Filling
 from halfway.trainers.loop.options import Budget, FillOptions
 from halfway.trainers.loop.progress import Progress, Stopwatch, evaluation_record
 from halfway.trainers.loop.records import FinishedStep, RunLog
+from halfway.trainers.loop.samples import Decode, Samples
 from halfway.trainers.rollouts.pool import InlinePool, Pool
 
 FORWARD_SHARE = 1 / 3
@@ -48,6 +49,7 @@ class Training:
         oracle_every: steps between two measurements.
         scorer: scores earlier rollouts under the present weights; None = no member needs it.
         finish: called once the budget is spent.
+        decode: the text of tokens, for samples.jsonl; None = no texts are kept.
         carried: surplus groups of the last step, on which the next step trains (fill option "carry").
         pool: where rollouts are under way; None = they are awaited as soon as they are drawn.
         staleness: batches that may be outstanding beyond the one that trains next, so that they are sampled while the
@@ -71,6 +73,7 @@ class Training:
     oracle_every: int = 1
     scorer: Scorer | None = None
     finish: Callable[[], None] | None = None
+    decode: Decode | None = None
     recorders: Sequence[Recorder] = ()
     progress: Progress = field(default_factory=Progress)
     carried: tuple[Group, ...] = ()
@@ -80,7 +83,9 @@ class Training:
     waiting: dict[str, Group | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.log = RunLog(self.folder, events=self.staleness > 0)
+        ids = [problem.id for problem in self.session.problems] if self.decode else []
+        samples = Samples(ids, self.decode, self.folder / "decisions.jsonl") if self.decode else None
+        self.log = RunLog(self.folder, events=self.staleness > 0, chosen=samples)
         self.stream = Stream(self.seed)
         self._events = Events(self.log.events, "tokens" in self.session.controller.needs) if self.staleness else None
 

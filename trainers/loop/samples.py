@@ -1,0 +1,98 @@
+"""Sampled prompts and responses of a run, to be read: samples.jsonl, one line a group, the same bytes for equal runs.
+
+Of `PROBLEMS` problems, the same in all runs on the same data, groups are kept at the visits 1, 2, 3, 4, 6, 8, 12, 16
+and so on, so that the first, a middle and one of the last are among them, however many there will be. Of a group, two
+passing and two failing rollouts are kept, with texts of at most `LETTERS` letters.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from halfway.curriculum.decision_log import GroupRecord, sort_records
+from halfway.curriculum.groups import Group
+from halfway.curriculum.rollouts import Origin, Rollout
+
+PROBLEMS, EACH, LETTERS = 8, 2, 4000
+Decode = Callable[[Sequence[int]], str]
+
+
+class Samples:
+    """Chooses what is kept of the groups that a run rolls out.
+
+    Args:
+        problems: the ids to choose from.
+        decode: the text of tokens.
+        decisions: the run's decision log, from which earlier visits are counted when a run is resumed.
+    """
+
+    def __init__(self, problems: Sequence[str], decode: Decode, decisions: Path):
+        self.chosen = frozenset(sorted(problems, key=lambda name: blake2b(name.encode()).digest())[:PROBLEMS])
+        self.decode, self.decisions = decode, decisions
+        self._visits: Counter[str] | None = None
+
+    def records(self, groups: Sequence[Group], step: int) -> Iterator[Mapping[str, Any]]:
+        """The lines about a step's groups. Call it once for each step, before its decisions are logged."""
+        if self._visits is None:
+            self._visits = Counter(self._logged())
+        for group in groups:
+            name = group.request.problem.id
+            if name in self.chosen and group.size:
+                self._visits[name] += 1
+                if kept(self._visits[name]):
+                    yield self._record(group, step, self._visits[name])
+
+    def _logged(self) -> Iterator[str]:
+        """The problem of each group in the decision log that was rolled out."""
+        with self.decisions.open() as file:
+            records = [msgspec.convert(json.loads(line), GroupRecord) for line in file]
+        groups = sort_records([record for record in records if record.problem in self.chosen]).groups
+        return (group.problem for group in groups if group.scored and group.origin != Origin.STORED)
+
+    def _record(self, group: Group, step: int, visit: int) -> Mapping[str, Any]:
+        request = group.request
+        sides = [[one for one in group.rollouts if one.success is passed][:EACH] for passed in (True, False)]
+        return {
+            "step": step,
+            "problem": request.problem.id,
+            "visit": visit,
+            "origin": str(request.origin),
+            "k": group.num_passed,
+            "n": group.size,
+            "decisions": [list(decision) for decision in request.decisions],
+            "prompt": self._text(group.prompt_tokens_P),
+            "hint": shortened(request.hint.text) if request.hint else "",
+            "rollouts": [self._rollout(one) for side in sides for one in side],
+        }
+
+    def _rollout(self, rollout: Rollout) -> Mapping[str, Any]:
+        turns = [
+            {
+                "replayed": self._text(turn.tokens_T[: turn.num_replayed]),
+                "text": self._text(turn.tokens_T[turn.num_replayed :]),
+                "observation": shortened(turn.observation),
+            }
+            for turn in rollout.turns
+        ]
+        return {"passed": rollout.success, "truncated": rollout.truncated, "turns": turns}
+
+    def _text(self, tokens: Any) -> str:
+        return shortened(self.decode(tokens.tolist())) if len(tokens) else ""
+
+
+def kept(visit: int) -> bool:
+    """Whether a visit is among 1, 2, 3, 4, 6, 8, 12, 16, ...: powers of two, and halfway between them."""
+    return visit >> max(visit.bit_length() - 2, 0) << max(visit.bit_length() - 2, 0) == visit
+
+
+def shortened(text: str) -> str:
+    """The text, or its beginning and end with the number of letters left out between them."""
+    if len(text) <= LETTERS:
+        return text
+    half = LETTERS // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} letters ...]\n{text[-half:]}"
