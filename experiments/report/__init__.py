@@ -6,6 +6,8 @@
 - `kinds`: groups by where they began, at a problem's start, at a generated problem or behind a prefix, and strata
 - `tuning`: which settings were tried for each arm, and which was chosen
 - `provenance`: records the command, the versions and the machine beside a result
+- `verdict`: says in a few sentences what a comparison found
+- `problems`: some problems, arm beside arm: decisions and texts
 - `page`: writes the HTML report
 - `html`: renders HTML pages, for the audit too
 - `analysis`: compares arms at equal cost, and computes contrasts, costs to reach a target, and strata

@@ -1,15 +1,21 @@
 """Summarises one arm over its seeds: what it scored, what became of its rollouts, and where the seconds went."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 
 from halfway.curriculum.decision_log import GroupRecord
-from halfway.experiments.report.records import EvaluationRecord, Run, outcome_rollouts
-from halfway.experiments.report.statistics.intervals import Estimate, normal, over_seeds
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.config.run import parse_run_config
+from halfway.experiments.report.analysis.curves import scores
+from halfway.experiments.report.records import Run, outcome_rollouts
+from halfway.experiments.report.statistics.crossed import crossed_mean
+from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
+from halfway.trainers.prompt_states import NEED
 
 NOT_IN_A_STEP = ("evaluate", "measure", "checkpoint")
 WITHIN_ROLLOUT = ("tools",)
@@ -26,6 +32,7 @@ class ArmSummary:
     Attributes:
         seeds: the seeds, in the order of the `values` of every estimate.
         unfinished: number of runs that have not finished.
+        told: what the controllers are told beside the outcomes of rollouts, in words; empty if nothing.
         before, after, gain: held-out pass@1 at the first and the last evaluation, and the difference.
         rollouts, tokens: rollouts and tokens generated for training.
         trained_tokens: tokens that the updates passed over, including prompts and replayed prefixes; None if they were
@@ -43,12 +50,12 @@ class ArmSummary:
         starved: steps that trained on fewer groups than the recipe asks for.
         seconds: duration of the training loop without evaluation and checkpoints, median over seeds.
         controller_share: share of those seconds spent in propose and observe.
-        rollout_fates: number of rollouts by outcome, averaged over seeds.
     """
 
     arm: str
     seeds: tuple[int, ...]
     unfinished: int
+    told: str
     before: Estimate | None
     after: Estimate | None
     gain: Estimate | None
@@ -67,7 +74,6 @@ class ArmSummary:
     starved: float
     seconds: float
     controller_share: float | None
-    rollout_fates: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +96,22 @@ class Timing:
         return self.updates > self.rollouts
 
 
-def summarize_arm(arm: str, runs: Sequence[Run]) -> ArmSummary:
-    """Summarise the runs of one arm. Every run must have finished at least one step."""
-    evaluated = [run for run in runs if run.evaluations]
-    fates: Counter[str] = Counter()
-    for run in runs:
-        fates.update(outcome_rollouts(run.groups))
+def summarize_arm(arm: str, runs: Sequence[Run], apart: bool = False) -> ArmSummary:
+    """Summarise the runs of one arm. Every run must have finished at least one step.
+
+    Args:
+        apart: whether passes were recorded by problem, the same problems for all runs; see `problems_told_apart`.
+    """
+    curves = [scores(run, apart) for run in runs if run.evaluations]
+    gains = [curve[-1] - curve[0] for curve in curves if len(curve) > 1]
     return ArmSummary(
         arm=arm,
         seeds=tuple(run.seed for run in runs),
         unfinished=sum(not run.finished for run in runs),
-        before=_pass_at_1([run.evaluations[0] for run in evaluated]),
-        after=_pass_at_1([run.evaluations[-1] for run in evaluated]),
-        gain=_difference([(run.evaluations[-1], run.evaluations[0]) for run in evaluated if len(run.evaluations) > 1]),
+        told=told(runs[0].config),
+        before=crossed_mean(np.stack([curve[0] for curve in curves])).estimate if curves else None,
+        after=crossed_mean(np.stack([curve[-1] for curve in curves])).estimate if curves else None,
+        gain=crossed_mean(np.stack(gains)).estimate if gains else None,
         rollouts=over_seeds([run.steps[-1].rollouts for run in runs]),
         tokens=over_seeds([run.steps[-1].tokens for run in runs]),
         trained_tokens=_per_seed(runs, lambda run: run.steps[-1].trained_tokens),
@@ -118,8 +127,19 @@ def summarize_arm(arm: str, runs: Sequence[Run]) -> ArmSummary:
         starved=fmean(sum(step.starved for step in run.steps) for run in runs),
         seconds=median(run.steps[-1].seconds for run in runs),
         controller_share=controller_share(runs),
-        rollout_fates={outcome: count / len(runs) for outcome, count in sorted(fates.items())},
     )
+
+
+def told(config: Mapping[str, Any]) -> str:
+    """What a run's controllers are told beside the outcomes of rollouts; empty also where the configuration is not one
+    of this version."""
+    try:
+        needs = parse_run_config(config).chain.needs
+    except UserError:
+        return ""
+    known = {"solutions": "reference solutions", "measured": "measured pass rates"}
+    features = [need.removeprefix("feature:") for need in needs if need.startswith("feature:") and need != NEED]
+    return ", ".join([*(words for need, words in known.items() if need in needs), *sorted(features)])
 
 
 def trained_groups(run: Run) -> int:
@@ -141,9 +161,9 @@ def rollouts_per_group(run: Run) -> float | None:
 def wasted_share(run: Run) -> float | None:
     """Share of the generated rollouts that taught nothing: in dropped or surplus groups, or lost before scoring.
 
-    Stored groups are left out: they were already counted in the step that generated them. None without any rollout.
+    None without any rollout.
     """
-    fates = outcome_rollouts([group for group in run.groups if group.origin != "stored"])
+    fates = outcome_rollouts(run.groups)
     total = fates.total()
     return (fates["degenerate"] + fates["surplus"] + fates["lost"]) / total if total else None
 
@@ -201,25 +221,6 @@ def by_seed(seeds: Iterable[Sequence[GroupRecord]], counts: Callable[[GroupRecor
 def mean_of_groups(cases: Sequence[Sequence[GroupRecord]], value: Callable[[GroupRecord], float]) -> Estimate | None:
     """Mean value of the groups within each seed, over seeds; None without any group."""
     return over_seeds([fmean(map(value, groups)) for groups in cases]) if cases else None
-
-
-def _pass_at_1(evaluations: Sequence[EvaluationRecord]) -> Estimate | None:
-    if not evaluations:
-        return None
-    if len(evaluations) == 1:
-        return normal(evaluations[0].pass_at_1, evaluations[0].stderr)
-    return over_seeds([evaluation.pass_at_1 for evaluation in evaluations])
-
-
-def _difference(pairs: Sequence[tuple[EvaluationRecord, EvaluationRecord]]) -> Estimate | None:
-    """Mean of left - right over one pair per seed; a single pair takes its interval from the two standard errors."""
-    if not pairs:
-        return None
-    differences = [left.pass_at_1 - right.pass_at_1 for left, right in pairs]
-    if len(pairs) > 1:
-        return over_seeds(differences)
-    [(left, right)] = pairs
-    return normal(differences[0], float(np.hypot(left.stderr, right.stderr)))
 
 
 def _per_seed(runs: Sequence[Run], value: Callable[[Run], float | None]) -> Estimate | None:

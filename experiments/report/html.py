@@ -1,4 +1,7 @@
-"""Renders pages: each is one HTML file that has no scripts and needs no network."""
+"""Renders pages: each is one HTML file that needs no network, and whose only script sorts its tables."""
+
+import base64
+import hashlib
 
 from halfway.curriculum.support.extras import clean
 
@@ -14,5 +17,12 @@ def rendered(template: str, package: str = "halfway.experiments.report", **value
 
     loader = ChoiceLoader([PackageLoader(package), PackageLoader("halfway.experiments.report")])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters["clean"] = clean
-    return environment.get_template(template).render(values)
+    environment.filters |= {"clean": clean, "readable": readable}
+    script = loader.get_source(environment, "sort.js")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.get_template(template).render(values, script=script, script_hash=f"sha256-{digest}")
+
+
+def readable(text: str) -> str:
+    """A text with its lines, and without any other character that does not print."""
+    return "\n".join(clean(line.replace("\t", "    ")) for line in text.split("\n"))

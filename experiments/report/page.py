@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,21 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from halfway.curriculum.support.atomic import replacing, write_text
-from halfway.experiments.report.figures.all_figures import PICTURES, captions
+from halfway.experiments.config.loading import flat
+from halfway.experiments.report.figures.all_figures import PICTURES
 from halfway.experiments.report.figures.style import STYLE, arm_colors
 from halfway.experiments.report.html import rendered
+from halfway.experiments.report.problems import problem_views
 from halfway.experiments.report.provenance import read_provenance, versions
 from halfway.experiments.report.records import Comparison, load_comparison_records
-from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.summary import Summary, summarize
 from halfway.experiments.report.tables.all_tables import tables, write_tables
 from halfway.experiments.report.tables.arms import budget_text, plan_text
-from halfway.experiments.report.tables.text import interval, number, percent
+from halfway.experiments.report.tables.text import NONE, TextTable, interval, number, percent
+from halfway.experiments.report.verdict import verdict
 
 PIXELS_AN_INCH = 130
+UNSAID = ("name", "seed", "output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Report:
 
 
 def write_report(directory: Path) -> Report:
-    """Write report.html, summary.json, summary.md and figures/*.png into a run or comparison directory.
+    """Write report.html, summary.json, summary.md and figures/*.png and *.svg into a run or comparison directory.
 
     Raises:
         UserError: if the directory holds no run, or a record cannot be read.
@@ -45,10 +48,12 @@ def write_report(directory: Path) -> Report:
     page = rendered(
         "report.html.j2",
         title=str(comparison.config.get("name") or directory.resolve().name),
+        verdict=verdict(summary),
         facts=facts(comparison, summary),
         cards=cards(summary, arm_colors(comparison)),
-        tables=tables(summary),
+        tables=[*tables(summary), *settings(comparison)],
         pictures=pictures(comparison.started(), summary, directory / "figures"),
+        problems=problem_views(comparison.started()),
     )
     path = directory / "report.html"
     write_text(path, page)
@@ -87,7 +92,8 @@ def cards(summary: Summary, colors: Mapping[str, str]) -> list[dict[str, Any]]:
             "arm": name,
             "color": colors[name],
             "after": number(arms[name].after),
-            "interval": bounds(arms[name].after),
+            "interval": interval(arms[name].after).partition(" ")[2] or "no interval",
+            "told": arms[name].told,
             "gain": interval(arms[name].gain, signed=True),
             "wasted": percent(arms[name].wasted),
             "rollouts": number(arms[name].rollouts, 0),
@@ -96,31 +102,36 @@ def cards(summary: Summary, colors: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def bounds(estimate: Estimate | None) -> str:
-    """The interval without its value, as text."""
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return "no interval"
-    return f"{estimate.low:.3f} to {estimate.high:.3f}"
+def settings(comparison: Comparison) -> Iterator[TextTable]:
+    """The settings in which the first runs of the arms differ, if there are any."""
+    configs = {arm: flat(runs[0].config) for arm, runs in comparison.runs.items() if runs}
+    names = [name for name in dict.fromkeys(name for one in configs.values() for name in one) if name not in UNSAID]
+    differing = [name for name in names if len({str(config.get(name, NONE)) for config in configs.values()}) > 1]
+    rows = tuple((name, *(str(config.get(name, NONE)) for config in configs.values())) for name in differing)
+    if rows:
+        yield TextTable("Settings that differ", ("setting", *configs), rows, words=True)
 
 
 def pictures(comparison: Comparison, summary: Summary, folder: Path) -> list[dict[str, str]]:
-    """Draw every picture that has data, save it as PNG, and return it as an inline SVG with its heading and caption."""
+    """Draw every picture that has data, save it as PNG and SVG, and return it as an inline SVG with its words."""
     folder.mkdir(exist_ok=True)
-    explained = captions(summary.intervals)
     drawn = []
     with rc_context(STYLE):
         for picture in PICTURES:
             figure = picture.draw(comparison, summary)
             if figure is None:
                 continue
+            vectors = svg(figure)
+            write_text(folder / f"{picture.name}.svg", vectors)
             with replacing(folder / f"{picture.name}.png") as temporary:
                 figure.savefig(temporary, dpi=PIXELS_AN_INCH, format="png")
-            drawn.append({"heading": picture.heading, "caption": explained[picture.name], "source": inline_svg(figure)})
+            source = "data:image/svg+xml;base64," + base64.b64encode(vectors.encode()).decode()
+            drawn.append({"heading": picture.heading, "caption": picture.caption, "source": source})
     return drawn
 
 
-def inline_svg(figure: Figure) -> str:
-    """The figure as SVG in a `data:` URL; equal figures give equal text."""
-    buffer = io.BytesIO()
+def svg(figure: Figure) -> str:
+    """The figure as SVG; equal figures give equal text."""
+    buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(buffer.getvalue()).decode()
+    return buffer.getvalue()

@@ -238,9 +238,14 @@ def _spent(record: "StepRecord | EvaluationRecord", steps: int) -> dict[str, flo
 
 
 def outcome_rollouts(groups: Sequence[GroupRecord]) -> Counter[str]:
-    """Number of rollouts by outcome: that of their group, or "lost" if they were dropped before scoring."""
+    """Number of generated rollouts by outcome: that of their group, or "lost" if they were dropped before scoring.
+
+    Stored groups are left out: they were counted in the step that generated them.
+    """
     counts: Counter[str] = Counter()
     for group in groups:
+        if group.origin == "stored":
+            continue
         counts[group.outcome] += group.size
         counts["lost"] += sum(group.dropped.values())
     return counts

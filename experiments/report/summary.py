@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from halfway.experiments.report.analysis.curves import ROUNDING
+from halfway.experiments.report.analysis.curves import ROUNDING, problems_told_apart
 from halfway.experiments.report.analysis.design import Design, read_design
 from halfway.experiments.report.analysis.equal_cost import Matched, match
 from halfway.experiments.report.analysis.savings import Savings, savings
@@ -58,11 +58,12 @@ def summarize(comparison: Comparison) -> Summary:
     started = comparison.started()
     runs_of = started.runs
     design = read_design(comparison)
-    arms = tuple(summarize_arm(arm, runs) for arm, runs in runs_of.items())
+    apart = problems_told_apart(started.all_runs, design.instances)
+    arms = tuple(summarize_arm(arm, runs, apart) for arm, runs in runs_of.items())
     ranks = ranks_of({arm.arm: arm.after.value for arm in arms if arm.after is not None})
     return Summary(
         budget=comparison.budget,
-        intervals=describe_intervals(started),
+        intervals="95 %, over seeds and held-out problems" if apart else "95 %, over seeds",
         unreadable=sum(run.unreadable for run in comparison.all_runs),
         design=design,
         arms=arms,
@@ -82,16 +83,3 @@ def ranks_of(scores: Mapping[str, float]) -> dict[str, int]:
     """The place of each arm, the best first; arms whose scores are equal up to rounding share the better place."""
     order = sorted(scores, key=lambda arm: -scores[arm])
     return {arm: 1 + sum(score > scores[arm] + ROUNDING for score in scores.values()) for arm in order}
-
-
-def describe_intervals(comparison: Comparison) -> str:
-    """Say how the intervals of pass@1 were computed, for captions."""
-    if all(len(runs) >= 2 for runs in comparison.runs.values()):
-        return (
-            "95 % Student-t intervals over seeds; gains are differences within a seed; all evaluations "
-            f"{'of an instance ' if comparison.config.get('instances') else ''}use the same held-out problems"
-        )
-    return (
-        "arms with two or more seeds: 95 % Student-t intervals over seeds; arms with one: normal intervals clustered "
-        "by problem, which say nothing about the spread over seeds; gains are differences within a seed"
-    )

@@ -53,7 +53,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     policy = load_policy(config.model, model_path)
     problems = with_states(config, problems, policy)
     parts = _build_parts(config, policy)
-    return _assemble(config, folder, problems, parts, policy.tokenizer.decode)
+    return _assemble(config, folder, problems, parts, partial(policy.tokenizer.decode, skip_special_tokens=False))
 
 
 def with_states(config: RunConfig, problems: ProblemSplit, policy: Policy | None = None) -> ProblemSplit:

@@ -2,8 +2,8 @@
 
 A run directory holds config.yaml (complete), decisions.jsonl, steps.jsonl, evaluations.jsonl, samples.jsonl (texts, see
 `halfway.trainers.loop.samples`), checkpoints/, status.json ({"state": "starting", "running", "finished" or "failed"})
-and a note for each tracker, such as mlflow.json. A comparison's directory holds comparison.yaml and one run directory per
-arm and seed, `<arm>/seed-<seed>`, each with its log.txt.
+and a note for each tracker, such as mlflow.json. A comparison's directory holds comparison.yaml and one run directory
+per arm and seed, `<arm>/seed-<seed>`, each with its log.txt.
 """
 
 import fcntl

@@ -6,5 +6,4 @@
 - `equal_cost`: compares arms where all have spent equally: scores, contrasts, their errors, and which are clear
 - `pooled`: mean curves with their resamples, areas under them, and where they reach a target
 - `savings`: every arm beside the baseline: areas, costs to a target, chances of being the best
-- `power`: how often a planned contest would show what it is meant to show, by simulation
 """

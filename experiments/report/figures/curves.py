@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS, SECONDS, STEPS, TOKENS, Axis
+from halfway.experiments.report.analysis.curves import amounts, evaluated, problems_told_apart, scores
 from halfway.experiments.report.analysis.design import read_design
 from halfway.experiments.report.figures.style import (
     INK,
@@ -23,7 +24,7 @@ from halfway.experiments.report.figures.style import (
 )
 from halfway.experiments.report.kinds import rate, strata_names
 from halfway.experiments.report.records import Comparison, Run
-from halfway.experiments.report.statistics.intervals import over_seeds
+from halfway.experiments.report.statistics.crossed import crossed_mean
 
 CROWD = 20  # up to this many arms, every arm's line has its own colour and label
 HIGHEST, LOWEST = 5, 4  # with more arms, how many of the best and the worst have one
@@ -39,9 +40,10 @@ def learning_curves(comparison: Comparison) -> Figure | None:
     figure, axes = panels(len(measures), len(measures) if len(measures) <= 4 else 3, height=3.3, sharey=True)
     shared = comparison.budget[0] if comparison.budget else ""
     lines = lines_of(comparison, design.baseline)
+    apart = problems_told_apart(comparison.all_runs, design.instances)
     for axis, ax in zip(measures, flat(axes), strict=False):
         for arm, line in lines.items():
-            _curve(ax, comparison.runs[arm], axis, line)
+            _curve(ax, comparison.runs[arm], axis, line, apart)
         for target in design.targets:
             ax.axhline(target, color=MUTED, linewidth=0.8, linestyle=":")
         ax.set_xlabel(f"{axis.label} (the shared budget)" if axis.name == shared else axis.label)
@@ -119,25 +121,19 @@ def _last(runs: Sequence[Run]) -> float:
     return fmean([run.evaluations[-1].pass_at_1 for run in runs if run.evaluations] or [0.0])
 
 
-def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, line: Line) -> None:
-    runs = [run for run in runs if len(run.evaluations) > 1]
+def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, line: Line, apart: bool) -> None:
+    runs = evaluated(runs)
     points = min((len(run.evaluations) for run in runs), default=0)
     if points == 0:
         return
-    rows = [[run.evaluations[i] for run in runs] for i in range(points)]
-    x = [float(np.mean([axis.of(evaluation) for evaluation in row])) for row in rows]
-    estimates = [over_seeds([evaluation.pass_at_1 for evaluation in row]) for row in rows]
+    x = np.mean([amounts(run, axis)[:points] for run in runs], axis=0)
+    curves = np.stack([scores(run, apart)[:points] for run in runs], axis=1)
+    estimates = [crossed_mean(table_SP).estimate for table_SP in curves]
     y = [estimate.value for estimate in estimates]
     if not line.label:
         ax.plot(x, y, line.style, color=line.color, linewidth=0.9)
         return
     ax.plot(x, y, line.style, color=line.color, label=line.label, marker="o", markersize=3.5)
-    if not line.band:
-        return
-    if len(runs) > 1:
-        low, high = [e.low or 0.0 for e in estimates], [e.high or 0.0 for e in estimates]
-    else:
-        margin = [1.96 * row[0].stderr for row in rows]
-        low = [e.value - m for e, m in zip(estimates, margin, strict=True)]
-        high = [e.value + m for e, m in zip(estimates, margin, strict=True)]
-    ax.fill_between(x, low, high, color=line.color, alpha=0.13, linewidth=0)
+    if line.band and all(estimate.low is not None for estimate in estimates):
+        low, high = ([getattr(estimate, end) for estimate in estimates] for end in ("low", "high"))
+        ax.fill_between(x, low, high, color=line.color, alpha=0.13, linewidth=0)

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.prefix import ParentCount
 from halfway.experiments.report.figures.series import (
     child_series,
@@ -30,6 +32,9 @@ from halfway.experiments.report.records import Comparison
 
 # The origins of groups, and their names in titles.
 KINDS = {"fresh": "fresh", "prefix": "behind a prefix", "generated": "generated"}
+
+
+MOST_PROBLEMS = 60
 
 
 def pass_counts(comparison: Comparison) -> Figure | None:
@@ -59,6 +64,38 @@ def pass_counts(comparison: Comparison) -> Figure | None:
     handles = [Patch(color=color) for color in count_colors(size)]
     labels = [f"{k} of {size}" for k in range(size + 1)]
     figure.legend(handles[::-1], labels[::-1], loc="outside right center", title="passed")
+    return figure
+
+
+def problem_map(comparison: Comparison) -> Figure | None:
+    """The last pass count of each problem at each step in the first run of each arm; rows are the same in all panels.
+
+    Of many problems `MOST_PROBLEMS` are shown, evenly spaced from the one that passed least to the one that passed
+    most.
+    """
+    tried: dict[str, list[GroupRecord]] = {}
+    for runs in comparison.runs.values():
+        for group in runs[0].groups:
+            if group.fresh and group.scored:
+                tried.setdefault(group.problem, []).append(group)
+    if len(tried) < 2:
+        return None
+    order = sorted(tried, key=lambda name: (np.mean([group.pass_rate for group in tried[name]]), name))
+    chosen = [order[i] for i in np.unique(np.linspace(0, len(order) - 1, MOST_PROBLEMS).astype(int))]
+    size = max(group.size for groups in tried.values() for group in groups)
+    figure, axes = panels(len(comparison.runs), min(3, len(comparison.runs)), height=3.4, sharey=True)
+    for (arm, runs), ax in zip(comparison.runs.items(), flat(axes), strict=False):
+        last_PT = np.full((len(chosen), runs[0].num_steps), np.nan)
+        for group in runs[0].groups:
+            if group.fresh and group.scored and group.problem in chosen:
+                last_PT[chosen.index(group.problem), group.step :] = round(group.pass_rate * size)
+        colors = ListedColormap(count_colors(size))
+        ax.imshow(last_PT, aspect="auto", cmap=colors, vmin=-0.5, vmax=size + 0.5, interpolation="nearest")
+        ax.set_title(arm)
+        step_axis(ax)
+        ax.set_yticks([])
+        ax.grid(False)
+    axes[0][0].set_ylabel(f"{len(chosen)} of {len(order)} problems")
     return figure
 
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from halfway.experiments.report.arms import NOT_IN_A_STEP, WITHIN_ROLLOUT, summarize_arm
+from halfway.experiments.report.arms import NOT_IN_A_STEP, WITHIN_ROLLOUT
 from halfway.experiments.report.figures.series import Array, ragged_mean, response_lengths, smoothed_ratio
 from halfway.experiments.report.figures.style import (
     INK,
@@ -19,7 +19,7 @@ from halfway.experiments.report.figures.style import (
     step_axis,
     thousands,
 )
-from halfway.experiments.report.records import Comparison, Run
+from halfway.experiments.report.records import Comparison, Run, outcome_rollouts
 
 FATES = {"trained": "#009E73", "carried": "#56B4E9", "degenerate": "#9aa5b1", "surplus": "#E69F00", "lost": "#D55E00"}
 PARTS = {
@@ -35,24 +35,25 @@ PARTS = {
 
 def rollout_fates(comparison: Comparison) -> Figure | None:
     """What became of each arm's rollouts, and how many the skipped problems saved, as one bar per arm."""
-    arms = [summarize_arm(arm, runs) for arm, runs in comparison.runs.items()]
-    if not arms:
+    if not comparison.runs:
         return None
-    figure, ax = bars([arm.arm for arm in arms], "rollouts per run")
-    for i, arm in enumerate(arms):
-        total, left = sum(arm.rollout_fates.values()), 0.0
+    figure, ax = bars(list(comparison.runs), "rollouts per run")
+    used, skipped = set[str](), 0.0
+    for i, runs in enumerate(comparison.runs.values()):
+        fates, left = outcome_rollouts([group for run in runs for group in run.groups]), 0.0
         for fate, color in FATES.items():
-            width = arm.rollout_fates.get(fate, 0.0)
+            width = fates[fate] / len(runs)
             ax.barh(i, width, left=left, color=color, height=0.62, edgecolor="white", linewidth=0.8)
-            if width > 0.06 * total:
-                _inside(ax, left + width / 2, i, f"{width / total:.0%}", color)
+            if fates[fate] > 0.06 * fates.total():
+                _inside(ax, left + width / 2, i, f"{fates[fate] / fates.total():.0%}", color)
             left += width
-        saved = arm.skipped * _group_size(comparison.runs[arm.arm])
+        used |= {fate for fate, count in fates.items() if count}
+        saved = sum(len(run.skips) for run in runs) / len(runs) * _group_size(runs)
         ax.barh(i, saved, left=left, color="white", height=0.62, edgecolor="#9aa5b1", hatch="////", linewidth=0.8)
+        skipped += saved
     thousands(ax)
-    used = [fate for fate in FATES if any(arm.rollout_fates.get(fate) for arm in arms)]
-    handles = [Patch(color=FATES[fate], label=fate) for fate in used]
-    if any(arm.skipped for arm in arms):
+    handles = [Patch(color=color, label=fate) for fate, color in FATES.items() if fate in used]
+    if skipped:
         label = "skipped before rollout (not generated)"
         handles.append(Patch(facecolor="white", edgecolor="#9aa5b1", hatch="////", label=label))
     legend_above(figure, handles=handles)

@@ -8,7 +8,6 @@ import numpy as np
 from scipy.special import stdtrit
 
 LEVEL = 0.95
-NORMAL_QUANTILE = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,3 @@ def student(value: float, stderr: float, dof: float) -> Estimate:
     """Student-t interval from an estimated standard error with `dof` degrees of freedom."""
     margin = float(stdtrit(dof, (1 + LEVEL) / 2)) * stderr
     return Estimate(value, value - margin, value + margin)
-
-
-def normal(value: float, stderr: float) -> Estimate:
-    """Normal interval from a known standard error."""
-    return Estimate(value, value - NORMAL_QUANTILE * stderr, value + NORMAL_QUANTILE * stderr)

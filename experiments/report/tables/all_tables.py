@@ -8,11 +8,7 @@ from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.report.kinds import start_table, strata_table
 from halfway.experiments.report.summary import Summary
 from halfway.experiments.report.tables.arms import arm_table, quick_table, rollout_table
-from halfway.experiments.report.tables.contrasts import (
-    contrast_table,
-    equal_cost_table,
-    quick_contrasts,
-)
+from halfway.experiments.report.tables.contrasts import contrast_table, equal_cost_table
 from halfway.experiments.report.tables.costs import saving_tables
 from halfway.experiments.report.tables.text import TextTable
 from halfway.experiments.report.tuning import tuning_table
@@ -34,8 +30,8 @@ def tables(summary: Summary) -> list[TextTable]:
 
 
 def quick_tables(summary: Summary) -> list[TextTable]:
-    """The tables that the terminal shows: the arms, the contrasts and the settings that were tried."""
-    made = [quick_table(summary), quick_contrasts(summary), tuning_table(summary.tuned)]
+    """The tables that the terminal shows beside the verdict: the arms, and the settings that were tried."""
+    made = [quick_table(summary), tuning_table(summary.tuned)]
     return [table for table in made if table.rows]
 
 

@@ -19,19 +19,6 @@ def contrast_table(summary: Summary) -> TextTable:
     )
 
 
-def quick_contrasts(summary: Summary) -> TextTable:
-    """The contrasts of the headline in five columns, which fit a terminal of 80 characters."""
-    table = contrast_table(summary)
-    cells = [(arms, found.replace(" [", "\n["), p, clear, shown) for arms, found, _, p, clear, shown, *_ in table.rows]
-    columns = ("arms", "difference", "p, Holm", "clear", "shown with\n80 % power")
-    family = contrast_family(len(summary.design.contrasts), summary.design.named)
-    caption = (
-        f"Held-out pass@1 of the first arm minus that of the second. Clear: p below .05 after Holm's adjustment over "
-        f"{family}. {POWER.capitalize()}: the true difference that would come out clear four times out of five."
-    )
-    return TextTable(table.title, columns, tuple(cells), caption)
-
-
 def contrast_family(planned: int, named: bool) -> str:
     """The family of contrasts over which p-values are adjusted, in words."""
     if named:

@@ -15,10 +15,7 @@ from rich.table import Table
 
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_json
-from halfway.experiments.pages.run_curves import by_arm, read_curves
-from halfway.experiments.pages.verdict import compared
-from halfway.experiments.report.analysis.axes import ROLLOUTS
-from halfway.experiments.report.analysis.power import (
+from halfway.experiments.pages.power import (
     Design,
     Spread,
     false_alarms,
@@ -26,6 +23,9 @@ from halfway.experiments.report.analysis.power import (
     power_of_ratio,
     spread_of,
 )
+from halfway.experiments.pages.run_curves import by_arm, read_curves
+from halfway.experiments.pages.verdict import compared
+from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.scripts import script, script_parser
 
 FOLDER = Path(__file__).parent

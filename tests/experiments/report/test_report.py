@@ -1,5 +1,7 @@
 """The report: written as one file that needs no network, from finished and unfinished runs."""
 
+import base64
+import hashlib
 import json
 import re
 
@@ -65,14 +67,19 @@ def test_report_needs_no_network(page):
     loaded = re.findall(r"<(?:script|link|img|iframe|source)\b[^>]*?(?:src|href)=\"([^\"]*)\"", html)
     assert len(loaded) == len(PICTURES)
     assert all(address.startswith("data:image/svg+xml;base64,") for address in loaded)
-    assert "<script" not in html and "@import" not in html and "url(" not in html
+    assert "@import" not in html and "url(" not in html
     assert "Content-Security-Policy\" content=\"default-src 'none';" in html
+    [script] = re.findall(r"<script>(.*?)</script>", html, re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'\"" in html
 
 
 def test_every_picture_is_saved_beside_the_report(page):
     names = {picture.name for picture in PICTURES}
-    assert {path.stem for path in (page.parent / "figures").iterdir()} == names
-    assert all((page.parent / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in names)
+    folder = page.parent / "figures"
+    assert {path.name for path in folder.iterdir()} == {f"{name}.{kind}" for name in names for kind in ("png", "svg")}
+    assert all((folder / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in names)
+    assert all("<svg" in (folder / f"{name}.svg").read_text() for name in names)
 
 
 def test_report_says_what_was_compared(page):

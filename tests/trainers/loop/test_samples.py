@@ -1,6 +1,7 @@
 """The texts that a run keeps: which groups, which rollouts, how much of them, and the same after a kill."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def test_visits_thin_out_and_the_last_kept_is_never_far_from_the_last() -> None:
     chosen = [visit for visit in range(1, 1000) if kept(visit)]
     assert chosen[:11] == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48]
     assert len(chosen) == 19
-    assert max(later / earlier for earlier, later in zip(chosen[2:], chosen[3:], strict=False)) <= 1.5
+    assert max(later / earlier for earlier, later in pairwise(chosen[2:])) <= 1.5
 
 
 def test_problems_are_the_same_in_whatever_order_they_come() -> None:
@@ -57,7 +58,7 @@ def test_a_text_is_bounded() -> None:
     assert shortened(text[:LETTERS]) == text[:LETTERS]
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """The process is gone."""
 
 
@@ -69,7 +70,7 @@ def test_a_killed_run_keeps_the_same_texts(surplus: Any, tmp_path: Path) -> None
         class Learner(ScriptedLearner):
             def update(self, *args: Any) -> dict[str, float]:
                 if self.version == killed_at:
-                    raise Killed
+                    raise KilledError
                 return super().update(*args)
 
         values: dict[str, Any] = {"learner": Learner(), "rollouts": SimulatedRollouts(), "decode": decode}
@@ -77,7 +78,7 @@ def test_a_killed_run_keeps_the_same_texts(surplus: Any, tmp_path: Path) -> None
         training(tmp_path / name, fill, Budget(steps=9), **values).train()
 
     run("whole")
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         run("killed", killed_at=5)
     run("killed")
     assert records(tmp_path / "whole", "samples") == records(tmp_path / "killed", "samples")

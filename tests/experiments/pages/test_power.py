@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from contests import run_of
 
-from halfway.experiments.report.analysis.axes import ROLLOUTS
-from halfway.experiments.report.analysis.power import (
+from halfway.experiments.pages.power import (
     ARM,
     BASELINE,
     Design,
@@ -17,6 +16,7 @@ from halfway.experiments.report.analysis.power import (
     power_of_ratio,
     spread_of,
 )
+from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.records import Run
 
 DESIGN = Design(runs=8, instances=4, contrasts=2)

@@ -1,0 +1,113 @@
+"""Some problems of a comparison, arm beside arm: every decision about them, and the texts that the runs kept."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from halfway.experiments.report.records import Comparison, Run, read_jsonl
+
+Item = TypeVar("Item")
+SAMPLES = "samples.jsonl"
+MOST_VISITS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    replayed: str
+    text: str
+    observation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    passed: bool
+    truncated: bool
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One line of samples.jsonl, see `halfway.trainers.loop.samples`."""
+
+    step: int
+    problem: str
+    visit: int
+    origin: str
+    k: int
+    n: int
+    prompt: str
+    hint: str
+    rollouts: tuple[Attempt, ...]
+
+    @property
+    def prompt_parts(self) -> list[tuple[str, bool]]:
+        """The prompt in parts, each with whether it is the hint."""
+        before, found, after = self.prompt.partition(self.hint) if self.hint else (self.prompt, "", "")
+        return [(part, hinted) for part, hinted in ((before, False), (found, True), (after, False)) if part]
+
+
+def problem_views(comparison: Comparison) -> list[dict[str, Any]]:
+    """For each problem with texts: its name, and for each arm the visits and texts of its first run."""
+    first = {arm: runs[0] for arm, runs in comparison.runs.items() if runs}
+    samples = {arm: read_jsonl(run.folder / SAMPLES, Sample)[0] for arm, run in first.items()}
+    names = sorted({sample.problem for found in samples.values() for sample in found})
+    visits = {arm: visits_of(run, names) for arm, run in first.items()}
+    return [
+        {
+            "name": name,
+            "arms": [
+                {
+                    "arm": arm,
+                    "counts": [visit["result"] for visit in visits[arm][name] if visit["tried"]],
+                    "visits": ends(visits[arm][name], MOST_VISITS),
+                    "left_out": max(0, len(visits[arm][name]) - MOST_VISITS),
+                    "texts": three([sample for sample in samples[arm] if sample.problem == name]),
+                }
+                for arm in first
+            ],
+        }
+        for name in names
+    ]
+
+
+def visits_of(run: Run, names: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
+    """What the decision log of a run says of these problems, in words, one entry for each line."""
+    found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names}
+    for record in _lines(run.folder / "decisions.jsonl", names):
+        if record.get("problem") not in found:
+            continue
+        start = record["origin"]
+        if record.get("parent_passed") is not None:
+            start += f", {record['prefix_length']} {record['prefix_unit']} of {record['parent_passed']} of "
+            start += f"{record['parent_size']}"
+        found[record["problem"]].append(
+            {
+                "step": record["step"],
+                "start": start,
+                "tried": bool(record["n"]),
+                "result": f"{record['k']} of {record['n']}" if record["n"] else "-",
+                "outcome": record["outcome"],
+                "decisions": record["reason"] or "; ".join(": ".join(decision) for decision in record["decisions"]),
+            }
+        )
+    return found
+
+
+def _lines(path: Path, names: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The complete lines of a decision log that mention one of the names; they were read as records before."""
+    marks = [json.dumps(name) for name in names]
+    with path.open() as file:
+        return [json.loads(line) for line in file if line.endswith("\n") and any(mark in line for mark in marks)]
+
+
+def ends(items: Sequence[Item], most: int) -> list[Item]:
+    """The first and the last items, at most so many together."""
+    return [*items] if len(items) <= most else [*items[: most // 2], *items[-most // 2 :]]
+
+
+def three(samples: Sequence[Sample]) -> list[Sample]:
+    """The first, the middle and the last visit, each once."""
+    places = dict.fromkeys((0, len(samples) // 2, len(samples) - 1)) if samples else {}
+    return [samples[place] for place in places]

@@ -1,0 +1,53 @@
+"""Says in a few sentences what a comparison found."""
+
+from collections.abc import Iterator
+
+from halfway.experiments.report.analysis.equal_cost import Matched
+from halfway.experiments.report.analysis.savings import END
+from halfway.experiments.report.summary import Summary
+from halfway.experiments.report.tables.contrasts import contrast_family
+from halfway.experiments.report.tables.costs import ratio_text
+from halfway.experiments.report.tables.text import interval
+
+
+def verdict(summary: Summary) -> list[str]:
+    """The sentences, the most important first."""
+    headline = next((matched for matched in summary.matched if matched.headline), None)
+    if headline is None:
+        return ["No run has been evaluated twice yet, so there is nothing to say."]
+    said = list(_comparison(summary, headline) if len(headline.rows) > 1 else _single(summary))
+    if unfinished := sum(arm.unfinished for arm in summary.arms):
+        said.append(f"Preliminary: {unfinished} run{' has' if unfinished == 1 else 's have'} not finished.")
+    if arms := [f"{arm.arm} ({arm.told})" for arm in summary.arms if arm.told]:
+        said.append(f"Told more than the outcomes of rollouts: {'; '.join(arms)}.")
+    return said
+
+
+def _single(summary: Summary) -> Iterator[str]:
+    for arm in summary.arms:
+        if arm.gain is not None:
+            yield f"{arm.arm} goes from {interval(arm.before)} to {interval(arm.after)}: {interval(arm.gain, 3, True)}."
+
+
+def _comparison(summary: Summary, headline: Matched) -> Iterator[str]:
+    """Who is highest at equal cost, which differences are clear, and what that saves."""
+    best, *_, last = sorted(headline.rows, key=lambda row: -row.pass_at_1.value)
+    yield (
+        f"Where every run has spent {headline.axis.phrase(headline.amount)}, {best.arm} is highest with "
+        f"{interval(best.pass_at_1)}, {last.arm} lowest with {interval(last.pass_at_1)}."
+    )
+    family = contrast_family(len(summary.design.contrasts), summary.design.named)
+    clear = [row for row in headline.contrasts if row.clear]
+    for row in clear:
+        yield f"{row.arm} minus {row.reference} is {interval(row.difference, 3, True)}: clear."
+    shown = [row.smallest_shown for row in headline.contrasts if row.smallest_shown is not None]
+    if not shown:
+        yield "One seed shows no spread over seeds, so no difference can be clear."
+    elif not clear:
+        yield f"Nothing is clear after Holm's adjustment over {family}; differences from {min(shown):.3f} on would be."
+    for found in summary.savings:
+        if found.axis == headline.axis:
+            saving = [(row.arm, row.ratios[END]) for row in found.rows if row.ratios.get(END)]
+            told = [f"{arm} {ratio_text(ratio)}" for arm, ratio in saving if ratio is not None and ratio.clear]
+            if told:
+                yield f"Until {found.baseline}'s end it takes {', '.join(told)} of its {found.axis.label}."

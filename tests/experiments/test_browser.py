@@ -1,0 +1,127 @@
+"""Report and site in a real browser: they open, are clicked through, fit a phone; nothing that a model wrote runs."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import REPOSITORY
+from synthetic_runs import ARMS, write_comparison
+
+from halfway.experiments.report.page import write_report
+
+api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium")
+if CHROMIUM is None:
+    pytest.skip("chromium is missing", allow_module_level=True)
+
+SITE = REPOSITORY / "build" / "site"
+HOSTILE = (
+    "</pre></details><script>document.title='OWNED'</script>",
+    "<img src=x onerror=\"document.title='OWNED'\">",
+    "<svg/onload=document.title='OWNED'><style>body{display:none}</style>",
+    "{{ 7 * 7 }}{% raw %}{# #}${7*7}",
+    "\u202eevil\u2066 \x1b[31m \x00 \ud800 \u2028",
+    "]]>--><a href=\"javascript:document.title='OWNED'\" autofocus>x</a>",
+    "<meta http-equiv=refresh content='0;url=http://127.0.0.1:1/'><base href='http://127.0.0.1:1/'>",
+)
+
+
+def write_samples(folder: Path, problem: str, texts: tuple[str, ...], hint: str = "") -> None:
+    """Texts that a run is said to have kept of a problem."""
+    turn = {"replayed": "a prefix ", "text": " ".join(texts), "observation": texts[0]}
+    rollout = {"passed": True, "truncated": True, "turns": [turn]}
+    record: dict[str, Any] = {"problem": problem, "origin": texts[0], "k": 1, "n": 1, "hint": hint, "decisions": []}
+    record |= {"prompt": f"{texts[0]} {hint} {texts[-1]}", "rollouts": [rollout]}
+    lines = [json.dumps({**record, "step": visit, "visit": visit}) for visit in (1, 2, 3, 4)]
+    (folder / "samples.jsonl").write_text("".join(line + "\n" for line in lines))
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("report")
+    write_comparison(directory, {arm: ARMS[arm] for arm in ("grpo", "greso", "prefix_sampling")}, (0, 1), steps=8)
+    problem = json.loads((directory / "grpo/seed-0/decisions.jsonl").read_text().splitlines()[0])["problem"]
+    for arm in ("grpo", "greso"):
+        write_samples(directory / arm / "seed-0", problem, HOSTILE, hint="<b>a hint</b>")
+    return write_report(directory).path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(params=[(1280, "light"), (390, "dark")], ids=["wide", "phone"])
+def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A tab in which any error or request to a network fails the test."""
+    width, scheme = request.param
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    tab, wrong = context.new_page(), list[str]()
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
+    tab.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    tab.on("request", lambda request: wrong.append(request.url) if request.url.startswith("http") else None)
+    yield tab
+    context.close()
+    assert wrong == []
+
+
+def fits(page: Any) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+def test_a_report_is_clicked_through(page: Any, report: Path) -> None:
+    page.goto(report.as_uri())
+    assert page.locator(".verdict p").first.inner_text().startswith("Where every run has spent")
+    assert fits(page)
+    for link in page.locator("nav.contents a").all():
+        link.click()
+        assert page.locator(link.get_attribute("href")).is_visible()
+    rank = page.locator("#table-1 th", has_text="rank")
+    ranks = page.locator("#table-1 tbody tr td:nth-child(2)")
+    for order, wanted in (("descending", ["3", "2", "1"]), ("ascending", ["1", "2", "3"])):
+        rank.click()
+        assert rank.get_attribute("aria-sort") == order and ranks.all_inner_texts() == wanted
+    hint = page.locator("#problems pre mark.hint").first
+    assert hint.is_hidden()
+    page.locator("#problems > details > summary").first.click()
+    page.locator("#problems details details > summary").first.click()
+    assert hint.is_visible() and fits(page)
+
+
+def test_nothing_that_a_model_wrote_acts_in_the_page(page: Any, report: Path) -> None:
+    page.goto(report.as_uri())
+    for summary in page.locator("#problems summary").all():
+        summary.dispatch_event("click")
+    text = page.locator("#problems pre").nth(1).inner_text()
+    for hostile in HOSTILE[:4]:
+        assert hostile in text, "it is shown as it was written"
+    assert "OWNED" not in page.title() and page.url == report.as_uri()
+    assert page.locator("#problems :is(script, style, img, svg, a, b, meta, base)").count() == 0
+    assert "\x1b" not in text and "\u202e" not in text
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<p id=x>still here</p>')")
+    assert page.locator("#x").is_visible()
+
+
+def test_dark_is_dark_and_light_is_light(page: Any, report: Path) -> None:
+    page.goto(report.as_uri())
+    dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    shade = "e => getComputedStyle(e)[{0!r}].match(/\\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0) / 3"
+    paper = page.locator("body").evaluate(shade.format("backgroundColor"))
+    ink = page.locator("h1").evaluate(shade.format("color"))
+    assert (paper < 60 and ink > 180) if dark else (paper > 200 and ink < 80)
+
+
+@pytest.mark.skipif(not SITE.exists(), reason="the site is not built (make site)")
+def test_the_site_is_clicked_through(page: Any) -> None:
+    page.goto((SITE / "README.html").as_uri() if (SITE / "README.html").exists() else (SITE / "index.html").as_uri())
+    assert "Halfway" in page.title() and fits(page)
+    page.goto((SITE / "docs" / "metrics.html").as_uri())
+    assert page.locator("h1").inner_text().startswith("Metrics") and fits(page)
+    page.goto((SITE / "reference" / "commands.html").as_uri())
+    assert page.get_by_text("halfway compare").count() and fits(page)
