@@ -41,10 +41,11 @@ def _comparison(summary: Summary, headline: Matched) -> Iterator[str]:
     for row in clear:
         yield f"{row.arm} minus {row.reference} is {interval(row.difference, 3, True)}: clear."
     shown = [row.smallest_shown for row in headline.contrasts if row.smallest_shown is not None]
-    if not shown:
+    if all(row.p is None for row in headline.contrasts):
         yield "One seed shows no spread over seeds, so no difference can be clear."
     elif not clear:
-        yield f"Nothing is clear after Holm's adjustment over {family}; differences from {min(shown):.3f} on would be."
+        more = f"; differences from {min(shown):.3f} on would be" if shown else ""
+        yield f"Nothing is clear after Holm's adjustment over {family}{more}."
     for found in summary.savings:
         if found.axis == headline.axis:
             saving = [(row.arm, row.ratios[END]) for row in found.rows if row.ratios.get(END)]

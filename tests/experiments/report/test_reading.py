@@ -1,0 +1,104 @@
+"""What a report says in words, whom it marks as told something, and what it shows of a problem."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from contests import comparison_of, contest, run_of
+from synthetic_runs import decision, step_record, write_records
+
+from halfway.experiments.report.arms import told
+from halfway.experiments.report.figures.groups import problem_map
+from halfway.experiments.report.problems import ends, problem_views, three, visits_of
+from halfway.experiments.report.records import load_comparison_records, outcome_rollouts
+from halfway.experiments.report.summary import summarize
+from halfway.experiments.report.verdict import verdict
+
+
+def test_the_verdict_names_the_highest_what_is_clear_and_what_it_saves() -> None:
+    rng = np.random.default_rng(0)
+    summary = summarize(contest(rng, {"grpo": 0.3, "up": 1.5, "same": 0.3}, contrasts={"baseline": "grpo"}))
+    said = verdict(summary)
+    assert ", up is highest with " in said[0] and said[0].startswith("Where every run has spent ")
+    assert said[1].startswith("up minus grpo is +") and said[1].endswith(": clear.")
+    assert not any("same minus" in sentence for sentence in said)
+    assert any(sentence.startswith("Until grpo's end it takes up x0.") for sentence in said)
+
+
+@pytest.mark.parametrize(
+    ("scores", "sentence"),
+    [
+        ([[0.1, 0.3], [0.1, 0.31]], "Nothing is clear after Holm's adjustment over the one pair of arms"),
+        ([[0.1, 0.3]], "One seed shows no spread over seeds, so no difference can be clear."),
+    ],
+)
+def test_the_verdict_says_when_nothing_is_clear(scores: list[list[float]], sentence: str) -> None:
+    runs = [run_of(arm, seed, scores=each) for arm in ("a", "b") for seed, each in enumerate(scores)]
+    assert any(said.startswith(sentence) for said in verdict(summarize(comparison_of(runs))))
+
+
+def test_a_single_arm_and_no_evaluations_have_a_verdict_too() -> None:
+    [said] = verdict(summarize(comparison_of([run_of("a", 0, scores=[0.1, 0.3])])))
+    assert said == "a goes from 0.100 to 0.300: +0.200."
+    [said] = verdict(summarize(comparison_of([run_of("a", 0, scores=[0.1])])))
+    assert said.startswith("No run has been evaluated twice")
+
+
+def test_who_is_told_what() -> None:
+    def config(*controllers: object) -> dict[str, object]:
+        return {
+            "name": "x",
+            "controllers": list(controllers),
+            "problems": {"source": "running_sums", "train": 8},
+            "budget": {"steps": 1},
+        }
+
+    assert told(config("uniform", "greso")) == ""
+    assert told(config("uniform", "hints")) == "reference solutions"
+    assert told(config("bots")) == "strong_rate, weak_rate"
+    assert told({"seed": 1}) == ""
+
+
+def test_stored_groups_are_no_rollouts(tmp_path: Path) -> None:
+    groups = [decision(k=4), decision(1, k=3, origin="stored"), decision(1, k=0, outcome="degenerate")]
+    write_records(tmp_path, groups, [step_record(), step_record(1, 128)], [])
+    (run,) = load_comparison_records(tmp_path).all_runs
+    assert outcome_rollouts(run.groups) == {"trained": 8, "degenerate": 8, "lost": 0}
+
+
+def test_a_problem_has_all_its_decisions_and_three_of_its_texts(tmp_path: Path) -> None:
+    lines = [
+        decision(0, k=3, problem="p"),
+        decision(1, k=None, n=None, outcome="skipped", problem="p"),
+        decision(2, k=5, origin="prefix", parent_passed=3, problem="p"),
+        decision(2, k=5, problem="q says p"),
+    ]
+    write_records(tmp_path, lines, [step_record(i) for i in range(3)], [])
+    sample = {"problem": "p", "origin": "fresh", "k": 3, "n": 8, "prompt": "do a bit", "hint": "a b"}
+    sample["rollouts"] = [{"passed": True, "truncated": False, "turns": [{"replayed": "x", "text": "y"}]}]
+    kept = [json.dumps({**sample, "step": visit, "visit": visit}) for visit in (1, 2, 3, 4, 6)]
+    (tmp_path / "samples.jsonl").write_text("".join(f"{line}\n" for line in kept))
+    comparison = load_comparison_records(tmp_path)
+    [view] = problem_views(comparison)
+    [arm] = view["arms"]
+    assert (view["name"], arm["counts"]) == ("p", ["3 of 8", "5 of 8"])
+    assert [visit["step"] for visit in arm["visits"]] == [0, 1, 2]
+    assert arm["visits"][0]["decisions"] == "uniform: added"
+    assert (arm["visits"][1]["outcome"], arm["visits"][1]["decisions"]) == ("skipped", "greso: easy streak of 2")
+    assert arm["visits"][2]["start"] == "prefix, 10 tokens of 3 of 8"
+    assert [text.visit for text in arm["texts"]] == [1, 3, 6]
+    assert arm["texts"][0].prompt_parts == [("do ", False), ("a b", True), ("it", False)]
+    assert (three([]), ends(range(9), 4), ends("ab", 4)) == ([], [0, 1, 7, 8], ["a", "b"])
+    assert visits_of(comparison.all_runs[0], ["absent"]) == {"absent": []}
+
+
+def test_the_map_holds_a_problems_last_count_until_its_next_visit(tmp_path: Path) -> None:
+    groups = [decision(0, k=8, problem="easy"), decision(1, k=0, problem="hard"), decision(2, k=4, problem="easy")]
+    write_records(tmp_path, groups, [step_record(i) for i in range(4)], [])
+    figure = problem_map(load_comparison_records(tmp_path))
+    assert figure is not None
+    shown = figure.axes[0].images[0].get_array()
+    assert shown is not None
+    hard, easy = np.ma.filled(shown.astype(float), -1.0).tolist()
+    assert (hard, easy) == ([-1, 0, 0, 0], [8, 8, 4, 4])
