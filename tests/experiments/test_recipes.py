@@ -9,9 +9,8 @@ from shutil import copyfile
 
 import pytest
 import torch
-from paths import REPOSITORY
+from paths import REPOSITORY, TINY
 from sandboxes import needs_sandbox
-from tiny_recipes import TINY
 from typer.testing import CliRunner
 
 from halfway.controllers import CONTROLLERS

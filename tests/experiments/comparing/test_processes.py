@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import REPOSITORY
+from paths import REPOSITORY, TINY
 from programs import run_program
-from tiny_recipes import TINY
 
 from halfway.experiments.comparing import processes
 from halfway.experiments.comparing.jobs import Job

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import PAGES, example
-from paths import REPOSITORY
+from paths import PAGES, REPOSITORY, example
 
 from halfway.curriculum import Problem, ProblemSet
 

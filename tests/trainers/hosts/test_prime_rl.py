@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pages import example
-from paths import REPOSITORY
+from paths import REPOSITORY, example
 
 import halfway
 from halfway.curriculum import UserError

@@ -26,8 +26,7 @@ from learner_harness import (
     train,
     weights,
 )
-from paths import REPOSITORY
-from tiny_recipes import TINY
+from paths import REPOSITORY, TINY
 from torch import Tensor
 from transformers import Qwen3ForCausalLM
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from paths import REPOSITORY
-from propel_fakes import DOMAIN, TEXTS, FakeEngine
-from propel_study import DeathError, dying, finish, state, tiny
+from propel_study import DOMAIN, TEXTS, DeathError, FakeEngine, dying, finish, state, tiny
 from transformers import Qwen3ForCausalLM
 from typer.testing import CliRunner
 

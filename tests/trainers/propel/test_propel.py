@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from propel_fakes import DOMAIN, TEXTS, FakeEngine
+from propel_study import DOMAIN, TEXTS, FakeEngine
 from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Request, Rollout, Stream, Turn, UserError

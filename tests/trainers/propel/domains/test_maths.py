@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lab_maths import make_model, peculiar, reliable, solver, writer
 from omegaconf import OmegaConf
+from propel_study import make_model, peculiar, reliable, solver, writer
 
 from halfway.curriculum import Stream, UserError
 from halfway.curriculum.problems import Problem
