@@ -13,7 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from shutil import copyfile
 
+import msgspec
+
 from halfway.controllers import CONTROLLERS
+from halfway.curriculum import decision_log
 from halfway.experiments.catalogue import KINDS, SETTINGS, SOURCE, catalogue, explained
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.schema import schema
@@ -26,6 +29,11 @@ PAGES = (
 LOG = "experiments/results/log"
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 PARTS = "# Parts and settings\n\nWhat a YAML file can name, as `halfway list` knows it.\n"
+BY_SETTINGS = {
+    "1707.06347": ("PPO", ("learner",), "ppo"),
+    "2503.14476": ("DAPO", ("fill", "learner"), "dynamic_sampling"),
+}
+"""The papers that settings carry out, without a controller: what each is called, the settings, and the recipe."""
 SCHEMA = """# The YAML schema
 
 [halfway.json](halfway.json) describes every file that Halfway reads; `halfway schema FILE` writes it with the plugins
@@ -82,6 +90,7 @@ def reference() -> Iterator[tuple[str, str]]:
     yield "parts.md", PARTS + "".join(_parts())
     yield "papers.md", "".join(_papers())
     yield "python.md", "# Python\n" + "".join(f"\n::: {home}.{name}\n" for name, home in homes.items())
+    yield "decision_log.md", _decision_log()
     yield "schema.md", SCHEMA
     yield "halfway.json", as_json(schema())
 
@@ -110,6 +119,13 @@ def _parts() -> Iterator[str]:
             yield from (f"- `{option.text}`{': ' * bool(option.about)}{option.about}\n" for option in part.options)
 
 
+def _decision_log() -> str:
+    """The format of decisions.jsonl: the fields, and the JSON schema of the record that reports and audits read."""
+    words = inspect.getdoc(decision_log) or ""
+    types = as_json(msgspec.json.schema(decision_log.GroupRecord))
+    return f"# The decision log\n\n{words}\n\n## As it is read\n\n```json\n{types}\n```\n"
+
+
 def _papers() -> Iterator[str]:
     """Each paper that a controller's file names, with the controllers and the recipes that carry them out."""
     yield "# Papers and their configurations\n\nThe papers that controllers name as their sources. What of a paper was "
@@ -124,6 +140,10 @@ def _papers() -> Iterator[str]:
         linked = ", ".join(f"[`{name}`](parts.md#{name})" for name in names)
         yield f"| [arXiv {paper}](https://arxiv.org/abs/{paper}) | {linked} "
         yield f"| {', '.join(f'`experiments/recipes/methods/{name}.yaml`' for name in recipes)} |\n"
+    for paper, (name, settings, recipe) in BY_SETTINGS.items():
+        linked = ", ".join(f"[`{group}`](parts.md#{group})" for group in settings)
+        yield f"| [{name}, arXiv {paper}](https://arxiv.org/abs/{paper}) | the settings {linked} "
+        yield f"| `experiments/recipes/methods/{recipe}.yaml` |\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A controller from another installed package: found through its entry point, checked, listed and run from YAML."""
+"""A controller from another installed package, as in docs/tutorials/own_controller.md: found through its entry point,
+checked, listed and run from YAML."""
 
 import json
 from collections.abc import Iterator

@@ -6,14 +6,20 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from learner_harness import make_group, make_turn
 from paths import REPOSITORY
 from typer.main import get_command
 
 import halfway
 from halfway.controllers import CONTROLLERS
+from halfway.curriculum import Rollout
+from halfway.curriculum.decision_log import group_record
+from halfway.curriculum.groups import ReplayCost
+from halfway.curriculum.prefix import Hint
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app
 from halfway.experiments.scripts import script, script_parser
@@ -129,4 +135,20 @@ def test_the_reference_has_every_command_controller_and_function(pages: Path) ->
     assert all(f"### {name}\n" in parts for name in (*CONTROLLERS.names(), "learner", "comparison"))
     assert all(f".{name}\n" in python for name in halfway.__all__)
     assert "then" in json.loads((pages / "reference/halfway.json").read_text())
-    assert "[`greso`](parts.md#greso)" in (pages / "reference/papers.md").read_text()
+    papers = (pages / "reference/papers.md").read_text()
+    assert "[`greso`](parts.md#greso)" in papers and "[PPO, arXiv 1707.06347]" in papers and "[DAPO, arXiv" in papers
+    named = set(re.findall(r"`(experiments/recipes/\S+\.yaml)`", papers))
+    assert len(named) == 4 and [name for name in named if not (REPOSITORY / name).exists()] == []
+
+
+def test_the_page_about_the_decision_log_has_every_field_that_is_written(pages: Path) -> None:
+    page = (pages / "reference/decision_log.md").read_text()
+    listed = {name for row in re.findall(r"^\| (.+?) \| .+ \| .+ \|$", page, re.M) for name in row.split(", ")}
+    turn = replace(make_turn([1, 2]), spans=((1, 1), (2, 1)))
+    group = make_group([1], [Rollout((turn,), False, late=True), Rollout((make_turn([1]),), True)])
+    request = replace(group.request, hint=Hint("x", 0.5))
+    group = replace(group.weighed([1.0, 1.0]), request=request, lag=1, replay_cost=ReplayCost(1, 1.0, 1.0))
+    written = set(group_record(group, 0, 0, "trained"))
+    assert len(written) > 20 and listed - {"field"} == written
+    types = json.loads(page.split("```json\n")[1].split("```")[0])["$defs"]["GroupRecord"]["properties"]
+    assert set(types) <= written and types["step"] == {"type": "integer"}
