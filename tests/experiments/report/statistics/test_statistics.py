@@ -1,14 +1,15 @@
-"""The error over seeds and problems: against drawn resamples, against the truth of a known model, against plain t."""
+"""Crossed resampling, many comparisons, and random effects, against closed forms."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_ind
+from scipy.stats import norm, t, ttest_ind
 
 from halfway.experiments.report.statistics.crossed import (
     Array,
+    CrossedMean,
     Indices,
     corrected,
     crossed_difference,
@@ -18,6 +19,8 @@ from halfway.experiments.report.statistics.crossed import (
     satterthwaite,
 )
 from halfway.experiments.report.statistics.intervals import over_seeds
+from halfway.experiments.report.statistics.multiple import LEVEL, holm, smallest_shown
+from halfway.experiments.report.statistics.random_effects import over_regimes
 
 
 def table(seed: int, seeds: int, problems: int, rest: float = 0.3) -> Array:
@@ -118,3 +121,64 @@ def test_the_mean_of_strata_leaves_out_what_tells_them_apart() -> None:
     found = mean_of_strata([low, high])
     assert (found.mean, found.stderr, found.dof) == pytest.approx((0.5, 0.1 / 6**0.5, 4))
     assert mean_of_strata([low, crossed_mean(np.array([[0.5]]))]).stderr is None
+
+
+def test_holm_by_hand() -> None:
+    # Smallest first: 4 x .01, 3 x .02, 2 x .03 = .06, 1 x .045 raised to the one before it.
+    assert holm([0.03, 0.01, 0.045, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_what_is_not_known_counts_in_the_family() -> None:
+    assert holm([0.01, None]) == [0.02, None]
+    assert holm([0.01, 0.02], planned=4) == pytest.approx([0.04, 0.06])
+
+
+def test_under_the_null_any_false_call_is_rare() -> None:
+    rng = np.random.default_rng(0)
+    calls = [min(p for p in holm(rng.random(5).tolist()) if p is not None) < LEVEL for _ in range(4000)]
+    assert np.mean(calls) == pytest.approx(0.05, abs=0.01)
+
+
+@pytest.mark.parametrize(("dof", "contrasts"), [(2, 1), (7, 4), (7, 12)])
+def test_the_smallest_difference_shown_is_found_four_times_of_five(dof: int, contrasts: int) -> None:
+    shift = smallest_shown(2.0, dof, contrasts)
+    rng = np.random.default_rng(0)
+    stderrs = 2.0 * np.sqrt(rng.chisquare(dof, 40_000) / dof)
+    found = rng.normal(shift, 2.0, 40_000) / stderrs
+    assert np.mean(abs(found) > t.isf(LEVEL / contrasts / 2, dof)) == pytest.approx(0.8, abs=0.01)
+
+
+def test_with_many_seeds_it_is_the_normal_formula() -> None:
+    assert smallest_shown(1.0, 100_000, 1) == pytest.approx(norm.isf(0.025) + norm.ppf(0.8), abs=1e-3)
+    assert smallest_shown(0.0, 3, 2) == 0.0
+
+
+def test_regimes_that_agree_have_the_error_of_a_weighted_mean() -> None:
+    found = over_regimes([CrossedMean(0.1, 0.03, 20), CrossedMean(0.1, 0.04, 20)])
+    weights = np.array([1 / 0.03**2, 1 / 0.04**2])
+    assert (found.mean, found.stderr, found.dof) == pytest.approx((0.1, weights.sum() ** -0.5, 1))
+
+
+def test_regimes_that_differ_widen_the_error() -> None:
+    # With equal errors the mean is plain, and so is its error over regimes: that of a t test over their effects.
+    effects = [0.0, 0.1, 0.4]
+    found = over_regimes([CrossedMean(effect, 0.01, 20) for effect in effects])
+    assert found.mean == pytest.approx(np.mean(effects), abs=1e-6)
+    assert found.stderr == pytest.approx(np.std(effects, ddof=1) / 3**0.5, rel=1e-3)
+
+
+def test_a_single_regime_is_itself() -> None:
+    alone = CrossedMean(0.1, 0.03, 20)
+    assert over_regimes([alone]) is alone
+
+
+def test_equal_arms_are_seldom_called_different_though_regimes_differ() -> None:
+    generator = np.random.default_rng(5)
+    clear = []
+    for _ in range(400):
+        true = generator.normal(0, 0.03, 5)
+        p = over_regimes([CrossedMean(float(generator.normal(mean, 0.02)), 0.02, 24) for mean in true]).p
+        clear.append(p is not None and p < 0.05)
+    assert np.mean(clear) < 0.08
