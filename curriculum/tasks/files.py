@@ -18,6 +18,8 @@ from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, Sourc
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 
 MOST_NAMES = 8
+UNPACKED, DENSEST = 64 << 20, 100
+"""Bytes that every Parquet file may stand for, and how many times its size a larger one may."""
 """Columns that a complaint about a row lists."""
 
 
@@ -176,13 +178,23 @@ class File(Source):
         try:
             with parquet.ParquetFile(self.path) as table:
                 columns = self._columns(table.schema_arrow.names)
-                number = 0
-                for batch in table.iter_batches(columns=columns):
+                number = unpacked = 0
+                stated = sum(table.metadata.row_group(i).total_byte_size for i in range(table.num_row_groups))
+                most = max(UNPACKED, DENSEST * Path(self.path).stat().st_size)
+                self._require_moderate(stated, most)
+                for batch in table.iter_batches(batch_size=64 if stated * 10 < most else 4, columns=columns):
+                    whole = (each.dictionary_decode() if hasattr(each, "dictionary") else each for each in batch)
+                    unpacked += sum(column.nbytes for column in whole)
+                    self._require_moderate(unpacked, most)
                     for values in batch.to_pylist():
                         number += 1
                         yield FileRow(f"{self.path}:row {number}", values)
         except arrow_error as error:
             raise UserError(f"{self.path}: not a Parquet file ({one_line(error)}); correct it") from error
+
+    def _require_moderate(self, unpacked: int, most: int) -> None:
+        if unpacked > most:
+            raise UserError(f"{self.path}: stands for more than {DENSEST} times its size; give it as JSON Lines")
 
     def _columns(self, known: list[str]) -> list[str]:
         needed = [self.prompt_column, self.answer_column, self.id_column, self.verifier_column, self.solution_column]

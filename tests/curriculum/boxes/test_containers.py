@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,9 @@ NOT_EXCLUDED = {
     "network: internet": "unless the container's network has no way out",
     "network: other families": "docker 20.10 allows sockets that reach the host of a virtual machine",
     "process: kills all": "the box is lost where swe-rex's server is not the container's first process",
+    "process: memory of many": "the same, where the kernel ends swe-rex's server for want of memory",
+    "process: memory without names": "the same",
+    "process: shared memory": "the same",
 }
 
 
@@ -173,6 +177,16 @@ def test_a_hostile_command_gets_nothing(box: Box, name: str) -> None:
     assert time.monotonic() - began < 60 and len(done.output) < 3 * 2**20
     cleared = box.exec("rm -rf big a b /dev/shm/* /tmp/*; ls; ps ax | grep -c -e '[s]leep' -e '[p]ython -c'", 20)
     assert cleared.output.split() == ["stats", "tests", "0"]
+
+
+@pytest.mark.parametrize("name", [name for name in NOT_EXCLUDED if "memory" in name])
+def test_a_command_that_fills_its_container_gets_no_more_and_harms_nothing_else(boxes: SweRex, name: str) -> None:
+    before = set(containers(boxes, os.getpid()))
+    box = boxes.open(Base(image=SMALL))
+    with suppress(BoxLostError):
+        assert "WON" not in box.exec(HOSTILE[name], 6).output.split()
+    box.close()
+    assert set(containers(boxes, os.getpid())) == before
 
 
 def test_a_container_that_a_command_has_broken_is_lost_and_removed(boxes: SweRex) -> None:

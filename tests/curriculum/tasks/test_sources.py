@@ -340,6 +340,22 @@ def test_a_file_that_gives_nothing_is_one_line(tmp_path: Path, name: str, conten
         assert complaint in str(error.value) and name in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("times", [1, 5000])
+def test_a_parquet_file_that_stands_for_much_is_not_read_to_its_end(times: int, tmp_path: Path) -> None:
+    """The first by a page that packs one long text, the second by one text in many rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * times), pa.array(["x" * int(1e8 / times**0.5)]))
+    table = pa.table({"prompt": column, "answer": ["1"] * times})
+    pq.write_table(table, tmp_path / "tasks.parquet", compression="zstd")
+    assert (tmp_path / "tasks.parquet").stat().st_size < 200_000
+    with pytest.raises(
+        UserError, match=r"tasks\.parquet: stands for more than 100 times its size; give it as JSON Lines"
+    ):
+        File(str(tmp_path / "tasks.parquet")).load(None, STREAM)
+
+
 def test_a_missing_file_and_a_missing_column_are_named(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
