@@ -23,7 +23,7 @@ from halfway.experiments.schema import schema
 from halfway.experiments.shown import as_json
 
 PAGES = (
-    *("*.md", "controllers/README.md", "docs/**/*.md", "experiments/recipes/README.md"),
+    *("*.md", "controllers/README.md", "docs/**/*.md", "docs/site.css", "experiments/recipes/README.md"),
     *("experiments/results/*.md", "experiments/results/*/README.md", "notebooks/*.ipynb"),
 )
 LOG = "experiments/results/log"
