@@ -86,8 +86,8 @@ def _ratios(ax: Axes, row: Sequence[PooledRatio | None], colors: Sequence[str]) 
             continue
         if not ratio.value:
             text = ratio_text(ratio).rstrip("*")
-            middle = {"transform": ax.get_yaxis_transform(), "ha": "center", "va": "center"}
-            ax.text(0.5, y, text, fontsize=8, color=MUTED, backgroundcolor="white", **middle)
+            words = ax.text(0.5, y, text, ha="center", va="center", fontsize=8, color=MUTED, backgroundcolor="white")
+            words.set_transform(ax.get_yaxis_transform())
             continue
         endless = ratio.p is not None and ratio.high is None
         ends = [ratio.low or ratio.value, ratio.high or ratio.value]
