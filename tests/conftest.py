@@ -1,6 +1,7 @@
-"""Fixtures that several test files share: a tiny random language model and its character tokenizer."""
+"""Fixtures that several test files share: a tiny random language model with its tokenizer, and a finished study."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +49,18 @@ def tiny_model(tiny_tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
         eos_token_id=1,
     )
     return Qwen3ForCausalLM(config).eval()
+
+
+@pytest.fixture(scope="session")
+def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny PROPEL study with every stage done, for seed 0. Tests work on copies."""
+    from propel_study import finish, tiny
+
+    from halfway.experiments.propel.study import Study
+
+    config = tiny(tmp_path_factory.mktemp("finished"))
+    finish(Study(config, 0))
+    return config.folder
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

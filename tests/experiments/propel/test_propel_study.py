@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,9 +36,9 @@ from halfway.trainers.propel.writing import Author
 
 
 @pytest.fixture(scope="module")
-def peaceful(tmp_path_factory: pytest.TempPathFactory) -> PropelConfig:
+def peaceful(finished_study: Path, tmp_path_factory: pytest.TempPathFactory) -> PropelConfig:
     config = tiny(tmp_path_factory.mktemp("peace"))
-    finish(Study(config, 0))
+    shutil.copytree(finished_study, config.folder)
     return config
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from paths import REPOSITORY
-from propel_study import DOMAIN, TEXTS, DeathError, FakeEngine, dying, finish, state, tiny
+from propel_study import DOMAIN, TEXTS, DeathError, FakeEngine, dying, state, tiny
 from transformers import Qwen3ForCausalLM
 from typer.testing import CliRunner
 
@@ -76,10 +76,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def study(swept: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(finished_study: Path, tmp_path_factory: pytest.TempPathFactory) -> Study:
     config = tiny(tmp_path_factory.mktemp("pools"), "export.texts=40", "seeds=[0]")
-    shutil.copytree(swept, config.folder)
-    finish(Study(config, 0))
+    shutil.copytree(finished_study, config.folder)
     return Study(config, 0)
 
 
