@@ -79,7 +79,7 @@ def differences(left: RunConfig | ComparisonConfig, right: RunConfig | Compariso
 
 def flat(data: Any, path: str = "") -> dict[str, Any]:
     """The values by dotted field. Entries in the list of controllers go by their labels; other lists are values."""
-    if isinstance(data, list | tuple) and path == "controllers":
+    if isinstance(data, list | tuple) and path == "controllers" and all(isinstance(entry, Mapping) for entry in data):
         data = {yaml_bases.label_of(entry): entry[yaml_bases.label_of(entry)] for entry in data}
     if not isinstance(data, Mapping) or not data:
         return {path: data}

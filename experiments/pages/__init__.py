@@ -4,4 +4,5 @@
 - `verdict`: what each arm is worth by kind of data, price and budget
 - `marks`: which tables belong on which page, and how they are written there
 - `power`: what a planned contest would show, by simulation
+- `random_effects`: one effect from several regimes
 """

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
+from halfway.experiments.pages.random_effects import over_regimes
 from halfway.experiments.report.analysis.axes import Axis
 from halfway.experiments.report.analysis.curves import common_reach, scores_at
 from halfway.experiments.report.analysis.pooled import POINTS, Array, Pooled, Stratum, area_gain, pool_tables, ratio
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import CrossedMean
 from halfway.experiments.report.statistics.multiple import LEVEL
-from halfway.experiments.report.statistics.random_effects import over_regimes
 
 BASELINE, ARM = "baseline", "arm"
 

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from halfway.curriculum.support.atomic import reading
+from halfway.experiments.pages.random_effects import over_regimes
 from halfway.experiments.pages.run_curves import Curve, by_arm
 from halfway.experiments.report.analysis.axes import PAPERS_RHO, ROLLOUTS, TOKENS, cost_axis
 from halfway.experiments.report.analysis.curves import common_reach
@@ -17,7 +18,6 @@ from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import CrossedMean
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.statistics.multiple import LEVEL, holm
-from halfway.experiments.report.statistics.random_effects import over_regimes
 from halfway.experiments.report.tables.text import NONE, TextTable, interval
 
 AXES = (ROLLOUTS, TOKENS, *(cost_axis(rho) for rho in PAPERS_RHO))

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from halfway.curriculum.support.atomic import replacing, write_text
 from halfway.experiments.config.loading import flat
-from halfway.experiments.report.figures.all_figures import PICTURES
+from halfway.experiments.report.figures.all_figures import CAPTIONS, PICTURES
 from halfway.experiments.report.figures.style import STYLE, arm_colors
 from halfway.experiments.report.html import rendered
 from halfway.experiments.report.problems import problem_views
@@ -126,7 +126,7 @@ def pictures(comparison: Comparison, summary: Summary, folder: Path) -> list[dic
             with replacing(folder / f"{picture.name}.png") as temporary:
                 figure.savefig(temporary, dpi=PIXELS_AN_INCH, format="png")
             source = "data:image/svg+xml;base64," + base64.b64encode(vectors.encode()).decode()
-            drawn.append({"heading": picture.heading, "caption": picture.caption, "source": source})
+            drawn.append({"heading": picture.heading, "caption": CAPTIONS[picture.name], "source": source})
     return drawn
 
 

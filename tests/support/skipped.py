@@ -15,6 +15,8 @@ REMEDIES = {
     "bubblewrap": "apt install bubblewrap",
     "bwrap": "apt install bubblewrap",
     "swe-rex": "pip install swe-rex",
+    "chromium": "apt install chromium",
+    "site is not built": "make site",
 }
 
 

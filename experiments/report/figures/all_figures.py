@@ -16,101 +16,56 @@ from halfway.experiments.report.summary import Summary
 SMOOTH = "Lines are centred moving averages over a tenth of the run, all seeds together."
 
 
+CAPTIONS = {
+    "learning_curves": "Held-out pass@1 against each measure of cost: means over seeds, as far as every seed got. "
+    f"Bands: intervals, as under Arms. Dotted: targets. With more than {CROWD} arms, only the {HIGHEST} highest, "
+    f"the {LOWEST} lowest and the baseline are in colour, and only the baseline has a band.",
+    "contrasts": "Differences in held-out pass@1, first arm minus second, where every run has spent the same; the "
+    "comparison is judged by the panel with *. 95 % intervals for each pair alone. Filled: clear after Holm's "
+    "adjustment within the panel.",
+    "cost_to_reach": "What an arm spends until its mean curve has a score, as a multiple of what the baseline "
+    "spends, with 95 % intervals from resamples. Filled: clearly not 1 after Holm's adjustment within the panel. "
+    "Arrowheads: no upper end. Not reached: with the share of the resamples.",
+    "strata_curves": "Held-out pass rate by stratum of the problems, means over seeds.",
+    "rollout_fates": "Rollouts of a run, mean over seeds, by what became of them. Hatched: what the skipped "
+    "problems would have taken.",
+    "pass_counts": "Groups by their number of passing rollouts. Grey areas are degenerate groups (dark: none "
+    f"passed, light: all passed), which teach nothing; green is the middle. {SMOOTH}",
+    "problem_map": "Training problems from hard (above) to easy, each in the colour of its last pass count up to the "
+    "step: grey none or all, green near one half; white before its first visit. The first run of each arm.",
+    "zero_variance": f"Share of the rolled-out groups in which all rollouts passed or none did. {SMOOTH}",
+    "prefix_control": "Groups behind a prefix, by the pass count of the parent group: their mean pass rate, with "
+    "0.5 +- 0.1 shaded; the share that is degenerate nevertheless; and the prefix ratio that the controller set, "
+    f"one line per seed. {SMOOTH}",
+    "learner_metrics": "Response length (without replayed tokens) and what the learner reports. Pale: means over "
+    "seeds; strong: their moving averages.",
+    "timing": "Where the seconds of a step go. Hatched parts do not count towards a budget of seconds.",
+    "timeline": "The first run of each arm whose rollouts do not wait (`rollouts.staleness`). Left: when sampler "
+    "and learner worked, for a dozen steps; gaps are waiting. Right: by how many updates the learner was ahead of "
+    "the weights that sampled the groups of each step.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure: its file name without extension, how it is drawn, and what stands beside it."""
+    """A figure: its file name without extension, its heading, and how it is drawn; `CAPTIONS` has what explains it."""
 
     name: str
     heading: str
     draw: Callable[[Comparison, Summary], Figure | None]
-    caption: str
 
 
 PICTURES = (
-    Picture(
-        "learning_curves",
-        "Held-out pass@1",
-        lambda runs, _: learning_curves(runs),
-        "Held-out pass@1 against each measure of cost: means over seeds, as far as every seed got. "
-        f"Bands: intervals, as under Arms. Dotted: targets. With more than {CROWD} arms, only the {HIGHEST} highest, "
-        f"the {LOWEST} lowest and the baseline are in colour, and only the baseline has a band.",
-    ),
-    Picture(
-        "contrasts",
-        "Contrasts",
-        contrast_forest,
-        "Differences in held-out pass@1, first arm minus second, where every run has spent the same; the "
-        "comparison is judged by the panel with *. 95 % intervals for each pair alone. Filled: clear after Holm's "
-        "adjustment within the panel.",
-    ),
-    Picture(
-        "cost_to_reach",
-        "Cost to reach a score",
-        saving_forest,
-        "What an arm spends until its mean curve has a score, as a multiple of what the baseline "
-        "spends, with 95 % intervals from resamples. Filled: clearly not 1 after Holm's adjustment within the panel. "
-        "Arrowheads: no upper end. Not reached: with the share of the resamples.",
-    ),
-    Picture(
-        "strata_curves",
-        "What was learnt when",
-        lambda runs, _: strata_curves(runs),
-        "Held-out pass rate by stratum of the problems, means over seeds.",
-    ),
-    Picture(
-        "rollout_fates",
-        "Where the rollouts went",
-        lambda runs, _: rollout_fates(runs),
-        "Rollouts of a run, mean over seeds, by what became of them. Hatched: what the skipped "
-        "problems would have taken.",
-    ),
-    Picture(
-        "pass_counts",
-        "Pass counts over time",
-        lambda runs, _: pass_counts(runs),
-        "Groups by their number of passing rollouts. Grey areas are degenerate groups (dark: none "
-        f"passed, light: all passed), which teach nothing; green is the middle. {SMOOTH}",
-    ),
-    Picture(
-        "problem_map",
-        "Problem by step",
-        lambda runs, _: problem_map(runs),
-        "Training problems from hard (above) to easy, each in the colour of its last pass count up to the step: "
-        "grey none or all, green near one half; white before its first visit. The first run of each arm.",
-    ),
-    Picture(
-        "zero_variance",
-        "Groups without signal",
-        lambda runs, _: zero_variance(runs),
-        f"Share of the rolled-out groups in which all rollouts passed or none did. {SMOOTH}",
-    ),
-    Picture(
-        "prefix_control",
-        "What the prefixes do",
-        lambda runs, _: prefix_control(runs),
-        "Groups behind a prefix, by the pass count of the parent group: their mean pass rate, with "
-        "0.5 +- 0.1 shaded; the share that is degenerate nevertheless; and the prefix ratio that the controller set, "
-        f"one line per seed. {SMOOTH}",
-    ),
-    Picture(
-        "learner_metrics",
-        "The learner",
-        lambda runs, _: learner_metrics(runs),
-        "Response length (without replayed tokens) and what the learner reports. Pale: means over "
-        "seeds; strong: their moving averages.",
-    ),
-    Picture(
-        "timing",
-        "Where the time goes",
-        lambda runs, _: timing(runs),
-        "Where the seconds of a step go. Hatched parts do not count towards a budget of seconds.",
-    ),
-    Picture(
-        "timeline",
-        "Who worked when",
-        lambda runs, _: timeline(runs),
-        "The first run of each arm whose rollouts do not wait (`rollouts.staleness`). Left: when sampler "
-        "and learner worked, for a dozen steps; gaps are waiting. Right: by how many updates the learner was ahead of "
-        "the weights that sampled the groups of each step.",
-    ),
+    Picture("learning_curves", "Held-out pass@1", lambda runs, _: learning_curves(runs)),
+    Picture("contrasts", "Contrasts", contrast_forest),
+    Picture("cost_to_reach", "Cost to reach a score", saving_forest),
+    Picture("strata_curves", "What was learnt when", lambda runs, _: strata_curves(runs)),
+    Picture("rollout_fates", "Where the rollouts went", lambda runs, _: rollout_fates(runs)),
+    Picture("pass_counts", "Pass counts over time", lambda runs, _: pass_counts(runs)),
+    Picture("problem_map", "Problem by step", lambda runs, _: problem_map(runs)),
+    Picture("zero_variance", "Groups without signal", lambda runs, _: zero_variance(runs)),
+    Picture("prefix_control", "What the prefixes do", lambda runs, _: prefix_control(runs)),
+    Picture("learner_metrics", "The learner", lambda runs, _: learner_metrics(runs)),
+    Picture("timing", "Where the time goes", lambda runs, _: timing(runs)),
+    Picture("timeline", "Who worked when", lambda runs, _: timeline(runs)),
 )

@@ -2,6 +2,5 @@
 
 - `intervals`: 95 % intervals of means, shares and ratios
 - `crossed`: errors of means over seeds x problems
-- `random_effects`: one effect from several regimes
 - `multiple`: adjustment for several contrasts at once, and their power
 """
