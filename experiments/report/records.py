@@ -258,6 +258,7 @@ class _Fields(msgspec.Struct):
     budget: dict[str, float | None] | None = None
     arms: dict[str, Any] | None = None
     instances: list[Any] | None = None
+    targets: list[float] | None = None
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:

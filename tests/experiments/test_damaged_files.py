@@ -156,7 +156,7 @@ def test_a_sweep_that_lacks_a_key_of_the_tables_is_one_line(part: str, name: str
 
 
 @pytest.mark.parametrize(
-    "field", ["seed: [1]", "seed: abc", "budget: {steps: x}", "budget: 3", "arms: 3", "instances: 3"]
+    "field", ["seed: [1]", "seed: abc", "budget: {steps: x}", "budget: 3", "arms: 3", "instances: 3", "targets: 3"]
 )
 def test_a_field_of_another_type_is_one_line(field: str, tmp_path: Path) -> None:
     file = begun(tmp_path) / "config.yaml"
