@@ -172,7 +172,7 @@ def _scale(value: Any) -> None:
     import torch
 
     if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 1:
-        value.mul_(1.5)
+        value.detach().mul_(1.5)
     elif isinstance(value, dict | list | tuple):
         for each in value.values() if isinstance(value, dict) else value:
             _scale(each)

@@ -39,7 +39,7 @@ class Attacked:
             number, how = self.left.pop(step)
             while not all(server.usable for server in self.engine.servers):
                 time.sleep(0.5)
-                self.engine._available()
+                self.engine.available()
             attack(self.engine.servers[number], how, request=9)
         before = self.engine.retried
         done = self.engine.generate(*calls)

@@ -22,6 +22,7 @@ from halfway.curriculum import Rollout, Stream, UserError
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
+from halfway.trainers.engines.vllm_servers.guard import VARIABLE
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.spreading import assign
 from halfway.trainers.learner.learner import PolicyGradientLearner
@@ -170,7 +171,7 @@ def test_a_server_lost_in_the_middle_costs_a_retry_and_nothing_else(engine: Runn
 
 
 def test_servers_given_by_address_get_the_weights_of_the_run_and_keep_no_others(
-    engine: Running, tmp_path: Path
+    engine: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last test that uses the fixture: it leaves a server in the middle of an update."""
     servers, policy = engine
@@ -179,6 +180,7 @@ def test_servers_given_by_address_get_the_weights_of_the_run_and_keep_no_others(
     servers.sync(policy, 20)
     own = build_policy(tmp_path)  # a different policy from the one the servers hold
     addresses = tuple(server.address for server in servers.servers)
+    monkeypatch.setenv(VARIABLE, servers.servers[0].token)
     given = VllmServers(kv_cache_gib=0.05, addresses=addresses, folder=str(tmp_path), seconds=SILENT_SECONDS)
     built: Any = given.build(EngineSetup(own, str(tmp_path), [], PAD, TEMPERATURE, max_sequences=8))
     other: VllmServersEngine = built

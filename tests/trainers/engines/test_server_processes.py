@@ -124,6 +124,7 @@ name: streaming
 rollouts:
   engine: {vllm_servers: {kv_cache_gib: 0.1, max_length: 256, count: 1, start_seconds: 600, folder: FOLDER}}
   max_response_tokens: 160
+  max_sequences: 1  # slower than the updates, so that some are under way whenever weights change
   staleness: 2
   in_flight: true
 learner: {lr: 1e-4, mismatch: token_truncated}
