@@ -21,8 +21,6 @@ from halfway.experiments.report.statistics.multiple import LEVEL, holm
 from halfway.experiments.report.tables.text import NONE, TextTable, interval
 
 AXES = (ROLLOUTS, TOKENS, *(cost_axis(rho) for rho in PAPERS_RHO))
-PLAINEST = "grpo"
-"""The baseline where no other has been named, or the named one has not been run."""
 BUDGETS = {"a quarter": 0.25, "half": 0.5, "all": 1.0}
 """Parts of what every run of a regime has spent, for which the page says who ends highest."""
 
@@ -48,7 +46,7 @@ class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults
     """One arm along one axis.
 
     Attributes:
-        gain: area under the mean curve minus the baseline's.
+        gain: area under the mean curve minus that of the axis's baseline, for which it is None.
         ratio: what is spent until the baseline's end, as a multiple; None for the baseline, or if it is never reached.
         best: by budget, the chance that this arm scores highest with it.
     """
@@ -64,15 +62,15 @@ class Regime(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     Attributes:
         stage: "screening" or "confirming", which says which seeds these are.
-        baseline: the planned one, or `PLAINEST` where it has no runs.
-        complete: whether baseline and planned arms have run with every seed of the stage; until then nothing is clear.
+        baselines: by axis, the plain recipe with the largest area, which chance therefore favours.
+        complete: whether plain and planned arms have run with every seed of the stage; until then nothing is clear.
         runs, rates, ends: by arm, the number of runs, their learning rate, and their mean final pass@1.
         start: pass@1 of the starting policies.
         axes: by axis and arm.
     """
 
     stage: str
-    baseline: str
+    baselines: dict[str, str]
     complete: bool
     start: float
     runs: dict[str, int]
@@ -82,9 +80,13 @@ class Regime(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """All regimes, and by axis and arm the gain in area over those that are at the same stage."""
+    """All regimes, and by axis and arm the gain in area over those that are at the same stage.
 
-    baseline: str
+    Attributes:
+        planned: the arms of the planned contrasts.
+    """
+
+    planned: tuple[str, ...]
     regimes: dict[str, Regime]
     pooled: dict[str, dict[str, Number]]
 
@@ -104,19 +106,19 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
 
     Args:
         curves: by regime.
+        plan: what was fixed beforehand: instances, seeds by stage, plain recipes, and the arms that are tested.
     """
-    baseline = plan["baseline"] or PLAINEST
     regimes, gains = {}, {}
     for name, found in curves.items():
-        stage, runs_of = compared(found, plan, baseline, plan.get("beforehand", {}).get(name, {}))
+        stage, runs_of = compared(found, plan, plan.get("beforehand", {}).get(name, {}))
         if len(runs_of) > 1:
             regimes[name], gains[name] = _regime(stage, runs_of, plan)
     stages = {regime.stage for regime in regimes.values()}
     last = "confirming" if "confirming" in stages else "screening"
-    used = [name for name in gains if (regimes[name].stage, regimes[name].baseline) == (last, baseline)]
+    used = [name for name in gains if regimes[name].stage == last]
     tested = _tested(plan) if all(regimes[name].complete for name in used) else ()
     pooled = {axis.name: _pooled([gains[name][axis.name] for name in used], tested) for axis in AXES}
-    return Verdict(baseline, regimes, pooled)
+    return Verdict(_tested(plan), regimes, pooled)
 
 
 def _tested(plan: Mapping[str, Any]) -> tuple[str, ...]:
@@ -127,7 +129,6 @@ def _tested(plan: Mapping[str, Any]) -> tuple[str, ...]:
 def compared(
     curves: Sequence[Curve],
     plan: Mapping[str, Any],
-    baseline: str,
     beforehand: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
 ) -> tuple[str, dict[str, list[Run]]]:
     """The runs with the seeds of the last stage that has begun, in the instances that every arm has.
@@ -148,7 +149,7 @@ def compared(
         runs_of = by_arm([curve for curve in whole if curve.seed in plan["seeds"][stage]])
         places = {arm: {run.seed % number for run in runs} for arm, runs in runs_of.items()}
         several = [arm for arm, found in places.items() if len(found) >= min(2, number)]
-        if baseline in several or (stage == "screening" and PLAINEST in several):
+        if {*several} & {*plan["plain"]}:
             common = set.intersection(*(places[arm] for arm in several))
             return stage, {arm: [run for run in runs_of[arm] if run.seed % number in common] for arm in several}
     return "screening", {}
@@ -159,18 +160,20 @@ def _regime(
 ) -> tuple[Regime, dict[str, dict[str, CrossedMean]]]:
     used = [run for runs in runs_of.values() for run in runs]
     parts = by_instance(runs_of, plan["instances"])
-    baseline = plan["baseline"] if plan["baseline"] in runs_of else PLAINEST
+    plain = [arm for arm in plan["plain"] if arm in runs_of]
     tested = [arm for arm in _tested(plan) if arm in runs_of] if stage == "confirming" else []
-    whole = [{run.seed for run in runs_of[arm]} == {*plan["seeds"][stage]} for arm in (baseline, *tested)]
-    axes, gains = {}, {}
+    whole = [{run.seed for run in runs_of[arm]} == {*plan["seeds"][stage]} for arm in (*plain, *tested)]
+    axes, gains, baselines = {}, {}, {}
     for axis in AXES:
         amount, pooled = common_reach(used, axis), pool(parts, axis)
+        observed = areas(pooled, amount)[0]
+        baseline = baselines[axis.name] = max(plain, key=lambda arm: observed[pooled.place(arm)])
         gains[axis.name] = {arm: area_gain(pooled, arm, baseline, amount) for arm in runs_of if arm != baseline}
         clear = _clear(gains[axis.name], tested if all(whole) else ())
         axes[axis.name] = _rows(pooled, gains[axis.name], clear, baseline, amount)
     regime = Regime(
         stage,
-        baseline,
+        baselines,
         all(whole),
         float(np.mean([run.evaluations[0].pass_at_1 for run in used])),
         {arm: len(runs) for arm, runs in runs_of.items()},
@@ -242,16 +245,33 @@ def arms_table(verdict: Verdict) -> TextTable:
     rows = []
     for name, regime in verdict.regimes.items():
         for arm, count in regime.runs.items():
-            found = [regime.axes[axis.name][arm] for axis in AXES]
-            gain, ends = found[0].gain, f"{regime.start:.3f} -> {regime.ends[arm]:.3f}"
-            cells = [_ratio_cell(row, arm == regime.baseline) for row in found]
+            gain, ends = regime.axes[ROLLOUTS.name][arm].gain, f"{regime.start:.3f} -> {regime.ends[arm]:.3f}"
+            cells = [_ratio_cell(regime.axes[axis.name][arm], arm == regime.baselines[axis.name]) for axis in AXES]
             rows.append((_kind(name, regime), arm, str(count), f"{regime.rates[arm]:g}", ends, _gain(gain), *cells))
     columns = ("kind of data", "arm", "runs", "lr", "pass@1", "gain in area", *(axis.label for axis in AXES))
     notes = (
-        "Gain in area: over the baseline, the arm with the multiple 1, along rollouts; *: clear after Holm's "
-        "adjustment. Then what is spent until the baseline's end, as a multiple of what it spends. 95 % intervals."
+        "Gain in area: over the best plain recipe along rollouts, the arm with the multiple 1 there; *: clear after "
+        "Holm's adjustment. Then what is spent until that price's best plain recipe's end, as a multiple of what it "
+        "spends. 95 % intervals."
     )
     return TextTable("Every arm of the verdict", columns, tuple(rows), notes)
+
+
+def headline_table(verdict: Verdict) -> TextTable:
+    """What the planned arms cost beside the best plain recipe, by kind of data."""
+    rows = []
+    for name, regime in verdict.regimes.items():
+        plain = {arm: None for arm in regime.baselines.values()}
+        rows.append((_kind(name, regime), f"plain: {', '.join(plain)}", NONE, *["1"] * len(AXES)))
+        for arm in (each for each in verdict.planned if each in regime.runs):
+            cells = [_ratio_cell(regime.axes[axis.name][arm], False) for axis in AXES]
+            rows.append(("", arm, _gain(regime.axes[ROLLOUTS.name][arm].gain), *cells))
+    columns = ("kind of data", "arm", "gain in area", *(axis.label for axis in AXES))
+    notes = (
+        "What is spent until the end of the plain recipe that is best at each price, as a multiple of what it spends; and "
+        "the gain in area along rollouts. 95 % intervals; *: clear after Holm's adjustment."
+    )
+    return TextTable("Beside the best plain recipe at each price", columns, tuple(rows), notes)
 
 
 def _kind(name: str, regime: Regime) -> str:

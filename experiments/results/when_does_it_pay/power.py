@@ -55,7 +55,7 @@ def main() -> int:
 def spread(regime: str, plan: Mapping[str, Any]) -> Spread | None:
     """What the runs of a regime are like, those of an earlier look if there are few; None if there are none."""
     path, number = FOLDER / "curves" / f"{regime}.jsonl.gz", plan["instances"]
-    runs_of = compared(read_curves(path), plan, "grpo")[1] if path.exists() else {}
+    runs_of = compared(read_curves(path), plan)[1] if path.exists() else {}
     places = {run.seed % number for run in runs_of.get("grpo", [])}
     if sum(map(len, runs_of.values())) - len(runs_of) - len(places) >= FEWEST:
         return spread_of(runs_of, "grpo", number, ROLLOUTS)

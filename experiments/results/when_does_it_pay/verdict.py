@@ -17,6 +17,7 @@ from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.pages.run_curves import read_curves
 from halfway.experiments.pages.verdict import AXES, Verdict, compared, judge
+from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.pooled import by_instance, pool
 from halfway.experiments.report.figures.style import PALETTE, STYLE, grid, legend_above, thousands
 from halfway.experiments.report.records import Run
@@ -38,7 +39,7 @@ def main() -> int:
     text = msgspec.json.format(msgspec.json.encode(rounded(msgspec.to_builtins(verdict))), indent=1)
     write_text(FOLDER / "verdict.json", text.decode() + "\n")
     for regime in verdict.regimes:
-        _, runs_of = compared(curves[regime], plan, verdict.baseline)
+        _, runs_of = compared(curves[regime], plan)
         draw(verdict, regime, runs_of, plan["instances"])
     return 0
 
@@ -54,7 +55,7 @@ def rounded(value: object) -> object:
 
 def draw(verdict: Verdict, regime: str, runs_of: Mapping[str, Sequence[Run]], instances: int) -> None:
     """Score against each cost: mean curves with 95 % bands."""
-    found, baseline = verdict.regimes[regime].axes[AXES[0].name], verdict.regimes[regime].baseline
+    found, baseline = verdict.regimes[regime].axes[ROLLOUTS.name], verdict.regimes[regime].baselines[ROLLOUTS.name]
     others = sorted((arm for arm in found if arm != baseline), key=lambda arm: -found[arm].area)
     shown = {arm: runs_of[arm] for arm in (baseline, *others[:DRAWN])}
     with rc_context(STYLE):

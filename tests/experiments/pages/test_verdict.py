@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from halfway.experiments.pages.run_curves import Curve, Evaluation
-from halfway.experiments.pages.verdict import arms_table, best_table, judge
+from halfway.experiments.pages.verdict import arms_table, best_table, headline_table, judge
 
 PLAN = {
-    "baseline": None,
+    "plain": ["grpo", "small"],
     "arms": ["fast"],
     "instances": 2,
     "seeds": {"tuning": [9], "screening": [0, 1], "confirming": [2, 3, 4, 5]},
@@ -84,11 +84,17 @@ def test_only_planned_contrasts_are_tested_and_only_when_every_seed_has_run() ->
     assert arms_table(partly).rows[0][0] == "hard, confirming, not complete"
 
 
-def test_a_regime_that_has_not_run_the_planned_baseline_is_compared_with_the_plainest() -> None:
-    plan = {**PLAN, "baseline": "small"}
-    verdict = judge({"hard": screened([("grpo", 4), ("fast", 8)]), "long": screened([("small", 4), ("grpo", 2)])}, plan)
-    assert {name: regime.baseline for name, regime in verdict.regimes.items()} == {"hard": "grpo", "long": "small"}
-    assert set(verdict.pooled["rollouts"]) == {"grpo"}  # over regimes with the planned baseline alone
+def test_arms_are_compared_with_the_plain_recipe_that_is_best_at_each_price() -> None:
+    ends = (("grpo", 4, 50), ("small", 5, 500), ("fast", 8, 50))
+    runs = [curve(arm, seed, end + 2 * seed, trained) for arm, end, trained in ends for seed in (0, 1)]
+    verdict = judge({"hard": runs}, PLAN)
+    regime = verdict.regimes["hard"]
+    assert regime.baselines == {"rollouts": "small", "tokens": "small", "cost_0.25": "grpo", "cost_1": "grpo"}
+    gains = [regime.axes[axis]["fast"].gain for axis in ("rollouts", "cost_1")]
+    assert [gain.value for gain in gains if gain] == pytest.approx([0.15, 0.2])
+    rows = {row[1]: row for row in arms_table(verdict).rows}
+    assert [rows[arm].index("1") for arm in ("small", "grpo")] == [6, 8]
+    assert set(verdict.pooled["rollouts"]) == {"grpo", "fast"} and set(verdict.pooled["cost_1"]) == {"small", "fast"}
 
 
 def test_the_tables_say_who_scores_highest_and_what_every_arm_costs() -> None:
@@ -98,3 +104,10 @@ def test_the_tables_say_who_scores_highest_and_what_every_arm_costs() -> None:
     assert rows["long, screening", "grpo"][5:] == ("-", "1", "1", "1", "1")
     assert rows["long, screening", "slow"][-1] == "not reached"
     assert rows["long, screening", "fast"][4] == "0.000 -> 0.900"
+
+
+def test_the_headline_has_the_planned_arms_beside_the_plain_recipes_that_are_best() -> None:
+    runs = [curve(arm, seed, end) for arm, end in (("grpo", 6), ("fast", 8), ("other", 9)) for seed in (2, 3, 4, 5)]
+    rows = headline_table(judge({"hard": runs}, PLAN)).rows
+    assert [row[1] for row in rows] == ["plain: grpo", "fast"]
+    assert rows[0][2:] == ("-", "1", "1", "1", "1") and rows[1][2].endswith("*") and rows[1][3].startswith("0.75")
