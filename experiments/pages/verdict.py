@@ -261,15 +261,15 @@ def headline_table(verdict: Verdict) -> TextTable:
     """What the planned arms cost beside the best plain recipe, by kind of data."""
     rows = []
     for name, regime in verdict.regimes.items():
-        plain = {arm: None for arm in regime.baselines.values()}
-        rows.append((_kind(name, regime), f"plain: {', '.join(plain)}", NONE, *["1"] * len(AXES)))
+        plain = ", ".join(dict.fromkeys(regime.baselines.values()))
+        rows.append((_kind(name, regime), f"plain: {plain}", NONE, *["1"] * len(AXES)))
         for arm in (each for each in verdict.planned if each in regime.runs):
             cells = [_ratio_cell(regime.axes[axis.name][arm], False) for axis in AXES]
             rows.append(("", arm, _gain(regime.axes[ROLLOUTS.name][arm].gain), *cells))
     columns = ("kind of data", "arm", "gain in area", *(axis.label for axis in AXES))
     notes = (
-        "What is spent until the end of the plain recipe that is best at each price, as a multiple of what it spends; and "
-        "the gain in area along rollouts. 95 % intervals; *: clear after Holm's adjustment."
+        "Gain in area: along rollouts. Then what is spent until the end of the plain recipe that is best at each price, "
+        "as a multiple of what it spends. 95 % intervals; *: clear after Holm's adjustment."
     )
     return TextTable("Beside the best plain recipe at each price", columns, tuple(rows), notes)
 
