@@ -268,8 +268,8 @@ def headline_table(verdict: Verdict) -> TextTable:
             rows.append(("", arm, _gain(regime.axes[ROLLOUTS.name][arm].gain), *cells))
     columns = ("kind of data", "arm", "gain in area", *(axis.label for axis in AXES))
     notes = (
-        "Gain in area: along rollouts. Then what is spent until the end of the plain recipe that is best at each price, "
-        "as a multiple of what it spends. 95 % intervals; *: clear after Holm's adjustment."
+        "Gain in area: along rollouts. Then what is spent until the end of the plain recipe that is best at each "
+        "price, as a multiple of what it spends. 95 % intervals; *: clear after Holm's adjustment."
     )
     return TextTable("Beside the best plain recipe at each price", columns, tuple(rows), notes)
 
