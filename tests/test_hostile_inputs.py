@@ -5,12 +5,12 @@ from hostile_inputs import run_apart
 from sandboxes import needs_sandbox
 
 
-@pytest.mark.parametrize(("kind", "count"), [("logs", 300), ("recipes", 150)])
-def test_changed_inputs_end_in_one_line_or_a_sound_result(kind: str, count: int) -> None:
-    assert sum(run_apart(kind, count, seed=1)["outcomes"].values()) == count
+@pytest.mark.parametrize(("kind", "count", "inputs"), [("logs", 14, 21), ("recipes", 150, 1)])
+def test_changed_inputs_end_in_one_line_or_a_sound_result(kind: str, count: int, inputs: int) -> None:
+    assert sum(run_apart(kind, count, seed=1)["outcomes"].values()) == count * inputs
 
 
 @needs_sandbox
 def test_changed_answers_get_a_verdict_from_every_verifier() -> None:
-    outcomes = run_apart("answers", 210, seed=1)["outcomes"]
+    outcomes = run_apart("answers", 30, seed=1)["outcomes"]
     assert {name.partition(":")[0] for name in outcomes} > {"exact", "numeric", "symbolic", "function_induction"}

@@ -68,7 +68,7 @@ def read_json(path: Path, remedy: str = "remove it and resume", kind: Any = dict
 
 
 @contextmanager
-def reading(path: Path, remedy: str) -> Iterator[None]:
+def reading(path: Path | str, remedy: str) -> Iterator[None]:
     """Turn what a damaged file makes its reader raise into one line that names the file and the remedy."""
     try:
         yield

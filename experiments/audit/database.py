@@ -18,6 +18,9 @@ ROWS = 128
 LONGEST_CELL = 1 << 20
 """Maximum characters of a text, or values of a list; what is longer is read as null."""
 
+UNREADABLE = (duckdb.Error, RuntimeError, UnicodeError)
+"""What DuckDB raises for a damaged file; the last two for a name or a text that is not UTF-8."""
+
 DAMAGED = "file that is not Parquet, or is damaged"
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": "1",  # so that equal logs give equal answers in equal order
@@ -76,7 +79,7 @@ def column_names(path: Path, root: Path) -> list[str]:
         with closing(connected(root).cursor()) as cursor:
             cursor.execute(f"SELECT * FROM {PARQUET} LIMIT 0", [str(path.resolve())])
             return [column[0] for column in cursor.description or ()]
-    except duckdb.Error:
+    except UNREADABLE:
         return []
 
 
@@ -105,5 +108,5 @@ def batches(
                 unpacked += 8 * len(rows) * len(cells) + sum(len(v) for i in long for v in cells[i] if v)
                 require_moderate(unpacked, path.stat().st_size)
                 yield dict(zip(names, cells, strict=True))
-    except (duckdb.Error, TooDenseError) as error:
+    except (*UNREADABLE, TooDenseError) as error:
         drop(TOO_DENSE if isinstance(error, TooDenseError) else DAMAGED)

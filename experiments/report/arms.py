@@ -130,16 +130,25 @@ def summarize_arm(arm: str, runs: Sequence[Run], apart: bool = False) -> ArmSumm
     )
 
 
+TOLD = {
+    "solutions": "reference solutions",
+    "measured": "measured pass rates",
+    "generated": "further problems and guesses of their pass rates",
+    "also": "further problems",
+}
+"""What a controller that needs it is told, and what it is told by `problems.also`; features go by their names."""
+
+
 def told(config: Mapping[str, Any]) -> str:
     """What a run's controllers are told beside the outcomes of rollouts; empty also where the configuration is not one
     of this version."""
     try:
-        needs = parse_run_config(config).chain.needs
+        run = parse_run_config(config)
     except UserError:
         return ""
-    known = {"solutions": "reference solutions", "measured": "measured pass rates"}
-    features = [need.removeprefix("feature:") for need in needs if need.startswith("feature:") and need != NEED]
-    return ", ".join([*(words for need, words in known.items() if need in needs), *sorted(features)])
+    given = run.chain.needs | ({"also"} if run.problems.also else set())
+    features = [need.removeprefix("feature:") for need in given if need.startswith("feature:") and need != NEED]
+    return ", ".join([*(words for need, words in TOLD.items() if need in given), *sorted(features)])
 
 
 def trained_groups(run: Run) -> int:

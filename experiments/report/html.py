@@ -1,4 +1,4 @@
-"""Renders pages: each is one HTML file that needs no network, and whose only script sorts its tables."""
+"""Renders pages: each is one HTML file that needs no network; its only script sorts tables and shows values."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ def rendered(template: str, package: str = "halfway.experiments.report", **value
     loader = ChoiceLoader([PackageLoader(package), PackageLoader("halfway.experiments.report")])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"clean": clean, "readable": readable}
-    script = loader.get_source(environment, "sort.js")[0]
+    script = loader.get_source(environment, "page.js")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template(template).render(values, script=script, script_hash=f"sha256-{digest}")
 

@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from halfway.curriculum.support.atomic import replacing, write_text
 from halfway.experiments.config.loading import flat
 from halfway.experiments.report.figures.all_figures import CAPTIONS, PICTURES
+from halfway.experiments.report.figures.hover import hover
 from halfway.experiments.report.figures.style import STYLE, arm_colors
 from halfway.experiments.report.html import rendered
-from halfway.experiments.report.problems import problem_views
+from halfway.experiments.report.problems import problem_views, without_texts
 from halfway.experiments.report.provenance import read_provenance, versions
 from halfway.experiments.report.records import Comparison, load_comparison_records
 from halfway.experiments.report.summary import Summary, summarize
@@ -54,6 +55,7 @@ def write_report(directory: Path) -> Report:
         tables=[*tables(summary), *settings(comparison)],
         pictures=pictures(comparison.started(), summary, directory / "figures"),
         problems=problem_views(comparison.started()),
+        without_texts=without_texts(comparison.started()),
     )
     path = directory / "report.html"
     write_text(path, page)
@@ -126,7 +128,8 @@ def pictures(comparison: Comparison, summary: Summary, folder: Path) -> list[dic
             with replacing(folder / f"{picture.name}.png") as temporary:
                 figure.savefig(temporary, dpi=PIXELS_AN_INCH, format="png")
             source = "data:image/svg+xml;base64," + base64.b64encode(vectors.encode()).decode()
-            drawn.append({"heading": picture.heading, "caption": CAPTIONS[picture.name], "source": source})
+            words = {"heading": picture.heading, "caption": CAPTIONS[picture.name]}
+            drawn.append({**words, "source": source, "hover": hover(figure)})
     return drawn
 
 

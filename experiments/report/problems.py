@@ -72,6 +72,15 @@ def problem_views(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
+def without_texts(comparison: Comparison) -> str:
+    """Which hosts have handed over no texts, in a sentence; empty if there are none."""
+    first = [runs[0] for runs in comparison.runs.values() if runs]
+    hosts = sorted(
+        {str(run.config["host"]) for run in first if "host" in run.config and not (run.folder / SAMPLES).exists()}
+    )
+    return f"No texts to read: {' and '.join(hosts)} handed over none." if hosts else ""
+
+
 def visits_of(run: Run, names: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
     """What the decision log of a run says of these problems, in words, one entry for each line."""
     found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names}

@@ -117,6 +117,10 @@ class Run:
         return len(self.steps)
 
 
+PLAN_FILE = "comparison.yaml"
+"""The file of a comparison's folder that says what was planned."""
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Arms in their declared order, each with its runs ordered by seed; a single run counts as one arm."""
@@ -212,7 +216,7 @@ def load_comparison_records(directory: Path) -> Comparison:
     if (directory / "steps.jsonl").exists():
         run = load_run_records(directory)
         return Comparison(directory, run.config, {run.arm: [run]})
-    config = _read_yaml(directory / "comparison.yaml")
+    config = _read_yaml(directory / PLAN_FILE)
     found: dict[str, list[Run]] = {}
     for path in directory.glob("*/seed-*/steps.jsonl"):
         arm = path.parent.parent.name

@@ -4,7 +4,8 @@ import hashlib
 import json
 import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,9 +20,12 @@ from halfway.curriculum.support.errors import UserError
 from halfway.trainers.hosts.rows import Rows
 from halfway.trainers.loop.fill import GroupOutcome
 from halfway.trainers.loop.records import FinishedStep, RunLog
+from halfway.trainers.loop.samples import Decode, Samples
 
 STATE_FILE = "halfway.json"
 """The file in a host's checkpoint that holds the session's state."""
+
+ANOTHER = "resume from another checkpoint"
 
 RECORDS = "halfway"
 """The folder of a hosted run's records, inside the host's output folder."""
@@ -54,7 +58,11 @@ class Hosting:
         rows: the problems, and the host's rows that they were made from.
         folder: where decisions.jsonl and steps.jsonl are written.
         writes: whether this process writes records and state.
+        decode: the text of tokens, from a host that hands over tokens, which then keeps samples.jsonl; it is set
+            before the run begins or is resumed.
     """
+
+    decode: Decode | None = None
 
     def __init__(
         self,
@@ -189,8 +197,7 @@ class Hosting:
     def save(self, folder: Path, name: str = STATE_FILE) -> None:
         """Write the state and its checksum into the folder of a host's checkpoint."""
         if self.writes:
-            state = self.state_dict()
-            write_json(folder / name, {"state": state, "sha256": _digest(state)})
+            write_json(folder / name, sealed(self.state_dict()))
 
     def load(self, folder: Path, name: str = STATE_FILE) -> None:
         """Continue from the state that `save` wrote into a checkpoint's folder.
@@ -201,18 +208,40 @@ class Hosting:
         path = folder / name
         if not path.exists():
             raise UserError(f"{folder}: holds no {name}; resume from a checkpoint that was saved with Halfway")
-        with reading(path, "resume from another checkpoint"):
+        with reading(path, ANOTHER):
             saved = json.loads(path.read_text())
-            if saved["sha256"] != _digest(saved["state"]):
-                raise ValueError("its state is not the one that was written")
-            self.load_state_dict(saved["state"])
+        with opened(saved, path) as state:
+            self.load_state_dict(state)
 
     @cached_property
     def _log(self) -> RunLog:
-        return RunLog(self.folder)
+        names = [problem.id for problem in self.rows.problems]
+        texts = Samples(names, self.decode, self.folder / "decisions.jsonl") if self.decode else None
+        return RunLog(self.folder, chosen=texts)
 
     def _elapsed(self) -> float:
         return self._seconds + time.monotonic() - self._since
+
+
+def sealed(state: Any) -> dict[str, Any]:
+    """A state, which is plain JSON data, and its checksum."""
+    return {"state": state, "sha256": _digest(state)}
+
+
+@contextmanager
+def opened(saved: Any, place: Path | str) -> Iterator[Any]:
+    """The state that `sealed` was given; within the scope, what a damaged one raises becomes one line.
+
+    Args:
+        place: where it was saved, for that line.
+
+    Raises:
+        UserError: if it is not the state that was written, or of another run.
+    """
+    with reading(place, ANOTHER):
+        if saved["sha256"] != _digest(saved["state"]):
+            raise ValueError("its state is not the one that was written")
+        yield saved["state"]
 
 
 def _digest(state: Any) -> str:

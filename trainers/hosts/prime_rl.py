@@ -25,7 +25,7 @@ from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.session import Ticket
 from halfway.curriculum.support.errors import UserError, require
 from halfway.trainers.hosts.fetching import Fetching
-from halfway.trainers.hosts.hosting import Host, Hosting
+from halfway.trainers.hosts.hosting import Host, Hosting, opened, sealed
 from halfway.trainers.hosts.outcomes import Judge
 from halfway.trainers.hosts.rows import Rows, as_text
 
@@ -108,14 +108,15 @@ class SessionSampler:
         return self.fetching.hosting.metrics()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"hosting": self.fetching.hosting.state_dict(), "observed": self._observed}
+        return sealed({"hosting": self.fetching.hosting.state_dict(), "observed": self._observed})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from what `state_dict` returned. Tickets that were in flight are lost, and offered again."""
-        self.fetching.hosting.load_state_dict(state_dict["hosting"], reissue=True)
-        self.fetching.drawn, self.fetching.handed, self.fetching.begun = [], set(), True
-        self._observed = int(state_dict["observed"])
-        self._ticket_of.clear()
+        with opened(state_dict, "prime-rl's checkpoint") as state:
+            self.fetching.hosting.load_state_dict(state["hosting"], reissue=True)
+            self.fetching.drawn, self.fetching.handed, self.fetching.begun = [], set(), True
+            self._observed = int(state["observed"])
+            self._ticket_of.clear()
 
     def _commit(self) -> None:
         session = self.fetching.hosting.session

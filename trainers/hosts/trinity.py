@@ -20,7 +20,7 @@ from halfway.controllers.chains import from_yaml
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.support.errors import UserError, require
-from halfway.trainers.hosts.hosting import Host, Hosting
+from halfway.trainers.hosts.hosting import Host, Hosting, opened, sealed
 from halfway.trainers.hosts.rows import Rows
 
 Base: Any = BaseSelector
@@ -76,16 +76,16 @@ class HalfwaySelector(Base):  # type: ignore[misc]
         self._steps += 1
 
     def state_dict(self) -> dict[str, Any]:
-        return {"current_index": 0, "halfway": {"hosting": self.hosting.state_dict(), "steps": self._steps}}
+        return {"current_index": 0, "halfway": sealed({"hosting": self.hosting.state_dict(), "steps": self._steps})}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from what `state_dict` returned. Tickets that were in flight are lost, and offered again."""
-        state = state_dict.get("halfway")
-        if state is None:
+        if "halfway" not in state_dict:
             return
-        self.hosting.load_state_dict(state["hosting"], reissue=True)
-        self._waiting.clear()
-        self._steps, self._begun = int(state["steps"]), True
+        with opened(state_dict["halfway"], f"{self.hosting.host.name}'s checkpoint") as state:
+            self.hosting.load_state_dict(state["hosting"], reissue=True)
+            self._waiting.clear()
+            self._steps, self._begun = int(state["steps"]), True
 
 
 def successes(mean: float, size: int) -> int:

@@ -65,7 +65,7 @@ class Samples:
             "k": group.num_passed,
             "n": group.size,
             "decisions": [list(decision) for decision in request.decisions],
-            "prompt": self._text(group.prompt_tokens_P),
+            "prompt": self._text(group.prompt_tokens_P) or shortened(request.problem.prompt),
             "hint": shortened(request.hint.text) if request.hint else "",
             "rollouts": [self._rollout(one) for side in sides for one in side],
         }

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from itertools import combinations
 
+from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.validation import typed
 from halfway.experiments.config.design import Costs, check_targets, contrast_pairs
 from halfway.experiments.report.analysis.axes import PAPERS_RHO, PLAIN, ROLLOUTS, Axis, cost_axis
-from halfway.experiments.report.records import Comparison
+from halfway.experiments.report.records import PLAN_FILE, Comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,14 @@ def read_design(comparison: Comparison) -> Design:
     Raises:
         UserError: if a field of the plan is invalid.
     """
-    config, arms = comparison.config, comparison.arms
-    contrasts = tuple(Contrast(*pair) for pair in contrast_pairs(config.get("contrasts"), arms))
+    config, arms, budget = comparison.config, comparison.arms, comparison.budget
     targets = tuple(config.get("targets") or ())
-    check_targets(targets)
-    budget = comparison.budget
-    prices = typed(Costs, config.get("costs") or {}, "costs")
+    try:
+        contrasts = tuple(Contrast(*pair) for pair in contrast_pairs(config.get("contrasts"), arms))
+        check_targets(targets)
+        prices = typed(Costs, config.get("costs") or {}, "costs")
+    except UserError as error:
+        raise error.within(f"{comparison.directory / PLAN_FILE}: ") from None
     judged = (None,) if prices.judge_second is None else (None, prices.judge_second)
     axes = [cost_axis(rho, price) for rho in prices.rho or PAPERS_RHO for price in judged]
     costs = tuple(axis for axis in axes if axis.recorded(comparison.all_runs))

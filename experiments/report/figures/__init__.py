@@ -6,6 +6,7 @@
 - `spending`: where rollouts and seconds went
 - `timeline`: who worked when, where rollouts do not wait
 - `forest`: contrasts as points with intervals
+- `hover`: what a page shows under the cursor
 - `series`: series over steps, summed or averaged over seeds, and smoothed
 - `style`: colours, sizes and axes that all figures share
 """

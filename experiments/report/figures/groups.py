@@ -93,7 +93,8 @@ def problem_map(comparison: Comparison) -> Figure | None:
         ax.imshow(last_PT, aspect="auto", cmap=colors, vmin=-0.5, vmax=size + 0.5, interpolation="nearest")
         ax.set_title(arm)
         step_axis(ax)
-        ax.set_yticks([])
+        ax.set_yticks(range(len(chosen)), chosen)  # for `hover`
+        ax.tick_params(left=False, labelleft=False)
         ax.grid(False)
     axes[0][0].set_ylabel(f"{len(chosen)} of {len(order)} problems")
     return figure

@@ -399,6 +399,20 @@ def test_a_small_file_that_stands_for_much_is_read_up_to_a_limit(
     assert reason in said and peak < 1024 and seconds < 30, done
 
 
+@pytest.mark.parametrize(
+    ("old", "said"),
+    [(b"reward", "cannot be read as a parquet file"), (b"problem", "cannot be read"), (b"prob-one", database.DAMAGED)],
+)
+def test_a_parquet_file_whose_text_is_not_utf8_is_refused_in_one_line(old: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    rows = "SELECT 'prob-one' AS problem, 1 AS reward"
+    duckdb.sql(f"COPY ({rows}) TO '{path}' (FORMAT parquet, COMPRESSION uncompressed)")
+    path.write_bytes(path.read_bytes().replace(old, b"\xff\xfe" + old[2:]))
+    with pytest.raises(UserError, match=said) as told:
+        read_logs([path])
+    assert "\n" not in str(told.value)
+
+
 def test_a_packed_log_of_a_usual_density_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "UNPACKED", 1000)
     rows = "".join(line(i, reward=i % 2) for i in range(1000))

@@ -10,6 +10,7 @@ from synthetic_runs import decision, step_record, write_records
 
 from halfway.experiments.report.arms import told
 from halfway.experiments.report.figures.groups import problem_map
+from halfway.experiments.report.figures.hover import hover
 from halfway.experiments.report.problems import ends, problem_views, three, visits_of
 from halfway.experiments.report.records import load_comparison_records, outcome_rollouts
 from halfway.experiments.report.summary import summarize
@@ -46,17 +47,20 @@ def test_a_single_arm_and_no_evaluations_have_a_verdict_too() -> None:
 
 
 def test_who_is_told_what() -> None:
-    def config(*controllers: object) -> dict[str, object]:
+    def config(*controllers: object, **problems: object) -> dict[str, object]:
         return {
             "name": "x",
             "controllers": list(controllers),
-            "problems": {"source": "running_sums", "train": 8},
+            "problems": {"source": "running_sums", "train": 8, **problems},
             "budget": {"steps": 1},
         }
 
     assert told(config("uniform", "greso")) == ""
     assert told(config("uniform", "hints")) == "reference solutions"
     assert told(config("bots")) == "strong_rate, weak_rate"
+    pool = {"generated": {"pool": {"path": "pool.parquet"}}}
+    assert told(config("probe", "pros", "greso", **pool)) == "further problems and guesses of their pass rates"
+    assert told(config("uniform", also="running_sums", also_train=4)) == "further problems"
     assert told({"seed": 1}) == ""
 
 
@@ -102,3 +106,9 @@ def test_the_map_holds_a_problems_last_count_until_its_next_visit(tmp_path: Path
     assert shown is not None
     hard, easy = np.ma.filled(shown.astype(float), -1.0).tolist()
     assert (hard, easy) == ([-1, 0, 0, 0], [8, 8, 4, 4])
+    figure.draw_without_rendering()
+    [under] = json.loads(hover(figure))["maps"]
+    assert (under["rows"], under["cells"], under["size"]) == (["hard", "easy"], [".000", "8844"], 8)
+    assert (
+        0 < under["left"] < under["left"] + under["width"] < 1 and 0 < under["top"] < under["top"] + under["height"] < 1
+    )

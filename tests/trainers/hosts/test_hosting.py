@@ -85,6 +85,7 @@ def test_halfway_report_reads_a_hosted_run(tmp_path: Path, capsys: pytest.Captur
     assert "report.html" in capsys.readouterr().out
     summary = json.loads((tmp_path / "mine" / "summary.json").read_text())
     assert json.dumps(summary).count('"mine"') and (tmp_path / "mine" / "figures").is_dir()
+    assert "No texts to read: a host handed over none." in (tmp_path / "mine" / "report.html").read_text()
 
 
 def test_a_batch_that_does_not_fill_is_one_line(tmp_path: Path) -> None:
@@ -108,6 +109,25 @@ def test_what_cannot_be_scored_is_lost_and_counted(tmp_path: Path) -> None:
         (0, "empty", {"unscored": SIZE}),
         *[(SIZE - 1, "trained", {"unscored": 1})] * 3,
     ]
+
+
+def test_texts_are_kept_where_the_host_hands_over_tokens(tmp_path: Path) -> None:
+    run = hosting(tmp_path / "run")
+    run.decode = lambda tokens: " ".join(map(str, tokens))
+    run.begin()
+    steps(run, 0, 2)
+    run.save(tmp_path)
+    file = tmp_path / "run" / "samples.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert lines and {line["visit"] for line in lines} <= {1, 2}
+    problem = run.session.problems[run.session.problems.position(lines[0]["problem"])]
+    assert lines[0]["prompt"] == problem.prompt and all(one["turns"][0]["text"] for one in lines[0]["rollouts"])
+    before = file.read_bytes()
+    steps(run, 2, 4)
+    again = hosting(tmp_path / "run")
+    again.decode = run.decode
+    again.load(tmp_path)
+    assert file.read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from damage import damaged
 from paths import REPOSITORY, example
 
 import halfway
@@ -140,6 +141,19 @@ def test_groups_that_come_late_or_never_are_observed_or_counted_as_lost(tmp_path
     assert {tuple(group["dropped"]) for group in groups} == {(), ("cancelled",), ("stale",)}
     assert all(session.step - ticket.request.step <= 11 for ticket in session.flying())
     inner.observe(came_back(SimpleNamespace(key="other", data=SimpleNamespace(idx=0)), rng))  # is nothing of ours
+
+
+def test_a_damaged_state_is_one_line(tmp_path: Path) -> None:
+    whole, rng = sampler(tmp_path), np.random.default_rng(0)
+    for _ in range(GROUPS + 1):
+        whole.observe(came_back(next(whole), rng))
+    before = (tmp_path / "decisions.jsonl").read_bytes()
+    again = sampler(tmp_path)
+    for state in damaged(whole.state_dict()):
+        with pytest.raises(UserError, match=r"^prime-rl's checkpoint: is damaged .*; resume from another checkpoint$"):
+            again.load_state_dict(state)
+    assert (tmp_path / "decisions.jsonl").read_bytes() == before
+    again.load_state_dict(whole.state_dict())
 
 
 def test_what_cannot_work_is_refused_in_one_line(tmp_path: Path) -> None:

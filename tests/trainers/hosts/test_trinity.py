@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("trinity")
 
 import numpy as np
+from damage import damaged
 
 from halfway.curriculum import UserError
 
@@ -88,6 +89,19 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path: Path) -> None:
     saved = checkpoint(tmp_path, tasks, 2)
     with pytest.raises(UserError, match="23 training problems, and the saved session had others"):
         scheduler(tmp_path, saved, tasks=TASKS - 1)
+
+
+def test_a_damaged_state_is_one_line(tmp_path: Path) -> None:
+    tasks = scheduler(tmp_path)
+    explore(tasks, 2, np.random.default_rng(0))
+    saved = checkpoint(tmp_path, tasks, 2)
+    before = (tmp_path / "halfway" / "decisions.jsonl").read_bytes()
+    selector = tasks.tasksets[0].reader.selector
+    for state in damaged(selector.state_dict()["halfway"]):
+        with pytest.raises(UserError, match=r"^Trinity-RFT 0\.6\S*'s checkpoint: is damaged .*; resume from another"):
+            selector.load_state_dict({"halfway": state})
+    assert (tmp_path / "halfway" / "decisions.jsonl").read_bytes() == before
+    scheduler(tmp_path, saved)
 
 
 def test_means_become_counts() -> None:

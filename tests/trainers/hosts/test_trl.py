@@ -215,6 +215,8 @@ def test_several_rewards_evaluation_and_the_tracker(tmp_path: Path) -> None:
     assert any("eval_rewards/passed/mean" in entry for entry in history)
     assert all("halfway/greso/p_easy" in entry for entry in history if "loss" in entry)
     assert len([r for r in records(tmp_path) if r["outcome"] != "skipped"]) == 2 * GROUPS, "evaluation is not evidence"
+    kept = records(tmp_path, "samples")
+    assert all(one["prompt"] and one["rollouts"][0]["turns"][0]["text"] for one in kept)
 
 
 def test_a_reward_that_is_neither_0_nor_1_is_refused_without_a_threshold(tmp_path: Path) -> None:

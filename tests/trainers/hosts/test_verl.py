@@ -15,6 +15,7 @@ pytest.importorskip("transfer_queue")
 
 import torch
 import verl_lab
+from damage import damaged
 from verl_lab import BATCH, SIZE
 
 from halfway.curriculum import UserError
@@ -130,6 +131,18 @@ def test_other_problems_are_refused(tmp_path: Path) -> None:
     other = verl_lab.trainer(verl_lab.configuration(tmp_path, GRESO, problems=verl_lab.PROBLEMS - 1))
     with pytest.raises(UserError, match="23 training problems, and the saved session had others"):
         other.train_dataset.load_state_dict(saved)
+
+
+def test_a_damaged_state_is_one_line(queue: verl_lab.Queue, tmp_path: Path) -> None:
+    trainer = verl_lab.trainer(verl_lab.configuration(tmp_path, GRESO))
+    verl_lab.steps(trainer, 1, 2)
+    rows, before = trainer.train_dataset, records(tmp_path)
+    for state in damaged(rows.state_dict()):
+        with pytest.raises(
+            UserError, match=r"^verl 0\.9\S*'s checkpoint: is damaged .*; resume from another checkpoint$"
+        ):
+            rows.load_state_dict(state)
+    assert records(tmp_path) == before
 
 
 class Server:

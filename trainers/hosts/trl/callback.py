@@ -33,6 +33,7 @@ class HalfwayCallback(Base):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._observer.ends = ends_of(kwargs["processing_class"], kwargs["model"])
+        self.hosting.decode = kwargs["processing_class"].decode
         if state.global_step == 0:
             self.hosting.begin()
             return

@@ -12,6 +12,7 @@ from typing import Any
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from halfway.curriculum.session import Ticket
+from halfway.trainers.hosts.hosting import opened, sealed
 from halfway.trainers.hosts.rows import TICKET
 from halfway.trainers.hosts.verl import steering
 from halfway.trainers.hosts.verl.prefix_loop import LOOP, START
@@ -34,6 +35,7 @@ class SessionDataset(Base):  # type: ignore[misc]
         self.steering = None
         if list(self.original_data_files) == training:
             self.steering = steering.begin(self.config, self.dataframe, self.prompt_key, self._ends())
+            self.steering.hosting.decode = self.tokenizer.decode
 
     def _ends(self) -> frozenset[int]:
         """The tokens that end a response: the tokenizer's end token, and its padding, which is one for some models."""
@@ -66,8 +68,9 @@ class SessionDataset(Base):  # type: ignore[misc]
         return {START: json.dumps(start)}
 
     def state_dict(self) -> dict[str, Any]:
-        return {} if self.steering is None else self.steering.state_dict()
+        return {} if self.steering is None else sealed(self.steering.state_dict())
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         if self.steering is not None:
-            self.steering.load_state_dict(saved)
+            with opened(saved, f"{self.steering.hosting.host.name}'s checkpoint") as state:
+                self.steering.load_state_dict(state)

@@ -113,7 +113,7 @@ def test_without_trained_tokens_there_is_no_cost_axis() -> None:
     ],
 )
 def test_mistakes_are_told(config: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=f"comparison.yaml: {message}"):
         read_design(comparison_of(runs("a", "b"), **config))
 
 
