@@ -36,7 +36,7 @@ def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[st
     dropped: Counter[str] = Counter()
     runs: defaultdict[tuple[str, Path], list[LogFile]] = defaultdict(list)
     for place in find(path, lambda reason: dropped.update((reason,))):
-        if place.name in SIDE_FILES:
+        if place.name in SIDE_FILES or _texts_of_a_run(place):
             continue
         file = begun(place, path)
         known = (name for name, reader in formats.items() if reader.knows(file))
@@ -60,6 +60,11 @@ def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[st
     if dropped:
         logs[0] = replace(logs[0], reading=replace(logs[0].reading, dropped={**dropped, **logs[0].reading.dropped}))
     return logs
+
+
+def _texts_of_a_run(path: Path) -> bool:
+    """Whether these are the texts of some groups that stand in the decision log beside them."""
+    return path.name == "samples.jsonl" and path.with_name("decisions.jsonl").exists()
 
 
 def _table_with(reward: str, file: LogFile) -> str | None:
