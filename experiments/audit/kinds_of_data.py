@@ -56,7 +56,7 @@ class Advice:
 
 ADVICE: dict[Kind, Advice] = {
     "missing facts": Advice(
-        "Where facts were missing, a belief that problems share was clearly ahead of the best plain recipe in "
+        "Where facts were missing, a belief that problems share was ahead of the best plain recipe in "
         "sixteen runs, and with Prefix Sampling it needed .80 of the generated tokens. Where a trained token costs as "
         "much as a generated one, plain GRPO with half-size batches was cheapest.",
         """controllers:
