@@ -269,8 +269,8 @@ def headline_table(verdict: Verdict) -> TextTable:
             rows.append(("", arm, _gain(regime.axes[ROLLOUTS.name][arm].gain), *cells))
     columns = ("kind of data", "arm", "gain in area", *(axis.label for axis in HEADLINE))
     notes = (
-        "Area: under pass@1 along rollouts; *: clear within its kind. Then what is spent until the plain recipe's end, as a multiple "
-        "of what it spends. 95 % intervals."
+        "Area: under pass@1 along rollouts; *: clear within its kind. Then what is spent until the plain recipe's end, "
+        "as a multiple of what it spends. 95 % intervals."
     )
     return TextTable("Beside the best plain recipe at each price", columns, tuple(rows), notes)
 
