@@ -124,12 +124,12 @@ name: streaming
 rollouts:
   engine: {vllm_servers: {kv_cache_gib: 0.1, max_length: 256, count: 1, start_seconds: 600, folder: FOLDER}}
   max_response_tokens: 160
-  max_sequences: 1  # slower than the updates, so that some are under way whenever weights change
+  max_sequences: 4  # few, so that some are under way whenever weights change
   staleness: 2
   in_flight: true
 learner: {lr: 1e-4, mismatch: token_truncated}
 checkpoint: {every: 1}
-budget: {steps: 6}
+budget: {steps: 16}
 evaluation: {points: 0}
 """
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE, "HF_HUB_OFFLINE": "1"}
@@ -206,5 +206,5 @@ def test_a_run_killed_with_rollouts_in_flight_observes_nothing_twice_and_can_be_
     assert once(asked) and once(tickets) and tickets == asked[: len(tickets)]
     assert all(event["size"] + sum(event.get("dropped", {}).values()) == 8 for event in done)
     assert any(len(event["versions"]) > 1 for event in done), "no rollout was written by two versions"
-    assert len(records(run / "steps.jsonl")) == 6
-    assert "6 steps" in finished(halfway(tmp_path, "retrace", str(run)))
+    assert len(records(run / "steps.jsonl")) == 16
+    assert "16 steps" in finished(halfway(tmp_path, "retrace", str(run)))
