@@ -58,6 +58,14 @@ class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults
     best: dict[str, float] = {}
 
 
+class Pair(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Two arms of one kind of data, and how much larger the first one's area is along rollouts."""
+
+    arm: str
+    beside: str
+    gain: Number
+
+
 class Regime(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """One kind of data.
 
@@ -68,6 +76,7 @@ class Regime(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         runs, rates, ends: by arm, the number of runs, their learning rate, and their mean final pass@1.
         start: pass@1 of the starting policies.
         axes: by axis and arm.
+        pairs: the plan's other differences between arms, as far as both have run.
     """
 
     stage: str
@@ -78,6 +87,7 @@ class Regime(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     rates: dict[str, float]
     ends: dict[str, float]
     axes: dict[str, dict[str, Row]]
+    pairs: tuple[Pair, ...] = ()
 
 
 class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -113,7 +123,7 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
     for name, found in curves.items():
         stage, runs_of = compared(found, plan, plan.get("beforehand", {}).get(name, {}))
         if len(runs_of) > 1:
-            regimes[name], gains[name] = _regime(stage, runs_of, plan)
+            regimes[name], gains[name] = _regime(stage, runs_of, plan, plan.get("pairs", {}).get(name, ()))
     stages = {regime.stage for regime in regimes.values()}
     last = "confirming" if "confirming" in stages else "screening"
     used = [name for name in gains if regimes[name].stage == last]
@@ -157,7 +167,7 @@ def compared(
 
 
 def _regime(
-    stage: str, runs_of: Mapping[str, list[Run]], plan: Mapping[str, Any]
+    stage: str, runs_of: Mapping[str, list[Run]], plan: Mapping[str, Any], named: Sequence[tuple[str, str]]
 ) -> tuple[Regime, dict[str, dict[str, CrossedMean]]]:
     used = [run for runs in runs_of.values() for run in runs]
     parts = by_instance(runs_of, plan["instances"])
@@ -181,8 +191,24 @@ def _regime(
         {arm: runs[0].config["learner"]["lr"] for arm, runs in runs_of.items()},
         {arm: float(np.mean([run.evaluations[-1].pass_at_1 for run in runs])) for arm, runs in runs_of.items()},
         axes,
+        _pairs(runs_of, plan["instances"], [pair for pair in named if runs_of.keys() >= {*pair}]),
     )
     return regime, gains
+
+
+def _pairs(runs_of: Mapping[str, list[Run]], instances: int, named: Sequence[tuple[str, str]]) -> tuple[Pair, ...]:
+    """The differences in area along rollouts, adjusted together."""
+    runs_of = {arm: runs_of[arm] for arm in dict.fromkeys(arm for pair in named for arm in pair)}
+    if not runs_of:
+        return ()
+    pooled = pool(by_instance(runs_of, instances), ROLLOUTS)
+    amount = common_reach([run for runs in runs_of.values() for run in runs], ROLLOUTS)
+    gains = [area_gain(pooled, arm, beside, amount) for arm, beside in named]
+    adjusted = holm([gain.p for gain in gains])
+    return tuple(
+        Pair(arm, beside, _number(gain, p is not None and p < LEVEL))
+        for (arm, beside), gain, p in zip(named, gains, adjusted, strict=True)
+    )
 
 
 def _rows(
@@ -256,6 +282,17 @@ def arms_table(verdict: Verdict) -> TextTable:
         "spends. 95 % intervals."
     )
     return TextTable("Every arm of the verdict", columns, tuple(rows), notes)
+
+
+def pairs_table(verdict: Verdict) -> TextTable:
+    """The planned differences between arms that are not beside the best plain recipe."""
+    rows = tuple(
+        (_kind(name, regime), pair.arm, pair.beside, _gain(pair.gain))
+        for name, regime in verdict.regimes.items()
+        for pair in regime.pairs
+    )
+    notes = "Differences in area along rollouts, 95 % intervals; *: clear after Holm's adjustment over a kind's pairs."
+    return TextTable("Arm beside arm", ("kind of data", "arm", "beside", "difference in area"), rows, notes)
 
 
 def headline_table(verdict: Verdict) -> TextTable:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from halfway.experiments.pages.run_curves import Curve, Evaluation
-from halfway.experiments.pages.verdict import arms_table, best_table, headline_table, judge
+from halfway.experiments.pages.verdict import arms_table, best_table, headline_table, judge, pairs_table
 
 PLAN = {
     "plain": ["grpo", "small"],
@@ -111,3 +111,21 @@ def test_the_headline_has_the_planned_arms_beside_the_plain_recipes_that_are_bes
     rows = headline_table(judge({"hard": runs}, PLAN)).rows
     assert [row[1] for row in rows] == ["plain: grpo", "fast"]
     assert rows[0][2:] == ("-", "1", "1", "1") and rows[1][2].endswith("*") and rows[1][3].startswith("0.75")
+
+
+def test_pairs_that_have_both_run_are_compared_with_each_other() -> None:
+    runs = [
+        curve(arm, seed, end + seed % 2)
+        for arm, end in (("grpo", 3), ("fast", 8), ("slow", 2))
+        for seed in (2, 3, 4, 5)
+    ]
+    plan = {**PLAN, "pairs": {"hard": [["fast", "slow"], ["slow", "fast"], ["slow", "absent"]]}}
+    verdict = judge({"hard": runs}, plan)
+    pairs = {(pair.arm, pair.beside): pair.gain for pair in verdict.regimes["hard"].pairs}
+    assert set(pairs) == {("fast", "slow"), ("slow", "fast")}
+    assert pairs["fast", "slow"].value == pytest.approx(0.3) and pairs["slow", "fast"].value == pytest.approx(-0.3)
+    assert all(gain.clear for gain in pairs.values())
+    assert [row[:3] for row in pairs_table(verdict).rows] == [
+        ("hard, confirming", "fast", "slow"),
+        ("hard, confirming", "slow", "fast"),
+    ]
