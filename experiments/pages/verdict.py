@@ -21,7 +21,7 @@ from halfway.experiments.report.statistics.multiple import LEVEL, holm
 from halfway.experiments.report.tables.text import NONE, TextTable, interval
 
 AXES = (ROLLOUTS, TOKENS, *(cost_axis(rho) for rho in PAPERS_RHO))
-HEADLINE = (ROLLOUTS, *(cost_axis(rho) for rho in PAPERS_RHO))
+HEADLINE = (ROLLOUTS, cost_axis(max(PAPERS_RHO)))
 BUDGETS = {"a quarter": 0.25, "half": 0.5, "all": 1.0}
 """Parts of what every run of a regime has spent, for which the page says who ends highest."""
 
@@ -296,25 +296,39 @@ def pairs_table(verdict: Verdict) -> TextTable:
 
 
 def headline_table(verdict: Verdict) -> TextTable:
-    """What the planned arms cost beside the best plain recipe, by kind of data."""
-    rows = []
-    for name, regime in verdict.regimes.items():
-        plain = ", ".join(dict.fromkeys(regime.baselines.values()))
-        rows.append((_kind(name, regime), f"plain: {plain}", NONE, *["1"] * len(HEADLINE)))
-        for arm in (each for each in verdict.planned if each in regime.runs):
-            cells = [_ratio_cell(regime.axes[axis.name][arm], False) for axis in HEADLINE]
-            rows.append(("", arm, _gain(regime.axes[ROLLOUTS.name][arm].gain), *cells))
-    columns = ("kind of data", "arm", "gain in area", *(axis.label for axis in HEADLINE))
+    """What the planned arms gain and cost beside the best plain recipe, a column for each kind of data."""
+    kinds = verdict.regimes
+    plain = [", ".join(dict.fromkeys(kinds[name].baselines[axis.name] for axis in HEADLINE)) for name in kinds]
+    rows = [("plain, for comparison", *plain, NONE)]
+    for arm in verdict.planned:
+        pooled = verdict.pooled[ROLLOUTS.name].get(arm)
+        rows.append((arm, *(_headline_cell(regime, arm) for regime in kinds.values()), _gain(pooled)))
+    columns = ("arm", *(_kind(name, regime) for name, regime in kinds.items()), "all kinds")
     notes = (
-        "Area: under pass@1 along rollouts; *: clear within its kind. Then what is spent until the plain recipe's end, "
-        "as a multiple of what it spends. 95 % intervals."
+        "Gain in area under pass@1 along rollouts (*: clear); then what is spent until the plain recipe's end, as a "
+        "multiple: rollouts, and cost where a trained token costs as much as a generated one (rho 1); -: never there."
     )
     return TextTable("Beside the best plain recipe at each price", columns, tuple(rows), notes)
 
 
+def _headline_cell(regime: Regime, arm: str) -> str:
+    """The arm's gain in area, and its costs along the axes of the headline."""
+    if arm not in regime.runs:
+        return NONE
+    gain, costs = regime.axes[ROLLOUTS.name][arm].gain, [regime.axes[axis.name][arm].ratio for axis in HEADLINE]
+    assert gain is not None, "a planned arm is no plain recipe"
+    return ", ".join(
+        (
+            f"{gain.value:+.3f}{'*' * gain.clear}",
+            *(NONE if cost is None else f"x{cost.value:.2f}" for cost in costs),
+        )
+    )
+
+
 def _kind(name: str, regime: Regime) -> str:
-    partly = "" if regime.complete or regime.stage == "screening" else ", not complete"
-    return f"{name}, {regime.stage}{partly}"
+    if regime.stage == "screening":
+        return f"{name}, screening"
+    return name if regime.complete else f"{name}, not complete"
 
 
 def _gain(gain: Number | None) -> str:

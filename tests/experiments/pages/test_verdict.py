@@ -81,7 +81,7 @@ def test_only_planned_contrasts_are_tested_and_only_when_every_seed_has_run() ->
     partly = judge({"hard": [each for each in runs if (each.arm, each.seed) != ("fast", 5)]}, PLAN)
     assert not partly.regimes["hard"].complete
     assert not any(row.gain and row.gain.clear for row in partly.regimes["hard"].axes["rollouts"].values())
-    assert arms_table(partly).rows[0][0] == "hard, confirming, not complete"
+    assert arms_table(partly).rows[0][0] == "hard, not complete"
 
 
 def test_arms_are_compared_with_the_plain_recipe_that_is_best_at_each_price() -> None:
@@ -108,9 +108,13 @@ def test_the_tables_say_who_scores_highest_and_what_every_arm_costs() -> None:
 
 def test_the_headline_has_the_planned_arms_beside_the_plain_recipes_that_are_best() -> None:
     runs = [curve(arm, seed, end) for arm, end in (("grpo", 6), ("fast", 8), ("other", 9)) for seed in (2, 3, 4, 5)]
-    rows = headline_table(judge({"hard": runs}, PLAN)).rows
-    assert [row[1] for row in rows] == ["plain: grpo", "fast"]
-    assert rows[0][2:] == ("-", "1", "1", "1") and rows[1][2].endswith("*") and rows[1][3].startswith("0.75")
+    late = [curve(arm, seed, end) for arm, end in (("grpo", 6), ("small", 7)) for seed in (2, 3, 4, 5)]
+    table = headline_table(judge({"hard": runs, "long": late}, PLAN))
+    assert table.columns == ("arm", "hard", "long", "all kinds")
+    assert table.rows[0] == ("plain, for comparison", "grpo", "small", "-")
+    assert table.rows[1][0] == "fast" and table.rows[1][2:] == ("-", "-")
+    gain, rollouts, cost = table.rows[1][1].split(", ")
+    assert gain == "+0.100*" and rollouts == cost and float(rollouts[1:]) == pytest.approx(0.75, abs=0.02)
 
 
 def test_pairs_that_have_both_run_are_compared_with_each_other() -> None:
@@ -126,6 +130,6 @@ def test_pairs_that_have_both_run_are_compared_with_each_other() -> None:
     assert pairs["fast", "slow"].value == pytest.approx(0.3) and pairs["slow", "fast"].value == pytest.approx(-0.3)
     assert all(gain.clear for gain in pairs.values())
     assert [row[:3] for row in pairs_table(verdict).rows] == [
-        ("hard, confirming", "fast", "slow"),
-        ("hard, confirming", "slow", "fast"),
+        ("hard", "fast", "slow"),
+        ("hard", "slow", "fast"),
     ]
