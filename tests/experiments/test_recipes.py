@@ -39,7 +39,7 @@ FILES = {str(path.relative_to(FOLDER).with_suffix("")): path for path in sorted(
 COMPARED_THERE = [FILES[f"cluster/{name}"] for name in ("gsm8k", "deepmath", "bigmath")]
 CLUSTER = [path for name, path in FILES.items() if name.startswith("cluster/") and path not in COMPARED_THERE]
 # Their models are made by commands of their own, from packages that the tests may lack.
-PRETRAINED = ("smollm2", "smollm2_repositories")
+PRETRAINED = ("smollm2", "smollm2_repositories", "compare/smollm2")
 EVERY_METHOD = FILES["compare/every_method"]
 
 
