@@ -44,9 +44,9 @@ def line(text: str, *overrides: str) -> str:
     """The line with which `halfway validate` refuses a recipe, without the place; the first one of several."""
     path = Path("recipe.yaml")
     path.write_text(text)
-    began = time.monotonic()
+    began = time.process_time()
     result = CliRunner().invoke(app, ["validate", str(path), *overrides], color=True)
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20
     assert result.exit_code == 2, f"{result.output}{result.exception!r}"
     lines = re.sub(RED, "", result.stderr).splitlines()
     starts = [re.match(r"error: recipe\.yaml(:\d+)?: ", one) for one in lines]
