@@ -24,7 +24,7 @@ from halfway.experiments.shown import as_json
 
 PAGES = (
     *("*.md", "controllers/README.md", "docs/**/*.md", "docs/site.css", "experiments/recipes/README.md"),
-    *("experiments/results/*.md", "experiments/results/*/README.md", "notebooks/*.ipynb"),
+    *("experiments/results/*.md", "experiments/results/*/[!0-9]*.md", "notebooks/*.ipynb"),
 )
 LOG = "experiments/results/log"
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")

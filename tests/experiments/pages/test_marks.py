@@ -57,6 +57,11 @@ def arms(contest: str, regime: str) -> Any:
     return json.loads((PAYING / "contests" / f"{contest}.json").read_text())["regimes"][regime]["arms"]
 
 
+def said(page: str) -> str:
+    """A page's text, in one line."""
+    return " ".join((PAYING / page).read_text().split())
+
+
 def quoted(number: list[float], digits: int) -> str:
     """A number as a sentence writes it: .56 [.49, .62]."""
     value, *ends = (f"{each:.{digits}f}".replace("0.", ".", 1) for each in number[:3])
@@ -82,8 +87,7 @@ def quoted(number: list[float], digits: int) -> str:
 def test_ratios_in_sentences_are_those_of_the_numbers(
     contest: str, name: str, arm: str, target: str, measure: str
 ) -> None:
-    text = " ".join((PAYING / "README.md").read_text().split())
-    assert quoted(arms(contest, name)[arm]["spent"][target][measure], 2) in text
+    assert quoted(arms(contest, name)[arm]["spent"][target][measure], 2) in said("first_contests.md")
 
 
 @pytest.mark.parametrize(
@@ -100,10 +104,10 @@ def test_ratios_in_sentences_are_those_of_the_numbers(
 def test_differences_in_sentences_are_those_of_the_numbers(
     contest: str, names: tuple[str, ...], arm: str, words: str
 ) -> None:
-    assert words in " ".join((PAYING / "README.md").read_text().split())
+    assert words in said("README.md") + said("first_contests.md")
     found = [arms(contest, name)[arm]["gains"]["rollouts"][0] for name in names]
-    said = [float(number) for number in re.findall(r"[+-]?\.\d+", words)]
-    assert [abs(each) for each in said] == pytest.approx([abs(each) for each in found], abs=5.1e-4)
+    numbers = [float(number) for number in re.findall(r"[+-]?\.\d+", words)]
+    assert [abs(each) for each in numbers] == pytest.approx([abs(each) for each in found], abs=5.1e-4)
 
 
 def test_the_steps_that_the_page_gives_are_those_of_the_numbers() -> None:
