@@ -95,9 +95,11 @@ class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     Attributes:
         planned: the arms of the planned contrasts.
+        told: what arms are told beyond the outcomes of their rollouts; the others nothing.
     """
 
     planned: tuple[str, ...]
+    told: dict[str, str]
     regimes: dict[str, Regime]
     pooled: dict[str, dict[str, Number]]
 
@@ -129,7 +131,7 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
     used = [name for name in gains if regimes[name].stage == last]
     tested = _tested(plan) if all(regimes[name].complete for name in used) else ()
     pooled = {axis.name: _pooled([gains[name][axis.name] for name in used], tested) for axis in AXES}
-    return Verdict(_tested(plan), regimes, pooled)
+    return Verdict(_tested(plan), plan.get("told", {}), regimes, pooled)
 
 
 def _tested(plan: Mapping[str, Any]) -> tuple[str, ...]:
@@ -274,8 +276,9 @@ def arms_table(verdict: Verdict) -> TextTable:
         for arm, count in regime.runs.items():
             gain, ends = regime.axes[ROLLOUTS.name][arm].gain, f"{regime.start:.3f} -> {regime.ends[arm]:.3f}"
             cells = [_ratio_cell(regime.axes[axis.name][arm], arm == regime.baselines[axis.name]) for axis in AXES]
-            rows.append((_kind(name, regime), arm, str(count), f"{regime.rates[arm]:g}", ends, _gain(gain), *cells))
-    columns = ("kind of data", "arm", "runs", "lr", "pass@1", "gain in area", *(axis.label for axis in AXES))
+            run = (_kind(name, regime), arm, verdict.told.get(arm, NONE), str(count), f"{regime.rates[arm]:g}")
+            rows.append((*run, ends, _gain(gain), *cells))
+    columns = ("kind of data", "arm", "is told", "runs", "lr", "pass@1", "gain in area", *(axis.label for axis in AXES))
     notes = (
         "Gain in area: over the best plain recipe along rollouts, the arm with the multiple 1 there; *: clear after "
         "Holm's adjustment. Then what is spent until that price's best plain recipe's end, as a multiple of what it "

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import reading, replacing
 from halfway.curriculum.support.errors import UserError
@@ -62,12 +61,6 @@ class CorpusRow:
     @property
     def labelled(self) -> bool:
         return self.passed >= 0
-
-    def as_problem(self) -> Problem:
-        """The problem of a valid row."""
-        assert not self.invalid, f"row {self.id} is not a valid task"
-        facts = json.loads(self.features)
-        return Problem(self.problem_id, self.problem, self.answer, self.source, self.verifier, facts)
 
 
 @dataclass(frozen=True)

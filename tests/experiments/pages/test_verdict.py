@@ -93,7 +93,7 @@ def test_arms_are_compared_with_the_plain_recipe_that_is_best_at_each_price() ->
     gains = [regime.axes[axis]["fast"].gain for axis in ("rollouts", "cost_1")]
     assert [gain.value for gain in gains if gain] == pytest.approx([0.15, 0.2])
     rows = {row[1]: row for row in arms_table(verdict).rows}
-    assert [rows[arm].index("1") for arm in ("small", "grpo")] == [6, 8]
+    assert [rows[arm].index("1") for arm in ("small", "grpo")] == [7, 9]
     assert set(verdict.pooled["rollouts"]) == {"grpo", "fast"} and set(verdict.pooled["cost_1"]) == {"small", "fast"}
 
 
@@ -101,9 +101,14 @@ def test_the_tables_say_who_scores_highest_and_what_every_arm_costs() -> None:
     verdict = judge({name: screened([("grpo", 4), ("fast", 8), ("slow", 2)]) for name in ("hard", "long")}, PLAN)
     assert best_table(verdict).rows[0] == ("hard, screening", "rollouts", *["fast 1.00, grpo 0.00"] * 3)
     rows = {row[:2]: row for row in arms_table(verdict).rows}
-    assert rows["long, screening", "grpo"][5:] == ("-", "1", "1", "1", "1")
+    assert rows["long, screening", "grpo"][6:] == ("-", "1", "1", "1", "1")
     assert rows["long, screening", "slow"][-1] == "not reached"
-    assert rows["long, screening", "fast"][4] == "0.000 -> 0.900"
+    assert rows["long, screening", "fast"][5] == "0.000 -> 0.900"
+
+
+def test_what_an_arm_is_told_stands_beside_it() -> None:
+    verdict = judge({"hard": screened([("grpo", 4), ("fast", 8)])}, {**PLAN, "told": {"fast": "skills"}})
+    assert {row[1]: row[2] for row in arms_table(verdict).rows} == {"grpo": "-", "fast": "skills"}
 
 
 def test_the_headline_has_the_planned_arms_beside_the_plain_recipes_that_are_best() -> None:
