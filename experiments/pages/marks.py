@@ -6,7 +6,14 @@ from pathlib import Path
 
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.pages.verdict import arms_table, best_table, headline_table, pairs_table, read_verdict
+from halfway.experiments.pages.verdict import (
+    arms_table,
+    best_table,
+    headline_table,
+    pairs_table,
+    read_verdict,
+    screened_table,
+)
 
 BEGIN, END = "<!-- {}: begin, written by `halfway pages` -->", "<!-- {}: end -->"
 
@@ -19,7 +26,12 @@ def blocks(root: Path) -> dict[Path, dict[str, str]]:
     """
     paying = root / "experiments" / "results" / "when_does_it_pay"
     verdict = read_verdict(paying / "verdict.json")
-    tables = {"best": best_table(verdict), "verdict": arms_table(verdict), "pairs": pairs_table(verdict)}
+    tables = {
+        "best": best_table(verdict),
+        "verdict": arms_table(verdict),
+        "pairs": pairs_table(verdict),
+        "screened": screened_table(verdict),
+    }
     return {
         paying / "README.md": {name: table.markdown() for name, table in tables.items()},
         root / "README.md": {"headline": headline_table(verdict).markdown()},

@@ -94,6 +94,7 @@ class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """All regimes, and by axis and arm the gain in area over those that are at the same stage.
 
     Attributes:
+        screened: where confirming runs have begun, the screening runs that came before.
         planned: the arms of the planned contrasts.
         told: what arms are told beyond the outcomes of their rollouts; the others nothing.
     """
@@ -101,6 +102,7 @@ class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     planned: tuple[str, ...]
     told: dict[str, str]
     regimes: dict[str, Regime]
+    screened: dict[str, Regime]
     pooled: dict[str, dict[str, Number]]
 
 
@@ -121,17 +123,21 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
         curves: by regime.
         plan: what was fixed beforehand: instances, seeds by stage, plain recipes, and the arms that are tested.
     """
-    regimes, gains = {}, {}
+    regimes, gains, screened = {}, {}, {}
     for name, found in curves.items():
-        stage, runs_of = compared(found, plan, plan.get("beforehand", {}).get(name, {}))
+        beforehand = plan.get("beforehand", {}).get(name, {})
+        stage, runs_of = compared(found, plan, beforehand)
         if len(runs_of) > 1:
             regimes[name], gains[name] = _regime(stage, runs_of, plan, plan.get("pairs", {}).get(name, ()))
+        before = compared(found, plan, beforehand, stages=("screening",))[1] if stage == "confirming" else {}
+        if len(before) > 1:
+            screened[name], _ = _regime("screening", before, plan, ())
     stages = {regime.stage for regime in regimes.values()}
     last = "confirming" if "confirming" in stages else "screening"
     used = [name for name in gains if regimes[name].stage == last]
     tested = _tested(plan) if all(regimes[name].complete for name in used) else ()
     pooled = {axis.name: _pooled([gains[name][axis.name] for name in used], tested) for axis in AXES}
-    return Verdict(_tested(plan), plan.get("told", {}), regimes, pooled)
+    return Verdict(_tested(plan), plan.get("told", {}), regimes, screened, pooled)
 
 
 def _tested(plan: Mapping[str, Any]) -> tuple[str, ...]:
@@ -143,6 +149,7 @@ def compared(
     curves: Sequence[Curve],
     plan: Mapping[str, Any],
     beforehand: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+    stages: Sequence[str] = ("confirming", "screening"),
 ) -> tuple[str, dict[str, list[Run]]]:
     """The runs with the seeds of the last stage that has begun, in the instances that every arm has.
 
@@ -151,6 +158,7 @@ def compared(
     Args:
         beforehand: by arm, rollouts and tokens that it spends before its first step, such as attempts at generated
             problems.
+        stages: which may be taken, the preferred one first.
     """
     number, longest = plan["instances"], max((c.evaluations[-1].rollouts for c in curves), default=0)
     whole = [
@@ -158,7 +166,7 @@ def compared(
         for curve in curves
         if curve.evaluations[-1].rollouts > 0.9 * longest
     ]
-    for stage in ("confirming", "screening"):
+    for stage in stages:
         runs_of = by_arm([curve for curve in whole if curve.seed in plan["seeds"][stage]])
         places = {arm: {run.seed % number for run in runs} for arm, runs in runs_of.items()}
         several = [arm for arm, found in places.items() if len(found) >= min(2, number)]
@@ -271,20 +279,36 @@ def _best_cell(shares: Mapping[str, float]) -> str:
 
 def arms_table(verdict: Verdict) -> TextTable:
     """Every arm's gain in area and cost to the baseline's end, by kind of data."""
-    rows = []
-    for name, regime in verdict.regimes.items():
-        for arm, count in regime.runs.items():
-            gain, ends = regime.axes[ROLLOUTS.name][arm].gain, f"{regime.start:.3f} -> {regime.ends[arm]:.3f}"
-            cells = [_ratio_cell(regime.axes[axis.name][arm], arm == regime.baselines[axis.name]) for axis in AXES]
-            run = (_kind(name, regime), arm, verdict.told.get(arm, NONE), str(count), f"{regime.rates[arm]:g}")
-            rows.append((*run, ends, _gain(gain), *cells))
+    rows = [_arm_row(name, regime, arm, verdict) for name, regime in verdict.regimes.items() for arm in regime.runs]
+    return _arms("Every arm of the verdict", rows)
+
+
+def screened_table(verdict: Verdict) -> TextTable:
+    """The same for the arms that were screened and not run again, and for the plain recipes beside them."""
+    rows = [
+        _arm_row(name, regime, arm, verdict)
+        for name, regime in verdict.screened.items()
+        for arm in regime.runs
+        if arm in regime.baselines.values() or arm not in verdict.regimes[name].runs
+    ]
+    return _arms("Arms that were screened only", rows)
+
+
+def _arm_row(name: str, regime: Regime, arm: str, verdict: Verdict) -> tuple[str, ...]:
+    gain, ends = regime.axes[ROLLOUTS.name][arm].gain, f"{regime.start:.3f} -> {regime.ends[arm]:.3f}"
+    costs = [_ratio_cell(regime.axes[axis.name][arm], arm == regime.baselines[axis.name]) for axis in AXES]
+    runs = (verdict.told.get(arm, NONE), str(regime.runs[arm]), f"{regime.rates[arm]:g}")
+    return (_kind(name, regime), arm, *runs, ends, _gain(gain), *costs)
+
+
+def _arms(title: str, rows: Sequence[tuple[str, ...]]) -> TextTable:
     columns = ("kind of data", "arm", "is told", "runs", "lr", "pass@1", "gain in area", *(axis.label for axis in AXES))
     notes = (
         "Gain in area: over the best plain recipe along rollouts, the arm with the multiple 1 there; *: clear after "
         "Holm's adjustment. Then what is spent until that price's best plain recipe's end, as a multiple of what it "
         "spends. 95 % intervals."
     )
-    return TextTable("Every arm of the verdict", columns, tuple(rows), notes)
+    return TextTable(title, columns, tuple(rows), notes)
 
 
 def pairs_table(verdict: Verdict) -> TextTable:

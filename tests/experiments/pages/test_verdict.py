@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from halfway.experiments.pages.run_curves import Curve, Evaluation
-from halfway.experiments.pages.verdict import arms_table, best_table, headline_table, judge, pairs_table
+from halfway.experiments.pages.verdict import arms_table, best_table, headline_table, judge, pairs_table, screened_table
 
 PLAN = {
     "plain": ["grpo", "small"],
@@ -104,6 +104,16 @@ def test_the_tables_say_who_scores_highest_and_what_every_arm_costs() -> None:
     assert rows["long, screening", "grpo"][6:] == ("-", "1", "1", "1", "1")
     assert rows["long, screening", "slow"][-1] == "not reached"
     assert rows["long, screening", "fast"][5] == "0.000 -> 0.900"
+
+
+def test_what_was_screened_before_stays_in_a_table_of_its_own() -> None:
+    confirming = [curve(arm, seed, end) for arm, end in (("grpo", 6), ("fast", 8)) for seed in (2, 3, 4, 5)]
+    verdict = judge({"hard": [*screened([("grpo", 4), ("slow", 2)]), *confirming]}, PLAN)
+    assert {row[1] for row in arms_table(verdict).rows} == {"grpo", "fast"}
+    assert {row[:2] for row in screened_table(verdict).rows} == {
+        ("hard, screening", "grpo"),
+        ("hard, screening", "slow"),
+    }
 
 
 def test_what_an_arm_is_told_stands_beside_it() -> None:
