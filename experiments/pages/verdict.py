@@ -59,10 +59,11 @@ class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults
 
 
 class Pair(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Two arms of one kind of data, and how much larger the first one's area is along rollouts."""
+    """Two arms of one kind of data, and how much larger the first one's area is along an axis."""
 
     arm: str
     beside: str
+    axis: str
     gain: Number
 
 
@@ -177,7 +178,7 @@ def compared(
 
 
 def _regime(
-    stage: str, runs_of: Mapping[str, list[Run]], plan: Mapping[str, Any], named: Sequence[tuple[str, str]]
+    stage: str, runs_of: Mapping[str, list[Run]], plan: Mapping[str, Any], named: Sequence[Sequence[str]]
 ) -> tuple[Regime, dict[str, dict[str, CrossedMean]]]:
     used = [run for runs in runs_of.values() for run in runs]
     parts = by_instance(runs_of, plan["instances"])
@@ -201,23 +202,26 @@ def _regime(
         {arm: runs[0].config["learner"]["lr"] for arm, runs in runs_of.items()},
         {arm: float(np.mean([run.evaluations[-1].pass_at_1 for run in runs])) for arm, runs in runs_of.items()},
         axes,
-        _pairs(runs_of, plan["instances"], [pair for pair in named if runs_of.keys() >= {*pair}]),
+        _pairs(runs_of, plan["instances"], [pair for pair in named if runs_of.keys() >= {*pair[:2]}]),
     )
     return regime, gains
 
 
-def _pairs(runs_of: Mapping[str, list[Run]], instances: int, named: Sequence[tuple[str, str]]) -> tuple[Pair, ...]:
-    """The differences in area along rollouts, adjusted together."""
-    runs_of = {arm: runs_of[arm] for arm in dict.fromkeys(arm for pair in named for arm in pair)}
-    if not runs_of:
-        return ()
-    pooled = pool(by_instance(runs_of, instances), ROLLOUTS)
-    amount = common_reach([run for runs in runs_of.values() for run in runs], ROLLOUTS)
-    gains = [area_gain(pooled, arm, beside, amount) for arm, beside in named]
-    adjusted = holm([gain.p for gain in gains])
+def _pairs(runs_of: Mapping[str, list[Run]], instances: int, named: Sequence[Sequence[str]]) -> tuple[Pair, ...]:
+    """The differences in area, along rollouts unless a third word says otherwise, adjusted together."""
+    found = []
+    for axis in AXES:
+        along = [(arm, beside) for arm, beside, *other in named if (other or [ROLLOUTS.name]) == [axis.name]]
+        arms = dict.fromkeys(arm for pair in along for arm in pair)
+        used = {arm: runs_of[arm] for arm in arms}
+        if used:
+            pooled = pool(by_instance(used, instances), axis)
+            amount = common_reach([run for runs in used.values() for run in runs], axis)
+            found += [(arm, beside, axis, area_gain(pooled, arm, beside, amount)) for arm, beside in along]
+    adjusted = holm([gain.p for *_, gain in found])
     return tuple(
-        Pair(arm, beside, _number(gain, p is not None and p < LEVEL))
-        for (arm, beside), gain, p in zip(named, gains, adjusted, strict=True)
+        Pair(arm, beside, axis.label, _number(gain, p is not None and p < LEVEL))
+        for (arm, beside, axis, gain), p in zip(found, adjusted, strict=True)
     )
 
 
@@ -314,12 +318,13 @@ def _arms(title: str, rows: Sequence[tuple[str, ...]]) -> TextTable:
 def pairs_table(verdict: Verdict) -> TextTable:
     """The planned differences between arms that are not beside the best plain recipe."""
     rows = tuple(
-        (_kind(name, regime), pair.arm, pair.beside, _gain(pair.gain))
+        (_kind(name, regime), pair.arm, pair.beside, pair.axis, _gain(pair.gain))
         for name, regime in verdict.regimes.items()
         for pair in regime.pairs
     )
-    notes = "Differences in area along rollouts, 95 % intervals; *: clear after Holm's adjustment over a kind's pairs."
-    return TextTable("Arm beside arm", ("kind of data", "arm", "beside", "difference in area"), rows, notes)
+    columns = ("kind of data", "arm", "beside", "along", "difference in area")
+    notes = "95 % intervals; *: clear after Holm's adjustment over a kind's pairs."
+    return TextTable("Arm beside arm", columns, rows, notes)
 
 
 def headline_table(verdict: Verdict) -> TextTable:

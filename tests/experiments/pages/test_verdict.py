@@ -138,13 +138,17 @@ def test_pairs_that_have_both_run_are_compared_with_each_other() -> None:
         for arm, end in (("grpo", 3), ("fast", 8), ("slow", 2))
         for seed in (2, 3, 4, 5)
     ]
-    plan = {**PLAN, "pairs": {"hard": [["fast", "slow"], ["slow", "fast"], ["slow", "absent"]]}}
+    plan = {
+        **PLAN,
+        "pairs": {"hard": [["fast", "slow"], ["slow", "fast"], ["slow", "absent"], ["fast", "grpo", "tokens"]]},
+    }
     verdict = judge({"hard": runs}, plan)
     pairs = {(pair.arm, pair.beside): pair.gain for pair in verdict.regimes["hard"].pairs}
-    assert set(pairs) == {("fast", "slow"), ("slow", "fast")}
+    assert set(pairs) == {("fast", "slow"), ("slow", "fast"), ("fast", "grpo")}
     assert pairs["fast", "slow"].value == pytest.approx(0.3) and pairs["slow", "fast"].value == pytest.approx(-0.3)
     assert all(gain.clear for gain in pairs.values())
-    assert [row[:3] for row in pairs_table(verdict).rows] == [
-        ("hard", "fast", "slow"),
-        ("hard", "slow", "fast"),
+    assert [row[:4] for row in pairs_table(verdict).rows] == [
+        ("hard", "fast", "slow", "rollouts"),
+        ("hard", "slow", "fast", "rollouts"),
+        ("hard", "fast", "grpo", "generated tokens"),
     ]
