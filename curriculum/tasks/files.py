@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from halfway.curriculum.problems import Message, Problem
 from halfway.curriculum.streams import Stream
@@ -100,6 +100,8 @@ class File(Source):
     feature_columns: tuple[str, ...] = ()
     check_answers: bool = True
     on_bad_row: Literal["refuse", "drop"] = "refuse"
+    other_features: ClassVar[bool] = False
+    """Whether whatever other columns a row has are features too, as in files that Halfway writes."""
 
     def __post_init__(self) -> None:
         if self.verifier not in VERIFIERS.names():
@@ -202,7 +204,13 @@ class File(Source):
         for name in filter(None, needed):
             if name not in known:
                 raise unknown(f"{self.path}: column", name, known)
-        return list(dict.fromkeys(filter(None, needed)))
+        return known if self.other_features else list(dict.fromkeys(filter(None, needed)))
+
+    def features_of(self, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """The columns of a row that become features."""
+        texts = (self.prompt_column, self.answer_column, self.id_column, self.verifier_column, self.solution_column)
+        others = [name for name in values if name not in (*texts, *self.feature_columns) and values[name] is not None]
+        return (*self.feature_columns, *(others if self.other_features else ()))
 
 
 @dataclass(frozen=True)
@@ -212,6 +220,7 @@ class Pool(File):
     id_column: str = "id"
     verifier_column: str = "verifier"
     feature_columns: tuple[str, ...] = ("probed_rate", "probed_by")
+    other_features: ClassVar[bool] = True  # a verifier may need them
 
 
 @dataclass(frozen=True)
@@ -222,6 +231,7 @@ class Surveyed(File):
     verifier_column: str = "verifier"
     solution_column: str = "solution"
     feature_columns: tuple[str, ...] = ("pass_rate",)
+    other_features: ClassVar[bool] = True
 
 
 @dataclass
@@ -252,7 +262,7 @@ class _RowReader:
         content = content_id(name, prompt, answer)
         verifier = (values.get(file.verifier_column) if file.verifier_column else None) or file.verifier
         features: dict[str, float | str | tuple[float, ...]] = {}
-        for column in file.feature_columns:
+        for column in file.features_of(values):
             feature = _feature(values, column)
             if isinstance(feature, Bad):
                 return feature

@@ -132,12 +132,13 @@ def test_an_interrupted_survey_goes_on_and_ends_as_if_uninterrupted(tmp_path: Pa
     assert read_records(parts) == expected and (parts / RECORDS).read_bytes() == (whole / RECORDS).read_bytes()
 
 
-def test_the_file_of_kept_problems_is_read_back_with_its_pass_rates(tmp_path: Path) -> None:
+def test_the_file_of_kept_problems_is_read_back_with_its_pass_rates_and_features(tmp_path: Path) -> None:
     problems = [Problem(f"p{i}", f"say {i}", "x", "s", features={"level": i}) for i in range(3)]
     path = tmp_path / "kept.jsonl"
     assert write_kept(problems, [record(0), record(2), record(4)], "rate > 0", path) == 2
     loaded = Surveyed(str(path)).load(None, Stream(0)).problems
-    assert {p.id: p.features for p in loaded} == {"p1": {"pass_rate": 0.5}, "p2": {"pass_rate": 1.0}}
+    expected = {"p1": {"pass_rate": 0.5, "level": 1}, "p2": {"pass_rate": 1.0, "level": 2}}
+    assert {p.id: p.features for p in loaded} == expected
     with pytest.raises(UserError, match="keeps none of 3"):
         write_kept(problems, [record(0)] * 3, "rate > 0", path)
 

@@ -177,10 +177,11 @@ def write_table(
     """Write rows to a Parquet file that records their provenance. If this fails, there is no incomplete file.
 
     Args:
-        kinds: column -> str, int, float or bool.
+        kinds: column -> str, int, float, bool, or list, of floats.
     """
     arrow, parquet = (load_extra(name, "a corpus or a pool", "propel") for name in ("pyarrow", "pyarrow.parquet"))
     types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
+    types[list] = arrow.list_(arrow.float64())
     schema = arrow.schema(
         [(name, types[kind]) for name, kind in kinds.items()],
         metadata={PROVENANCE: json.dumps(provenance, sort_keys=True)},

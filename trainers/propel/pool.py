@@ -91,19 +91,34 @@ def _guessed(
 
 
 def write_pool(pool: Guessed, file: Path, provenance: Mapping[str, Any]) -> None:
-    """Write a Parquet file that the source `pool` reads. If this fails, there is no incomplete file.
+    """Write a Parquet file that the source `pool` reads, with the problems' features, which their verifier may need.
+
+    If this fails, there is no incomplete file.
 
     Args:
         provenance: where the pool comes from; its "reference model" becomes the column probed_by.
     """
+    about = {**provenance, "tasks": len(pool.problems), "left out": dict(pool.left_out)}
+    judged = [{name: _plain(value) for name, value in p.features.items() if name not in COLUMNS} for p in pool.problems]
+    kinds = {name: type(value) for features in judged for name, value in features.items()}
     rows = [
         (p.id, p.prompt, p.answer, p.verifier, rate, provenance["reference model"], topic)
         for p, rate, topic in zip(pool.problems, pool.rates, pool.topics, strict=True)
     ]
-    kinds = dict.fromkeys(COLUMNS, str) | {"probed_rate": float}
-    about = {**provenance, "tasks": len(rows), "left out": dict(pool.left_out)}
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_table([dict(zip(COLUMNS, row, strict=True)) for row in rows], kinds, file, about)
+    write_table(
+        [{**features, **dict(zip(COLUMNS, row, strict=True))} for features, row in zip(judged, rows, strict=True)],
+        {**dict.fromkeys(COLUMNS, str), "probed_rate": float, **kinds},
+        file,
+        about,
+    )
+
+
+def _plain(feature: float | str | tuple[float, ...]) -> float | str | list[float]:
+    """A feature as a table holds it."""
+    if isinstance(feature, tuple):
+        return list(feature)
+    return feature if isinstance(feature, str) else float(feature)
 
 
 def read_provenance(file: Path) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from transformers import Qwen3ForCausalLM
 from typer.testing import CliRunner
 
 from halfway.curriculum import Problem, Stream, UserError
-from halfway.curriculum.tasks.files import Pool
+from halfway.curriculum.tasks.files import Pool, Surveyed, write_problems
+from halfway.curriculum.tasks.lab.operators import OperatorOptions
+from halfway.curriculum.tasks.verifiers import verify
 from halfway.experiments.cli import app
 from halfway.experiments.propel import stages
 from halfway.experiments.propel.config import prepare
@@ -24,8 +26,8 @@ from halfway.experiments.propel.stages import run_corpus, run_sweep, run_trainin
 from halfway.experiments.propel.study import Study, build_engine
 from halfway.experiments.starting_models.warm_start import build_tokenizer
 from halfway.trainers.propel.domains.candidates import read
-from halfway.trainers.propel.domains.sheets import Sums
-from halfway.trainers.propel.pool import read_provenance
+from halfway.trainers.propel.domains.sheets import Operators, Sums
+from halfway.trainers.propel.pool import Guessed, read_provenance, write_pool
 from halfway.trainers.propel.probes.activations import model_fingerprint
 from halfway.trainers.propel.probes.options import ProbeTraining
 from halfway.trainers.propel.probes.rates import fit_rates, score_rates
@@ -261,3 +263,19 @@ def test_without_adapters_the_trained_copy_is_its_own(tmp_path: Path) -> None:
             assert weight.requires_grad
             weight.zero_()
     assert all(torch.equal(base[name], weight) for name, weight in study.base.model.state_dict().items())
+
+
+def test_tasks_of_another_table_of_operators_are_judged_by_it_wherever_they_are_written_down(tmp_path: Path) -> None:
+    domain = Operators(OperatorOptions(table=3))
+    problems = [each.problem for each in read(domain, ["^1/0aMbNcJ=", "^2/1aKbLcK="]) if each.problem is not None]
+    assert len(problems) == 2 and all(verify(problem, problem.answer) for problem in problems)
+    write_pool(
+        Guessed(tuple(problems), (0.2, 0.4), ("x", "y"), {}), tmp_path / "pool.parquet", {"reference model": "m"}
+    )
+    write_problems(
+        [replace(p, features={**p.features, "pass_rate": 0.5}) for p in problems], str(tmp_path / "s.jsonl"), True
+    )
+    for source in (Pool(str(tmp_path / "pool.parquet")), Surveyed(str(tmp_path / "s.jsonl"))):
+        found = source.load(None, Stream(0)).problems
+        assert sorted(problem.id for problem in found) == sorted(problem.id for problem in problems)
+        assert all(verify(problem, problem.answer) and problem.features["table"] == 3 for problem in found)
