@@ -28,6 +28,7 @@ SHADOWING += ("curriculum/__init__.py", "controllers/__init__.py", "results.py")
 PATIENCE_SECONDS = 300
 
 SOMEBODY_ELSES = '''
+import time
 from dataclasses import dataclass
 from halfway.curriculum import PassRateController, Plan, Problem, Stream, Verdict
 from halfway.trainers.engines.base import Engine, EngineSetup
@@ -35,11 +36,12 @@ from halfway.trainers.engines.transformers.part import Transformers
 
 @dataclass(frozen=True)
 class Choosy(PassRateController[None]):
-    """Refuses problems whose ids end in certain digits."""
+    """Refuses problems whose ids end in certain digits, and takes its time, in which a signal can arrive."""
 
     digits: str = "0"
 
     def propose(self, plan: Plan, state: None, stream: Stream) -> tuple[Plan, None]:
+        time.sleep(0.1)
         return plan.decide([Verdict(r.problem.id[-1] not in self.digits, "digit") for r in plan.undecided]), state
 
 def long_enough(problem: Problem, response: str) -> bool:

@@ -177,7 +177,7 @@ def test_the_citation_has_the_packages_version_and_license() -> None:
 def test_the_changelog_has_one_section_whose_parts_are_lists_without_gaps() -> None:
     text = (REPOSITORY / "CHANGELOG.md").read_text()
     assert re.findall(r"^## (.*)", text, re.MULTILINE) == [f"[Unreleased]: {halfway.__version__}"]
-    assert re.findall(r"^### (.*)", text, re.MULTILINE) == ["Added", "Changed", "Removed"]
+    assert re.findall(r"^### (.*)", text, re.MULTILINE) == ["Added", "Changed", "Removed", "Fixed"]
     assert not re.search(r"\n\n- .*(\n  .*)*\n\n- ", text), "a blank line between two entries of one list"
 
 
