@@ -106,11 +106,6 @@ class ComparisonConfig:
         """The comparison's directory."""
         return Path(str(self.base.get("output", "runs"))) / self.name
 
-    @property
-    def planned_pairs(self) -> list[tuple[str, str]]:
-        """The contrasts as pairs (arm, reference)."""
-        return contrast_pairs(self.contrasts, self.arms)
-
     def grid(self, arm: str) -> Grid:
         """The grid of an arm: the common fields and its own, which replace common fields of the same name."""
         return {**self.tune.grid, **self.arms[arm].grid}

@@ -20,7 +20,7 @@ from halfway.experiments.comparing import runner
 from halfway.experiments.comparing.compare import jobs_of, prepare_comparison, run_comparison
 from halfway.experiments.comparing.jobs import Failure
 from halfway.experiments.config.comparison import ComparisonConfig, with_arms
-from halfway.experiments.config.design import Arm
+from halfway.experiments.config.design import Arm, contrast_pairs
 from halfway.experiments.config.loading import load_comparison_config, to_plain
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.report.records import load_comparison_records
@@ -119,7 +119,7 @@ def test_contrasts_of_arms_that_come_later_wait_for_them(comparison: ComparisonC
     planned = replace(comparison, arms={**comparison.arms, "c": Arm()}, contrasts=[["b", "a"], ["c", "a"]])
     for names, pairs in ((["a"], []), (["a", "b"], [("b", "a")]), (["a", "b", "c"], [("b", "a"), ("c", "a")])):
         some = prepare_comparison(with_arms(planned, names), comparison.folder)
-        assert some.planned_pairs == pairs
+        assert contrast_pairs(some.contrasts, some.arms) == pairs
 
 
 def test_a_comparison_with_other_settings_is_not_mixed_in(comparison: ComparisonConfig) -> None:

@@ -16,7 +16,7 @@ from halfway.experiments.comparing.compare import outcome, prepare_comparison, r
 from halfway.experiments.comparing.jobs import Failure
 from halfway.experiments.comparing.tuning import area_under_curve, at_edge, chosen, mean_height
 from halfway.experiments.config.comparison import ComparisonConfig
-from halfway.experiments.config.design import Arm, Costs, TuneOptions
+from halfway.experiments.config.design import Arm, Costs, TuneOptions, contrast_pairs
 from halfway.experiments.config.loading import load_comparison_config, load_run_config
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.tuning import Trial, read_tuning, tuning_table
@@ -458,7 +458,7 @@ def test_contrasts_are_added_with_their_arms_only(contest: ComparisonConfig) -> 
     prepare_comparison(planned, contest.folder)
     with_c = replace(planned, arms={**contest.arms, "c": Arm()})
     more = prepare_comparison(replace(with_c, contrasts=[["c", "a"]], costs=Costs((2,))), contest.folder)
-    assert more.planned_pairs == [("b", "a"), ("c", "a")] and more.costs.rho == (2,)
+    assert contrast_pairs(more.contrasts, more.arms) == [("b", "a"), ("c", "a")] and more.costs.rho == (2,)
     assert load_comparison_config(contest.folder / "comparison.yaml") == more
     third = replace(with_c, arms={**with_c.arms, "d": Arm()}, contrasts=[["c", "b"]])
     with pytest.raises(UserError, match=r"^contrasts: .*was started with \[\['b', 'a'\], \['c', 'a'\]\], not"):

@@ -93,7 +93,7 @@ def test_the_plan_is_kept_with_the_comparison(contest: ComparisonConfig, tmp_pat
     again = load_comparison_config(tmp_path / "saved" / "comparison.yaml")
     assert again == contest and differences(again, contest) == []
     assert (again.targets, again.costs) == ((0.4, 0.5), Costs((0.25, 1)))
-    assert again.planned_pairs == [("greso", "grpo"), ("refill", "grpo")]
+    assert contrast_pairs(again.contrasts, again.arms) == [("greso", "grpo"), ("refill", "grpo")]
 
 
 def test_overrides_reach_the_plan(contest_file: Path) -> None:
@@ -101,7 +101,7 @@ def test_overrides_reach_the_plan(contest_file: Path) -> None:
     changed = load_comparison_config(contest_file, [*changes, "contrasts=[[greso, refill]]", "costs={rho: [3]}"])
     assert changed.grid("grpo") == {"learner.lr": [1, 2]}
     assert changed.grid("refill") == {"learner.lr": [1e-3], "fill.request_factor": [1, 1.5], "fill.groups": [8]}
-    assert (changed.targets, changed.planned_pairs) == ((0.6,), [("greso", "refill")])
+    assert (changed.targets, contrast_pairs(changed.contrasts, changed.arms)) == ((0.6,), [("greso", "refill")])
     assert changed.costs == Costs((3,))
 
 

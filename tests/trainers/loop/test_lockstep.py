@@ -23,6 +23,7 @@ from loop_harness import (
     records,
     training,
 )
+from virtual_pool import VirtualPool
 
 from halfway.controllers.mopps import Mopps
 from halfway.controllers.prefix_sampling import PrefixSampling
@@ -36,7 +37,6 @@ from halfway.trainers.loop.options import Budget, FillOptions
 from halfway.trainers.loop.training import Training
 from halfway.trainers.rollouts.judging import Judging
 from halfway.trainers.rollouts.process_pool import ProcessPool
-from halfway.trainers.rollouts.virtual_pool import VirtualPool
 
 ONCE = FillOptions(groups=GROUPS, degenerate="keep")
 REFILL = FillOptions(policy="refill", groups=GROUPS, max_rounds=10)

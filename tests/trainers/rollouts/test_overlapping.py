@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from loop_harness import GROUPS, SIZE, ScriptedLearner, training
+from virtual_pool import VirtualPool
 
 from halfway.curriculum import Group
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.options import Budget, FillOptions
 from halfway.trainers.rollouts.overlapping import BackgroundCalls
-from halfway.trainers.rollouts.virtual_pool import VirtualPool
 
 
 @given(st.lists(st.integers(), max_size=50))

@@ -1,4 +1,4 @@
-"""Rollouts under way on a simulated clock, for tests and studies of what overlaps with what."""
+"""Rollouts under way on a simulated clock."""
 
 import heapq
 from collections.abc import Sequence
