@@ -2,7 +2,7 @@
 
     python experiments/results/when_does_it_pay/collect.py hard=runs/verdict_hard long=runs/verdict_long
 
-Runs that are in a regime's file already and no longer on disk are kept.
+Runs that are in a regime's file already and no longer on disk are kept. `--page FOLDER` is for another page than this.
 """
 
 import sys
@@ -13,7 +13,7 @@ from halfway.experiments.pages.run_curves import Curve, curve_of, read_curves, w
 from halfway.experiments.report.records import load_run_records
 from halfway.experiments.scripts import script, script_parser
 
-FOLDER = Path(__file__).parent / "curves"
+FOLDER = Path(__file__).parent
 
 
 @script
@@ -21,9 +21,11 @@ def main() -> int:
     """Write one file per regime."""
     parser = script_parser(__doc__)
     parser.add_argument("regimes", nargs="+", metavar="REGIME=FOLDER")
-    for word in parser.parse_args().regimes:
+    parser.add_argument("--page", type=Path, default=FOLDER, help="folder of the plan, the curves and the page")
+    options = parser.parse_args()
+    for word in options.regimes:
         regime, _, folder = word.partition("=")
-        path = FOLDER / f"{regime}.jsonl.gz"
+        path = options.page / "curves" / f"{regime}.jsonl.gz"
         curves = {key(curve): curve for curve in (read_curves(path) if path.exists() else [])}
         curves |= {key(curve): curve for curve in finished(Path(folder), regime)}
         write_curves(path, [curves[each] for each in sorted(curves)])

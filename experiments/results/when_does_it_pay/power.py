@@ -2,7 +2,7 @@
 
     python experiments/results/when_does_it_pay/power.py
 
-Writes power.json, with rows for each regime that has runs.
+Writes power.json, with rows for each regime that has runs. `--page FOLDER` is for another page than this.
 """
 
 import sys
@@ -40,11 +40,12 @@ def main() -> int:
     """Simulate, print and write."""
     parser = script_parser(__doc__)
     parser.add_argument("--contests", type=int, default=CONTESTS, help="simulated contests behind each number")
-    contests = parser.parse_args().contests
-    plan = yaml_bases.parse(FOLDER / "plan.yaml")
-    spreads = {regime: found for regime in plan["regimes"] if (found := spread(regime, plan))}
+    parser.add_argument("--page", type=Path, default=FOLDER, help="folder of the plan, the curves and the page")
+    options = parser.parse_args()
+    contests, plan = options.contests, yaml_bases.parse(options.page / "plan.yaml")
+    spreads = {regime: found for regime in plan["regimes"] if (found := spread(regime, plan, options.page / "curves"))}
     rows = [row(regime, found, runs, plan, contests) for regime, found in spreads.items() for runs in RUNS]
-    write_json(FOLDER / "power.json", {"contests": contests, "rows": rows})
+    write_json(options.page / "power.json", {"contests": contests, "rows": rows})
     table = Table(*rows[0]) if rows else Table("nothing has been run yet")
     for each in rows:
         table.add_row(*map(str, each.values()))
@@ -52,14 +53,15 @@ def main() -> int:
     return 0
 
 
-def spread(regime: str, plan: Mapping[str, Any]) -> Spread | None:
+def spread(regime: str, plan: Mapping[str, Any], folder: Path) -> Spread | None:
     """What the runs of a regime are like, those of an earlier look if there are few; None if there are none."""
-    path, number = FOLDER / "curves" / f"{regime}.jsonl.gz", plan["instances"]
+    path, earlier_path, number = folder / f"{regime}.jsonl.gz", folder / "screening.jsonl.gz", plan["instances"]
     runs_of = compared(read_curves(path), plan)[1] if path.exists() else {}
     places = {run.seed % number for run in runs_of.get("grpo", [])}
     if sum(map(len, runs_of.values())) - len(runs_of) - len(places) >= FEWEST:
         return spread_of(runs_of, "grpo", number, ROLLOUTS)
-    earlier = [curve for curve in read_curves(FOLDER / "curves" / "screening.jsonl.gz") if curve.regime == regime]
+    found = read_curves(earlier_path) if earlier_path.exists() else []
+    earlier = [curve for curve in found if curve.regime == regime]
     return spread_of(by_arm(earlier), earlier[0].arm, 1, ROLLOUTS) if earlier else None
 
 

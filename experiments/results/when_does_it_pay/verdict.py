@@ -2,7 +2,7 @@
 
     python experiments/results/when_does_it_pay/verdict.py
 
-`halfway pages` then writes the tables.
+`halfway pages` then writes the tables. `--page FOLDER` is for another page than this.
 """
 
 import sys
@@ -31,16 +31,18 @@ DRAWN = 5
 @script
 def main() -> int:
     """Judge, write and draw."""
-    script_parser(__doc__).parse_args()
-    plan = yaml_bases.parse(FOLDER / "plan.yaml")
-    files = {regime: FOLDER / "curves" / f"{regime}.jsonl.gz" for regime in plan["regimes"]}
+    parser = script_parser(__doc__)
+    parser.add_argument("--page", type=Path, default=FOLDER, help="folder of the plan, the curves and the page")
+    page = parser.parse_args().page
+    plan = yaml_bases.parse(page / "plan.yaml")
+    files = {regime: page / "curves" / f"{regime}.jsonl.gz" for regime in plan["regimes"]}
     curves = {regime: read_curves(path) for regime, path in files.items() if path.exists()}
     verdict = judge(curves, plan)
     text = msgspec.json.format(msgspec.json.encode(rounded(msgspec.to_builtins(verdict))), indent=1)
-    write_text(FOLDER / "verdict.json", text.decode() + "\n")
+    write_text(page / "verdict.json", text.decode() + "\n")
     for regime in verdict.regimes:
         _, runs_of = compared(curves[regime], plan)
-        draw(verdict, regime, runs_of, plan["instances"])
+        draw(page / f"verdict_{regime}.png", verdict, regime, runs_of, plan["instances"])
     return 0
 
 
@@ -53,7 +55,7 @@ def rounded(value: object) -> object:
     return round(value, 4) if isinstance(value, float) else value
 
 
-def draw(verdict: Verdict, regime: str, runs_of: Mapping[str, Sequence[Run]], instances: int) -> None:
+def draw(path: Path, verdict: Verdict, regime: str, runs_of: Mapping[str, Sequence[Run]], instances: int) -> None:
     """Score against each cost: mean curves with 95 % bands."""
     found, baseline = verdict.regimes[regime].axes[ROLLOUTS.name], verdict.regimes[regime].baselines[ROLLOUTS.name]
     others = sorted((arm for arm in found if arm != baseline), key=lambda arm: -found[arm].area)
@@ -72,7 +74,7 @@ def draw(verdict: Verdict, regime: str, runs_of: Mapping[str, Sequence[Run]], in
             thousands(ax)
         axes[0][0].set_ylabel("held-out pass@1")
         legend_above(figure, axes[0][0])
-        figure.savefig(FOLDER / f"verdict_{regime}.png", dpi=100, format="png")
+        figure.savefig(path, dpi=100, format="png")
 
 
 if __name__ == "__main__":
