@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
 from halfway.curriculum.support.atomic import reading, write_bytes
 from halfway.experiments.report.records import EvaluationRecord, Run
@@ -44,14 +43,6 @@ class Curve(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         """The run, with its curve alone, for everything that compares curves."""
         evaluations = [self._record(each) for each in self.evaluations]
         return Run(self.arm, self.seed, Path(), "finished", {"learner": {"lr": self.lr}}, [], [], [], evaluations, 0)
-
-    def after(self, rollouts: int, tokens: int) -> "Curve":
-        """The same run after so much had been spent beforehand, at the height of its start."""
-        first, *_ = self.evaluations
-        moved = [
-            replace(each, rollouts=each.rollouts + rollouts, tokens=each.tokens + tokens) for each in self.evaluations
-        ]
-        return replace(self, evaluations=(first, *moved))
 
     def _record(self, found: Evaluation) -> EvaluationRecord:
         rate = sum(found.passed) / (len(found.passed) * self.samples)

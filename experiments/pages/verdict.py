@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -126,11 +125,10 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
     """
     regimes, gains, screened = {}, {}, {}
     for name, found in curves.items():
-        beforehand = plan.get("beforehand", {}).get(name, {})
-        stage, runs_of = compared(found, plan, beforehand)
+        stage, runs_of = compared(found, plan)
         if len(runs_of) > 1:
             regimes[name], gains[name] = _regime(stage, runs_of, plan, plan.get("pairs", {}).get(name, ()))
-        before = compared(found, plan, beforehand, stages=("screening",))[1] if stage == "confirming" else {}
+        before = compared(found, plan, stages=("screening",))[1] if stage == "confirming" else {}
         if len(before) > 1:
             screened[name], _ = _regime("screening", before, plan, ())
     stages = {regime.stage for regime in regimes.values()}
@@ -149,7 +147,6 @@ def _tested(plan: Mapping[str, Any]) -> tuple[str, ...]:
 def compared(
     curves: Sequence[Curve],
     plan: Mapping[str, Any],
-    beforehand: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
     stages: Sequence[str] = ("confirming", "screening"),
 ) -> tuple[str, dict[str, list[Run]]]:
     """The runs with the seeds of the last stage that has begun, in the instances that every arm has.
@@ -157,16 +154,10 @@ def compared(
     An arm with a single instance, where there are several, is left out until it has another.
 
     Args:
-        beforehand: by arm, rollouts and tokens that it spends before its first step, such as attempts at generated
-            problems.
         stages: which may be taken, the preferred one first.
     """
     number, longest = plan["instances"], max((c.evaluations[-1].rollouts for c in curves), default=0)
-    whole = [
-        curve.after(**beforehand[curve.arm]) if curve.arm in beforehand else curve
-        for curve in curves
-        if curve.evaluations[-1].rollouts > 0.9 * longest
-    ]
+    whole = [curve for curve in curves if curve.evaluations[-1].rollouts > 0.9 * longest]
     for stage in stages:
         runs_of = by_arm([curve for curve in whole if curve.seed in plan["seeds"][stage]])
         places = {arm: {run.seed % number for run in runs} for arm, runs in runs_of.items()}

@@ -48,16 +48,6 @@ def test_an_arm_that_trains_more_pays_for_it_where_training_costs() -> None:
     assert (tokens.value, cost.value) == pytest.approx((1.0, 2000 / 1500), rel=0.03)
 
 
-def test_what_an_arm_spends_before_its_first_step_counts() -> None:
-    plan = {**PLAN, "beforehand": {"hard": {"fast": {"rollouts": 100, "tokens": 1000}}}}
-    axes = judge({"hard": screened([("grpo", 4), ("fast", 8)])}, plan).regimes["hard"].axes
-    rollouts, tokens = (axes[name]["fast"].ratio for name in ("rollouts", "tokens"))
-    assert rollouts is not None and tokens is not None
-    assert (rollouts.value, tokens.value) == pytest.approx((5 / 9 + 1 / 4, 5 / 9 + 1 / 4), rel=0.02)
-    gain = axes["rollouts"]["fast"].gain  # equal ends: (0.675 + 0) / 4 of a rise that begins late, minus 0.25
-    assert gain is not None and gain.value == pytest.approx(0.75 * 0.675 / 2 - 0.25, abs=1e-3)
-
-
 def test_runs_of_a_sweep_and_arms_that_lack_an_instance_do_not_count() -> None:
     more = [curve("fast", 0, 8), curve("tuned", 9, 8), curve("short", 0, 8, steps=2), curve("short", 1, 8, steps=2)]
     assert judge({"hard": [*screened([("grpo", 4)]), *more]}, PLAN).regimes == {}
