@@ -24,8 +24,8 @@ from halfway.experiments.report.records import Run
 from halfway.experiments.scripts import script, script_parser
 
 FOLDER = Path(__file__).parent
-DRAWN = 5
-"""How many arms beside the baseline have a line: those with the largest areas along rollouts."""
+DRAWN = 4
+"""How many arms beside the baseline have a line: those with the largest areas along rollouts that are told nothing."""
 
 
 @script
@@ -56,10 +56,12 @@ def rounded(value: object) -> object:
 
 
 def draw(path: Path, verdict: Verdict, regime: str, runs_of: Mapping[str, Sequence[Run]], instances: int) -> None:
-    """Score against each cost: mean curves with 95 % bands."""
+    """Score against each cost: mean curves with 95 % bands; the best of the arms that are told something is dashed."""
     found, baseline = verdict.regimes[regime].axes[ROLLOUTS.name], verdict.regimes[regime].baselines[ROLLOUTS.name]
     others = sorted((arm for arm in found if arm != baseline), key=lambda arm: -found[arm].area)
-    shown = {arm: runs_of[arm] for arm in (baseline, *others[:DRAWN])}
+    untold = [arm for arm in others if arm not in verdict.told]
+    told = [arm for arm in others if arm in verdict.told]
+    shown = {arm: runs_of[arm] for arm in (baseline, *untold[:DRAWN], *told[:1])}
     with rc_context(STYLE):
         figure, axes = grid(1, len(AXES), height=3.3, sharey=True)
         for axis, ax in zip(AXES, axes[0], strict=True):
@@ -68,7 +70,8 @@ def draw(path: Path, verdict: Verdict, regime: str, runs_of: Mapping[str, Sequen
             for place, (arm, color) in enumerate(zip(pooled.arms, ("#000000", *PALETTE), strict=False)):
                 inside = pooled.grid_G <= pooled.ends_A[place]
                 x = pooled.grid_G[inside]
-                ax.plot(x, pooled.means_AG[place, inside], color=color, label=arm)
+                label, style = (f"{arm} (told more)", "--") if arm in told else (arm, "-")
+                ax.plot(x, pooled.means_AG[place, inside], style, color=color, label=label)
                 ax.fill_between(x, *(band[place, inside] for band in bands), color=color, alpha=0.1, linewidth=0)
             ax.set_xlabel(axis.label)
             thousands(ax)
