@@ -24,8 +24,10 @@ from halfway.experiments.report.records import Run
 from halfway.experiments.scripts import script, script_parser
 
 FOLDER = Path(__file__).parent
+GREYS = ("#000000", "#777777", "#bbbbbb")
+"""Of the plain recipes that are best along some axis, the one along rollouts first."""
 DRAWN = 4
-"""How many arms beside the baseline have a line: those with the largest areas along rollouts that are told nothing."""
+"""How many arms beside them have a line: those with the largest areas along rollouts that are told nothing."""
 
 
 @script
@@ -57,17 +59,19 @@ def rounded(value: object) -> object:
 
 def draw(path: Path, verdict: Verdict, regime: str, runs_of: Mapping[str, Sequence[Run]], instances: int) -> None:
     """Score against each cost: mean curves with 95 % bands; the best of the arms that are told something is dashed."""
-    found, baseline = verdict.regimes[regime].axes[ROLLOUTS.name], verdict.regimes[regime].baselines[ROLLOUTS.name]
-    others = sorted((arm for arm in found if arm != baseline), key=lambda arm: -found[arm].area)
+    found = verdict.regimes[regime].axes[ROLLOUTS.name]
+    plain = dict.fromkeys(verdict.regimes[regime].baselines.values())
+    others = sorted((arm for arm in found if arm not in plain), key=lambda arm: -found[arm].area)
     untold = [arm for arm in others if arm not in verdict.told]
     told = [arm for arm in others if arm in verdict.told]
-    shown = {arm: runs_of[arm] for arm in (baseline, *untold[:DRAWN], *told[:1])}
+    shown = {arm: runs_of[arm] for arm in (*plain, *untold[:DRAWN], *told[:1])}
+    colors = (*GREYS[: len(plain)], *PALETTE)
     with rc_context(STYLE):
         figure, axes = grid(1, len(AXES), height=3.3, sharey=True)
         for axis, ax in zip(AXES, axes[0], strict=True):
             pooled = pool(by_instance(shown, instances), axis)
             bands = np.percentile(pooled.draws_DAG, [2.5, 97.5], axis=0)
-            for place, (arm, color) in enumerate(zip(pooled.arms, ("#000000", *PALETTE), strict=False)):
+            for place, (arm, color) in enumerate(zip(pooled.arms, colors, strict=False)):
                 inside = pooled.grid_G <= pooled.ends_A[place]
                 x = pooled.grid_G[inside]
                 label, style = (f"{arm} (told more)", "--") if arm in told else (arm, "-")
