@@ -339,7 +339,7 @@ def _headline_cell(regime: Regime, arm: str) -> str:
     if arm not in regime.runs:
         return NONE
     gain, costs = regime.axes[ROLLOUTS.name][arm].gain, [regime.axes[axis.name][arm].ratio for axis in HEADLINE]
-    assert gain is not None, "a planned arm is no plain recipe"
+    assert gain is not None, "a planned arm is not a plain recipe"
     return ", ".join(
         (
             f"{gain.value:+.3f}{'*' * gain.clear}",

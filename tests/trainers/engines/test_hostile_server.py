@@ -87,7 +87,7 @@ HOSTILE = {
     "a list": answer(b"[]"),
     "no choice": answer(b'{"choices": []}'),
     "two choices": answer(json.dumps({"choices": SOUND["choices"] * 2}).encode()),
-    "choices that are no list": answer(b'{"choices": {"0": 1}}'),
+    "choices that are not a list": answer(b'{"choices": {"0": 1}}'),
     "more tokens than asked for": changed(token_ids=[1] * 5, logprobs={"content": [{"logprob": -1.0}] * 5}),
     "fewer log-probabilities": changed(logprobs={"content": [{"logprob": -1.0}]}),
     "no log-probabilities": changed(logprobs=None),
