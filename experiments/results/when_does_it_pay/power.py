@@ -31,7 +31,7 @@ from halfway.experiments.scripts import script, script_parser
 FOLDER = Path(__file__).parent
 RUNS = (8, 16, 32)
 CONTESTS = 100
-FEWEST = 5
+FEWEST = 4
 """Residuals, beyond what arms and instances add, from which a spread is estimated."""
 
 

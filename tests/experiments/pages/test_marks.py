@@ -53,6 +53,10 @@ def test_without_the_numbers_the_command_says_what_is_missing(tmp_path: Path) ->
         write_pages(tmp_path)
 
 
+VERDICT = json.loads((PAYING / "verdict.json").read_text())
+POWER = json.loads((PAYING / "power.json").read_text())["rows"]
+
+
 def arms(contest: str, regime: str) -> Any:
     return json.loads((PAYING / "contests" / f"{contest}.json").read_text())["regimes"][regime]["arms"]
 
@@ -62,10 +66,14 @@ def said(page: str) -> str:
     return " ".join((PAYING / page).read_text().split())
 
 
-def quoted(number: list[float], digits: int) -> str:
-    """A number as a sentence writes it: .56 [.49, .62]."""
-    value, *ends = (f"{each:.{digits}f}".replace("0.", ".", 1) for each in number[:3])
-    return f"{value} [{', '.join(ends)}]"
+def number(value: float | None, digits: int, sign: str = "") -> str:
+    """A number as a sentence writes it: +.036, or - for an end that is never reached."""
+    return "-" if value is None else f"{value:{sign}.{digits}f}".replace("0.", ".", 1)
+
+
+def interval(numbers: list[float | None], digits: int, sign: str = "") -> str:
+    value, low, high = (number(each, digits, sign) for each in numbers[:3])
+    return f"{value} [{low}, {high}]"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +95,7 @@ def quoted(number: list[float], digits: int) -> str:
 def test_ratios_in_sentences_are_those_of_the_numbers(
     contest: str, name: str, arm: str, target: str, measure: str
 ) -> None:
-    assert quoted(arms(contest, name)[arm]["spent"][target][measure], 2) in said("first_contests.md")
+    assert interval(arms(contest, name)[arm]["spent"][target][measure], 2) in said("first_contests.md")
 
 
 @pytest.mark.parametrize(
@@ -118,3 +126,84 @@ def test_the_steps_that_the_page_gives_are_those_of_the_numbers() -> None:
     }
     assert ranges["grpo"] == (120, 120) and ranges["frontier"] == (240, 240) and ranges["replay_frontier"] == (239, 239)
     assert ranges["dynamic_sampling"] == (61, 77) and ranges["greso"] == (83, 106)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arm", "clear"),
+    [
+        *((kind, "frontier_epochs", True) for kind in ("hard", "middle", "broad")),
+        *((kind, "replay_frontier_epochs", False) for kind in ("long", "turns")),
+        ("turns", "frontier_epochs", False),
+        ("hard", "four", False),
+    ],
+)
+def test_gains_in_sentences_are_those_of_the_verdict(kind: str, arm: str, clear: bool) -> None:
+    gain = VERDICT["regimes"][kind]["axes"]["rollouts"][arm]["gain"]
+    assert interval(gain, 3, "+") in said("README.md") and gain[3] is clear
+
+
+@pytest.mark.parametrize("arm", ["replay_frontier_epochs", "frontier_epochs"])
+def test_pooled_gains_in_sentences_are_those_of_the_verdict(arm: str) -> None:
+    gain = VERDICT["pooled"]["rollouts"][arm]
+    assert interval(gain, 3, "+") in said("README.md") and gain[3] is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "arm", "beside", "clear"),
+    [
+        ("broad", "frontier", "grpo", True),
+        ("hard", "four", "prefix_sampling_epochs", False),
+    ],
+)
+def test_pairs_in_sentences_are_those_of_the_verdict(kind: str, arm: str, beside: str, clear: bool) -> None:
+    [gain] = (
+        pair["gain"]
+        for pair in VERDICT["regimes"][kind]["pairs"]
+        if (pair["arm"], pair["beside"]) == (arm, beside)
+        if arm != "frontier" or pair["axis"] == "cost, rho 1"
+    )
+    assert interval(gain, 3, "+") in said("README.md") and gain[3] is clear
+
+
+def test_multiples_in_sentences_are_those_of_the_verdict() -> None:
+    def multiple(kind: str, arm: str, axis: str = "rollouts") -> str:
+        return number(VERDICT["regimes"][kind]["axes"][axis][arm]["ratio"][0], 2)
+
+    page, facts, steps = said("README.md"), ("hard", "middle", "broad"), ("long", "turns")
+    alone = [multiple(kind, "frontier_epochs") for kind in facts]
+    assert f"That is {alone[0]}, {alone[1]} and {alone[2]} of the best plain recipe's rollouts" in page
+    assert [multiple(kind, "replay_frontier_epochs") for kind in steps] == [".62", ".71"]
+    tokens = [multiple(kind, "prefix_frontier_epochs", "tokens") for kind in facts[:2]]
+    assert f"*hard* ({tokens[0]}) and *middle* ({tokens[1]})" in page
+    dear = [multiple(kind, "frontier", "cost_1") for kind in facts]
+    assert f"{dear[0]} (*hard*), {dear[1]} (*middle*), {dear[2]} (*broad*)" in page
+    without = [multiple("hard", f"four_without_{name}") for name in ("prefix_sampling", "pros", "greso")]
+    assert "Without Prefix Sampling it needs {}, without PROS {}, without GRESO {};".format(*without) in page
+
+
+def test_losses_in_sentences_are_those_of_the_verdict() -> None:
+    gains = {
+        kind: {arm: found.get("gain") for arm, found in VERDICT["regimes"][kind]["axes"]["rollouts"].items()}
+        for kind in VERDICT["regimes"]
+    }
+    chain = [gains[kind]["chain_epochs"] for kind in gains]
+    assert min(each[0] for each in chain) == pytest.approx(-0.021, abs=5e-4) and not any(each[3] for each in chain)
+    behind = {arm for arm in VERDICT["planned"] if any(gains[kind][arm][0] < 0 for kind in gains)}
+    assert set(VERDICT["planned"]) - behind == {"replay_frontier_epochs"}
+    alone = [gains["hard"][f"{name}_epochs"] for name in ("pros", "prefix_sampling", "greso")]
+    assert [round(each[0], 3) for each in alone] == pytest.approx([-0.029, -0.013, 0.006], abs=1.1e-3)
+    for kind, found in VERDICT["regimes"].items():
+        for arm in ("replay_frontier_epochs", "chain_epochs"):
+            lost = found["axes"]["cost_1"][arm]["gain"]
+            assert (lost[0] < 0 and lost[3]) is (kind != "turns"), (kind, arm)
+
+
+def test_the_power_that_the_page_gives_is_what_was_simulated() -> None:
+    shown = [number(row["shown"], 2) for row in POWER if row["runs"] == 16]
+    assert (
+        "clear in {} of 100 contests in *hard*, {} in *middle*, {} in *broad*, {} in *long* and {} in *turns*".format(
+            *shown
+        )
+        in said("README.md")
+    )
+    assert {row["equal arms called clear"] for row in POWER if row["runs"] == 16} == {0.03, 0.04}
