@@ -6,7 +6,7 @@ from collections import Counter
 from paths import REPOSITORY
 
 PAGE = (REPOSITORY / "experiments" / "results" / "what_is_reproduced" / "README.md").read_text()
-STATUSES = ("reproduced", "partly", "not reproduced", "not testable here", "open")
+STATUSES = ("reproduced", "partly", "not reproduced", "not testable here")
 ROWS = [
     (part.split("\n")[0], *re.fullmatch(r"(.*): (.*)", row.split("\n")[0]).groups(), row)  # type: ignore[union-attr]
     for part in re.split(r"\n## ", PAGE)
@@ -28,8 +28,8 @@ def test_a_row_is_measured_and_explained_as_its_status_says() -> None:
         re.findall(r"^- \*\*([^*]+)\*\*: ", PAGE.partition("## Why results differ")[2].partition("\n## ")[0], re.M)
     )
     for _, name, status, text in ROWS:
-        assert ("- **Measured**: " in text) == (status not in ("not testable here", "open")), name
+        assert ("- **Measured**: " in text) == (status != "not testable here"), name
         why = re.search(r"^- \*\*Why\*\*: ([^.]*)\.", " ".join(text.split("\n  ")), re.M)
-        assert bool(why) == (status not in ("reproduced", "open")), name
+        assert bool(why) == (status != "reproduced"), name
         assert why is None or set(why[1].split(", ")) <= reasons, name
         assert "- **Claim**: " in text and "- **Published**: " in text, name
