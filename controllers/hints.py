@@ -79,8 +79,10 @@ class Hints(HintLengths, PassRateController[HintsState]):
             return []
         if self.kind == "seele":
             length = self.aimed(problem, (*state.trials.get(problem.id, ()), *map(trial_of, tried)))
+        elif group.num_passed:
+            return []  # without a hint it failed, and with one it does not teach
         else:
-            length = 0 if group.num_passed else self.cuts.units(problem, self.shares[0])
+            length = self.cuts.units(problem, self.shares[0])
         hint = self.cuts.hint(problem, length)
         request = Verdict(True, "again", hint=hint).applied(Request(problem, plan.num_rollouts))
         return [] if hint == group.request.hint else [request]

@@ -123,7 +123,7 @@ class Probed(PassRateController[ProbedState]):
             return plan, state
         if state.offered_in != plan.step:
             state = replace(state, offered=(), offered_in=plan.step)
-        free_P = self._free(state)
+        free_P = self._free(state, (*plan.requests, *(group.request for group in plan.in_hand)))
         free_P[list(state.offered)] = False
         rates_P = state.rates()
         free_P &= (rates_P >= self.band[0]) & (rates_P <= self.band[1])
@@ -136,7 +136,7 @@ class Probed(PassRateController[ProbedState]):
         return plan, replace(state, offered=(*state.offered, *chosen))
 
     def observe(self, state: ProbedState, groups: Sequence[Group], step: int) -> ProbedState:
-        position = {problem.id: i for i, problem in enumerate(state.problems.generated)}
+        position = _positions(state.problems)
         ours = [g for g in groups if g.request.origin is Origin.GENERATED and g.request.problem.id in position]
         if not ours:
             return state
@@ -180,8 +180,13 @@ class Probed(PassRateController[ProbedState]):
             return ""
         return "impossible" if state.line.chance_of_none(guess, own, group.size) < self.impossible else ""
 
-    def _free(self, state: ProbedState) -> NDArray[np.bool_]:
-        free_P: NDArray[np.bool_] = (state.tried_P < self.tries) & ~state.invalid_P
+    def _free(self, state: ProbedState, pending: Sequence[Request] = ()) -> NDArray[np.bool_]:
+        """Which problems may be tried again, once the pending requests have come back."""
+        position, tried_P = _positions(state.problems), state.tried_P.copy()
+        for request in pending:
+            if request.origin is Origin.GENERATED and request.problem.id in position:
+                tried_P[position[request.problem.id]] += 1
+        free_P: NDArray[np.bool_] = (tried_P < self.tries) & ~state.invalid_P
         return free_P
 
     def metrics(self, state: ProbedState) -> Mapping[str, float]:
@@ -194,6 +199,10 @@ class Probed(PassRateController[ProbedState]):
             **{f"invalid_{reason}": float(state.counts[reason]) for reason in INVALID},
             "rate": state.rate,
         }
+
+
+def _positions(problems: ProblemSet) -> dict[str, int]:
+    return {problem.id: i for i, problem in enumerate(problems.generated)}
 
 
 def _guesses(problems: ProblemSet) -> Floats:

@@ -109,7 +109,7 @@ class Replay(PassRateController[ReplayState]):
         """Stored groups, drawn in the order of the options, by what `ReplayState.used` will hold."""
         wanted = slots_left(plan, self.share, Origin.STORED)
         if self.matched:
-            wanted = min(wanted, state.came_in - sum(request.decided_by(plan.member) for request in plan.requests))
+            wanted = min(wanted, state.came_in - len(state.used))
         held = {request.problem.id for request in plan.requests}
         drawn: dict[str, Group] = {}
         if wanted <= 0:

@@ -86,7 +86,7 @@ class Retire(PassRateController[RetireState]):
             return plan, state
         state = self._judged(state, plan.step, stream)
         refused = sum(skip.member == plan.member for skip in plan.skipped)
-        passed_on = sum(r.origin is Origin.FRESH and r.decided_by(plan.member) for r in plan.requests)
+        passed_on = sum(r.origin is Origin.FRESH and r.decided_by(plan.member) and not r.extends for r in plan.requests)
         verdicts: list[Verdict] = []
         for request in candidates:
             starving = refused + passed_on >= len(state.problems) or refused >= PATIENCE * plan.wanted

@@ -161,10 +161,14 @@ class Session:
     def record_group(self, ticket: str, group: Group) -> None:
         """Record a ticket's whole outcome as a group.
 
-        A group whose start could not be reached again comes back as a fresh group, and is observed as such.
+        A group whose start could not be reached again comes back as a fresh group, and is observed as such. If it was
+        to extend one that did reach it, its rollouts belong to neither, and are lost as "diverged".
         """
         expected = self._expecting(ticket)
-        request = expected.request if group.request.origin is expected.request.origin else group.request
+        begun_anew = group.request.origin is not expected.request.origin
+        if begun_anew and expected.request.extends:
+            return self.abandon(ticket, "diverged")
+        request = group.request if begun_anew else expected.request
         self._groups[ticket] = replace(expected, request=request, replay_cost=group.replay_cost, lag=group.lag)
         self.record(ticket, group.rollouts, group.prompt_tokens_P, group.unit, group.dropped)
 

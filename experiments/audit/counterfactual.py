@@ -76,6 +76,7 @@ class Replayed:
             within a step ("goes on"), or decides what trains ("weighs").
         visits: number of visits in the log that were offered to it; for a controller that chooses problems, the number
             of groups that were wanted.
+        left_out: see `World`.
         rollouts: number of rollouts that it asked for and the log holds.
         teaching: number of the answered groups that would have taught something.
         skipped: number of visits that it refused.
@@ -90,6 +91,7 @@ class Replayed:
     name: str
     kind: Kind
     visits: int
+    left_out: int
     rollouts: int
     teaching: int
     skipped: int = 0
@@ -302,6 +304,7 @@ class Replay:
             name=self.name,
             kind=self.kind,
             visits=sum(map(len, self.world.schedule)),
+            left_out=self.world.left_out,
             rollouts=self.rollouts,
             teaching=self.teaching,
             skipped=self.skipped,

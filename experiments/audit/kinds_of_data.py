@@ -57,8 +57,8 @@ class Advice:
 ADVICE: dict[Kind, Advice] = {
     "missing facts": Advice(
         "In three kinds of data whose facts are missing, a belief that problems share was clearly ahead of the best "
-        "plain recipe, with .64 to .96 of its rollouts. Where a trained token costs as much as a generated one, the same "
-        "with half-size batches and one epoch was level with it or ahead.",
+        "plain recipe, with .64 to .96 of its rollouts. Where a trained token costs as much as a generated one, the "
+        "same with half-size batches and one epoch was level with it or ahead.",
         """controllers:
   - frontier: {features: [prompt_state], candidates: null, model: {drift: 0.03}}
 learner: {num_epochs: 2}
@@ -66,8 +66,8 @@ learner: {num_epochs: 2}
     ),
     "unreliable steps": Advice(
         "In two kinds of data whose steps are unreliable, replay with a belief that problems share needed .62 and .71 "
-        "of the best plain recipe's rollouts, not clearly fewer. Where a trained token costs as much as a generated one, "
-        "nothing was clearly cheaper than plain GRPO with two epochs or half-size batches.",
+        "of the best plain recipe's rollouts, not clearly fewer. Where a trained token costs as much as a generated "
+        "one, nothing was clearly cheaper than plain GRPO with two epochs or half-size batches.",
         """controllers:
   - replay: {share: 0.5, matched: true, uses: 2, age: 10, order: rare}
   - frontier: {features: [prompt_state], candidates: null, model: {drift: 0.03}}

@@ -263,7 +263,7 @@ def findings(log: Log, hours: float | None = None) -> Findings:
 
 
 def kinds(fresh: History, names: Sequence[str], tables: Tables) -> tuple[CategoryChange, ...]:
-    """Pass rates by kind of problem in the first and in the last third of the steps, for the largest kinds first."""
+    """Pass rates by kind of problem in the first and in the last third of the log, for the largest kinds first."""
     if not names or not len(fresh):
         return ()
     thirds = np.quantile(fresh.step_V, (1 / 3, 2 / 3)).tolist()

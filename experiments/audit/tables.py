@@ -125,7 +125,7 @@ def counterfactuals(one: Audited) -> list[TextTable]:
         rows: list[tuple[str, ...]] = [("as logged", "", NONE, NONE, NONE, price, NONE)]
         rows += [_replayed(each) for each in done]
         columns = ("", "does", "skipped", "precision", "recall", "rollouts per useful group", "answered")
-        left_out = len(one.log.history.fresh()) - max(each.visits for each in done)
+        left_out = done[0].left_out
         caption = (
             "Each controller with its defaults, answered from the log. Precision: share of the skipped visits that "
             "were silent. Recall: share of the silent visits that were skipped. A useful group is one that is not "

@@ -169,6 +169,8 @@ def test_a_quota_scales_the_share_of_a_member_and_is_met_over_the_steps() -> Non
     assert set(slots) == {0, 1} and sum(slots) == pytest.approx(40, abs=1)  # .4 of a slot in the mean
     taken = replace(halved, step=1).add([Request(MIXED.generated[0], 8, Origin.GENERATED)], "probed")
     assert slots_left(taken, 0.25, Origin.GENERATED) == 1
+    extended = plan.add([Request(MIXED.generated[0], 8, Origin.GENERATED, extends="0.0.0")], "probed")
+    assert slots_left(extended, 0.25, Origin.GENERATED) == 4  # what extends a group in hand takes no slot
 
 
 @pytest.mark.parametrize("amount", [0.0, 0.07, 0.5, 2.0, 3.9])

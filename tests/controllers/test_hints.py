@@ -75,7 +75,7 @@ def simulate(hints: Hints, steps: int, difficulty: float = 4.0, **rollouts: Any)
     for step in range(steps):
         wanted = 8
         while tickets := session.next_batch(wanted):
-            learner = SimulatedRollouts(pull=8.0, growth=0.0, **rollouts)
+            learner = SimulatedRollouts(**{"pull": 8.0, "growth": 0.0} | rollouts)
             for made in learner.run([t.request for t in tickets], Stream(1).at(step, session.round)):
                 session.record_group(made.request.ticket, made)
             wanted = 0
@@ -160,6 +160,13 @@ def test_a_problem_without_success_is_tried_again_in_the_same_step_with_half_of_
         assert hinted == dict.fromkeys(failed, 0.5)
         assert len(groups) == 8 + len(failed)
     assert any(g.request.hint and not g.degenerate for groups in steps for g in groups)
+
+
+def test_a_problem_that_passes_with_a_hint_is_not_tried_without_one_again() -> None:
+    steps = simulate(Hints(kind="ghpo", tries=3, **LINES), 6, difficulty=1.0, pull=12.0)  # type: ignore[arg-type]
+    tries = [[g for g in groups if g.request.problem.id == f"p{i}"] for groups in steps for i in range(8)]
+    assert any(len(tried) == 2 and tried[1].num_passed == 8 for tried in tries)
+    assert not any(tried[1].num_passed for tried in tries if len(tried) > 2)
 
 
 def test_further_tries_are_bounded_and_use_another_hint_length() -> None:

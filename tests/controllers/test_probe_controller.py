@@ -75,6 +75,14 @@ def test_a_further_round_of_a_step_takes_other_generated_problems() -> None:
     assert len({request.problem.id for plan in (first, second) for request in plan.requests}) == 6
 
 
+def test_what_is_in_flight_from_an_earlier_step_counts_as_tried() -> None:
+    controller = Probed(share=1.0)
+    state = controller.init(pool([0.5] * 6))
+    first, state = propose(controller, state, 0, wanted=4)
+    second, _ = controller.propose(replace(first, step=1, wanted=8), state, Stream(0))
+    assert len(second.requests) == len({request.problem.id for request in second.requests}) == 6
+
+
 def test_one_group_moves_the_belief_to_the_mode_of_its_posterior() -> None:
     """Line and residual together are a normal prior of three numbers, of which the group sees one sum."""
     start, own = Line(np.asarray([0.3, 0.9]), np.asarray([[1.0, 0.2], [0.2, 0.5]])), Residual(-0.4, 0.6)

@@ -77,6 +77,15 @@ def test_a_matched_replay_takes_no_more_than_came_in_the_step_before() -> None:
     assert [len(step) for step in drawn_from(Replay(), GROUPS, 3)] == [4, 4, 4]
 
 
+def test_a_matched_replay_takes_no_more_over_all_rounds_of_a_step() -> None:
+    replay = Replay(share=0.9, matched=True)
+    session = session_of(replay)
+    for step, groups in ((-2, GROUPS), (-1, GROUPS[:2])):
+        session.state["replay"] = replay.observe(session.state["replay"], groups, step)
+    drawn = [t for _ in range(3) for t in session.next_batch(4) if t.request.origin is Origin.STORED]
+    assert len(drawn) == 1
+
+
 def test_groups_with_rare_successes_are_taken_first_and_more_often() -> None:
     firsts = [drawn_from_seed(seed)[0] for seed in range(200)]
     share = firsts.count("p1") / len(firsts)

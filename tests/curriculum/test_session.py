@@ -247,6 +247,17 @@ def test_rollouts_lost_in_an_extension_are_lost_to_the_group() -> None:
     assert (whole.size, whole.num_passed, dict(whole.dropped)) == (5, 2, {"stale": 1})
 
 
+def test_an_extension_with_another_start_than_its_group_is_lost() -> None:
+    session = piloted()
+    (ticket,) = session.next_batch(1)
+    session.record_counts(ticket.id, 1, 4)
+    (more,) = session.next_batch(0)
+    [made] = simulated(0).run([more.request], Stream(0))
+    session.record_group(more.id, replace(made, request=replace(more.request, origin=Origin.PREFIX)))
+    (whole,) = session.commit()
+    assert (whole.size, whole.num_passed, dict(whole.dropped)) == (4, 1, {"diverged": 2})
+
+
 def test_a_neighbour_that_extends_groups_shifts_no_draw() -> None:
     alone, together = Session(PROBLEMS, chain_of("uniform"), 4), piloted()
     for _ in range(6):

@@ -137,7 +137,8 @@ def _sequence(group: Group, i: int, advantage: float, options: LearnerOptions) -
     """Rollout i of a group as the loss sees it."""
     rollout, advantages_NT = group.rollouts[i], group.weights and group.weights.advantages_NT
     sequence = make_sequence(group.prompt_tokens_P, rollout, advantage)
-    own = options.old_logprobs == "engine" or group.request.origin is Origin.STORED
+    older = group.request.origin is Origin.STORED or (group.lag > 0 and options.mismatch == "none")
+    own = options.old_logprobs == "engine" or older
     advantages_T = None
     if advantages_NT:
         advantages_T = np.zeros(sequence.length)

@@ -117,12 +117,12 @@ class Filling:
     @property
     def outcomes(self) -> tuple[GroupOutcome, ...]:
         """Every group with its round and what became of it, for the decision log."""
-        room, filed = self.options.groups, []
-        for round_, group in self.placed:
-            outcome = self._outcome(group, room)
-            room -= outcome == "trained"
-            filed.append(GroupOutcome(round_, group, outcome))
-        return tuple(filed)
+        room, outcomes = self.options.groups, [""] * len(self.placed)
+        # Groups that do not teach, if they are kept, have the room that the others leave.
+        for place in sorted(range(len(self.placed)), key=lambda place: not self.placed[place][1].teaches):
+            outcomes[place] = self._outcome(self.placed[place][1], room)
+            room -= outcomes[place] == "trained"
+        return tuple(GroupOutcome(*placed, outcome) for placed, outcome in zip(self.placed, outcomes, strict=True))
 
     @property
     def _own(self) -> tuple[tuple[int, Group], ...]:

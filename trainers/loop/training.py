@@ -124,7 +124,7 @@ class Training:
         self.measure_if_due(clock)
         self.score_if_needed(clock)
         judged = judge_seconds(self.rollouts)
-        filling = Filling.begin(self.fill, self.carried)
+        filling = Filling.begin(self.fill, [self.aged(group) for group in self.carried])
         while (wanted := self.wanted(filling)) or (self.session.continues and filling.rounds < self.fill.max_rounds):
             self.draw(wanted, clock)
             due = list(self.waiting)[: wanted if self.staleness else None]
@@ -316,10 +316,12 @@ class Training:
             self.progress = from_plain(Progress, state["progress"])
             self.carried = from_plain(tuple[Group, ...], state["carried"])
             outstanding = from_plain(tuple[Group, ...], state.get("waiting", []))
-            self.waiting = {group.request.ticket: None if group.missing else group for group in outstanding}
+            away = [group.request for group in outstanding if group.request.stored is None and group.missing]
+            self.waiting = {group.request.ticket: group for group in outstanding}
+            self.waiting |= {request.ticket: None for request in away}
             self.learner.load(folder)
         self.sync()
-        for request in (group.request for group in outstanding if group.missing):
+        for request in away:
             self._pool.submit([request], self.stream.at(request.step, request.round, "rollout", request.ticket))
         self.log.truncate(state["log_sizes"])  # last, since a refusal above leaves everything as it is
 

@@ -176,6 +176,8 @@ def test_a_log_without_silent_groups_has_no_counterfactual() -> None:
 def test_a_long_log_is_replayed_in_its_first_part() -> None:
     world = world_of(history(STEADY), most=10)
     assert len(world.schedule) == 2 and world.left_out == 16
+    [greso] = replay(log(STEADY), ["greso"], most=10)
+    assert isinstance(greso, Replayed) and (greso.visits, greso.left_out) == (8, 16)
 
 
 def test_equal_logs_give_equal_replays() -> None:

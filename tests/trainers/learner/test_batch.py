@@ -344,9 +344,9 @@ def test_advantages_and_a_critic_are_refused_together() -> None:
         make_batch([group_of([True, True]).advised(np.zeros(2))], options)
 
 
-@pytest.mark.parametrize("minibatches", [1, 2])
-def test_a_stored_group_keeps_the_policy_that_wrote_it_as_its_denominator(
-    tiny_model: Qwen3ForCausalLM, minibatches: int
+@pytest.mark.parametrize(("minibatches", "older"), [(1, "stored"), (2, "stored"), (1, "carried")])
+def test_a_group_of_an_older_policy_keeps_that_policy_as_its_denominator(
+    tiny_model: Qwen3ForCausalLM, minibatches: int, older: str
 ) -> None:
     options = replace(PLAIN, num_minibatches=minibatches, lr=1e-30)
     fresh = group_of([True, False])
@@ -360,7 +360,7 @@ def test_a_stored_group_keeps_the_policy_that_wrote_it_as_its_denominator(
     )
     written = replace(make_group(START, list(rollouts)))
     stored = replace(written, request=Request(Problem("p", "", ""), 2, Origin.STORED, stored=written))
-    seen, metrics = gradients(tiny_model, [fresh, stored], options)
+    seen, metrics = gradients(tiny_model, [fresh, stored if older == "stored" else replace(written, lag=1)], options)
     tokens = 10
     assert metrics["ratio"] == pytest.approx((5 * 1.0 + 5 * 1.1) / tokens, rel=1e-5)
     if minibatches == 1:

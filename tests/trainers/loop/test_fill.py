@@ -82,6 +82,12 @@ def test_degenerate_groups_are_kept_if_asked_for_and_empty_ones_never():
     assert [outcome for _, _, outcome in outcomes(filling)] == ["trained"] * 3 + ["empty"]
 
 
+def test_degenerate_groups_that_are_kept_leave_room_for_those_that_teach():
+    filling, _ = filled(FillOptions(groups=2, degenerate="keep"), lambda i, wanted: groups(0, 4, 5))
+    assert outcomes(filling) == [(0, 0, "surplus"), (0, 4, "trained"), (0, 5, "trained")]
+    assert [g.num_passed for g in filling.trained] == [4, 5]
+
+
 def test_once_with_too_few_requests_is_starved():
     filling, asked = filled(FillOptions(groups=5), lambda i, wanted: groups(4, 4))
     assert asked == [5] and filling.starved and len(filling.trained) == 2

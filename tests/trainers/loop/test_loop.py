@@ -225,6 +225,7 @@ def test_carried_surplus_trains_in_the_next_step_and_is_counted_once(tmp_path: P
     assert len(carried) > 4
     again = {(d["step"], d["problem"]): d["outcome"] for d in decisions if d["policy_version"] < d["step"]}
     assert all(again[step + 1, problem] in ("trained", "carried") for step, problem in carried if step < 7)
+    assert all(d.get("lag", 0) == d["step"] - d["policy_version"] for d in decisions)
     # What was carried in is trained before anything new.
     assert run.learner.batches[1][0].request.problem.id == carried[0][1]
     assert [len(batch) for batch in run.learner.batches] == [GROUPS] * 8
@@ -395,3 +396,15 @@ def test_a_plan_is_made_by_address_and_does_not_depend_on_what_ran_before(tmp_pa
     training(tmp_path / "b", ONCE, Budget(steps=3), rollouts=SimulatedRollouts(skill=3.0)).train()
     first, second = ([d["problem"] for d in records(tmp_path / name)] for name in "ab")
     assert first == second
+
+
+def test_a_stored_group_that_had_lost_rollouts_is_not_rolled_out_after_a_resume(tmp_path: Path) -> None:
+    run = training(tmp_path, ONCE, Budget(steps=2))
+    run.train()
+    [group] = run.learner.batches[0][:1]
+    old = replace(group, request=replace(group.request, ticket="2.0.0", stored=group), dropped={"lost": 1})
+    run.waiting = {"2.0.0": old}
+    run.save_if_due(progress.Stopwatch())
+    again = training(tmp_path, ONCE, Budget(steps=4))
+    again.resume()
+    assert again.waiting["2.0.0"] is not None and again.waiting["2.0.0"].size == group.size
