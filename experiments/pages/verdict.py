@@ -174,8 +174,8 @@ def _regime(
     used = [run for runs in runs_of.values() for run in runs]
     parts = by_instance(runs_of, plan["instances"])
     plain = [arm for arm in plan["plain"] if arm in runs_of]
-    tested = [arm for arm in _tested(plan) if arm in runs_of] if stage == "confirming" else []
-    whole = [{run.seed for run in runs_of[arm]} == {*plan["seeds"][stage]} for arm in (*plain, *tested)]
+    tested = _tested(plan) if stage == "confirming" else ()
+    whole = [{run.seed for run in runs_of.get(arm, ())} == {*plan["seeds"][stage]} for arm in (*plain, *tested)]
     axes, gains, baselines = {}, {}, {}
     for axis in AXES:
         amount, pooled = common_reach(used, axis), pool(parts, axis)
@@ -193,23 +193,27 @@ def _regime(
         {arm: runs[0].config["learner"]["lr"] for arm, runs in runs_of.items()},
         {arm: float(np.mean([run.evaluations[-1].pass_at_1 for run in runs])) for arm, runs in runs_of.items()},
         axes,
-        _pairs(runs_of, plan["instances"], [pair for pair in named if runs_of.keys() >= {*pair[:2]}]),
+        _pairs(runs_of, plan["instances"], named),
     )
     return regime, gains
 
 
 def _pairs(runs_of: Mapping[str, list[Run]], instances: int, named: Sequence[Sequence[str]]) -> tuple[Pair, ...]:
-    """The differences in area, along rollouts unless a third word says otherwise, adjusted together."""
+    """The differences in area, along rollouts unless a third word says otherwise, adjusted together.
+
+    Pairs that have not been run count in the adjustment.
+    """
     found = []
+    done = [pair for pair in named if runs_of.keys() >= {*pair[:2]}]
     for axis in AXES:
-        along = [(arm, beside) for arm, beside, *other in named if (other or [ROLLOUTS.name]) == [axis.name]]
+        along = [(arm, beside) for arm, beside, *other in done if (other or [ROLLOUTS.name]) == [axis.name]]
         arms = dict.fromkeys(arm for pair in along for arm in pair)
         used = {arm: runs_of[arm] for arm in arms}
         if used:
             pooled = pool(by_instance(used, instances), axis)
             amount = common_reach([run for runs in used.values() for run in runs], axis)
             found += [(arm, beside, axis, area_gain(pooled, arm, beside, amount)) for arm, beside in along]
-    adjusted = holm([gain.p for *_, gain in found])
+    adjusted = holm([gain.p for *_, gain in found], len(named))
     return tuple(
         Pair(arm, beside, axis.label, _number(gain, p is not None and p < LEVEL))
         for (arm, beside, axis, gain), p in zip(found, adjusted, strict=True)

@@ -72,6 +72,7 @@ def test_only_planned_contrasts_are_tested_and_only_when_every_seed_has_run() ->
     assert not partly.regimes["hard"].complete
     assert not any(row.gain and row.gain.clear for row in partly.regimes["hard"].axes["rollouts"].values())
     assert arms_table(partly).rows[0][0] == "hard, not complete"
+    assert not judge({"hard": runs}, {**PLAN, "arms": ["fast", "absent"]}).regimes["hard"].complete
 
 
 def test_arms_are_compared_with_the_plain_recipe_that_is_best_at_each_price() -> None:
@@ -115,7 +116,7 @@ def test_the_headline_has_the_planned_arms_beside_the_plain_recipes_that_are_bes
     runs = [curve(arm, seed, end) for arm, end in (("grpo", 6), ("fast", 8), ("other", 9)) for seed in (2, 3, 4, 5)]
     late = [curve(arm, seed, end) for arm, end in (("grpo", 6), ("small", 7)) for seed in (2, 3, 4, 5)]
     table = headline_table(judge({"hard": runs, "long": late}, PLAN))
-    assert table.columns == ("arm", "hard", "long", "all kinds")
+    assert table.columns == ("arm", "hard", "long, not complete", "all kinds")  # fast has not run there
     assert table.rows[0] == ("plain, for comparison", "grpo", "small", "-")
     assert table.rows[1][0] == "fast" and table.rows[1][2:] == ("-", "-")
     gain, rollouts, cost = table.rows[1][1].split(", ")
