@@ -32,7 +32,9 @@ def blocks(root: Path) -> dict[Path, dict[str, str]]:
         "pairs": pairs_table(verdict),
         "screened": screened_table(verdict),
     }
+    model = root / "experiments" / "results" / "does_a_pretrained_model_learn"
     return {
+        model / "README.md": {"verdict": arms_table(read_verdict(model / "verdict.json")).markdown()},
         paying / "README.md": {name: table.markdown() for name, table in tables.items()},
         root / "README.md": {"headline": headline_table(verdict).markdown()},
     }

@@ -38,7 +38,8 @@ def test_only_what_stands_between_the_marks_changes() -> None:
 
 
 def test_a_stale_page_is_refused_by_a_check_and_mended_without(tmp_path: Path) -> None:
-    shutil.copytree(PAYING, tmp_path / "experiments/results/when_does_it_pay")
+    for name in ("when_does_it_pay", "does_a_pretrained_model_learn"):
+        shutil.copytree(PAYING.parent / name, tmp_path / "experiments/results" / name)
     shutil.copy(REPOSITORY / "README.md", tmp_path)
     page, numbers = (tmp_path / "experiments/results/when_does_it_pay" / name for name in ("README.md", "verdict.json"))
     numbers.write_text(numbers.read_text().replace('"start": 0.0', '"start": 0.9'))
