@@ -20,7 +20,6 @@ from halfway.experiments.report.statistics.multiple import LEVEL, holm
 from halfway.experiments.report.tables.text import NONE, TextTable, interval
 
 AXES = (ROLLOUTS, TOKENS, *(cost_axis(rho) for rho in PAPERS_RHO))
-HEADLINE = (ROLLOUTS, cost_axis(max(PAPERS_RHO)))
 BUDGETS = {"a quarter": 0.25, "half": 0.5, "all": 1.0}
 """Parts of what every run of a regime has spent, for which the page says who ends highest."""
 
@@ -323,33 +322,27 @@ def pairs_table(verdict: Verdict) -> TextTable:
 
 
 def headline_table(verdict: Verdict) -> TextTable:
-    """What the planned arms gain and cost beside the best plain recipe, a column for each kind of data."""
+    """What the planned arms gain and spend along rollouts, beside the best plain recipe, by kind of data."""
     kinds = verdict.regimes
-    plain = [", ".join(dict.fromkeys(kinds[name].baselines[axis.name] for axis in HEADLINE)) for name in kinds]
-    rows = [("plain, for comparison", *plain, NONE)]
+    rows = [("plain, for comparison", *(regime.baselines[ROLLOUTS.name] for regime in kinds.values()), NONE)]
     for arm in verdict.planned:
         pooled = verdict.pooled[ROLLOUTS.name].get(arm)
         rows.append((arm, *(_headline_cell(regime, arm) for regime in kinds.values()), _gain(pooled)))
     columns = ("arm", *(_kind(name, regime) for name, regime in kinds.items()), "all kinds")
     notes = (
-        "Gain in area under pass@1 along rollouts (*: clear); then what is spent until the plain recipe's end, as a "
-        "multiple: rollouts, and cost where a trained token costs as much as a generated one (rho 1); -: never there."
+        "Gain in area under pass@1 along rollouts (*: clear), and the share of the plain recipe's rollouts that the "
+        "arm needs until that one's end; -: it does not arrive."
     )
-    return TextTable("Beside the best plain recipe at each price", columns, tuple(rows), notes)
+    return TextTable("Beside the best plain recipe, along rollouts", columns, tuple(rows), notes)
 
 
 def _headline_cell(regime: Regime, arm: str) -> str:
-    """The arm's gain in area, and its costs along the axes of the headline."""
     if arm not in regime.runs:
         return NONE
-    gain, costs = regime.axes[ROLLOUTS.name][arm].gain, [regime.axes[axis.name][arm].ratio for axis in HEADLINE]
-    assert gain is not None, "a planned arm is not a plain recipe"
-    return ", ".join(
-        (
-            f"{gain.value:+.3f}{'*' * gain.clear}",
-            *(NONE if cost is None else f"x{cost.value:.2f}" for cost in costs),
-        )
-    )
+    row = regime.axes[ROLLOUTS.name][arm]
+    assert row.gain is not None, "a planned arm is not a plain recipe"
+    spent = NONE if row.ratio is None else f"x{row.ratio.value:.2f}"
+    return f"{row.gain.value:+.3f}{'*' * row.gain.clear}, {spent}"
 
 
 def _kind(name: str, regime: Regime) -> str:

@@ -199,6 +199,15 @@ def test_losses_in_sentences_are_those_of_the_verdict() -> None:
             assert (lost[0] < 0 and lost[3]) is (kind != "turns"), (kind, arm)
 
 
+def test_the_costs_that_the_front_page_gives_are_those_of_the_verdict() -> None:
+    rows = [found["axes"]["cost_1"][arm] for found in VERDICT["regimes"].values() for arm in VERDICT["planned"]]
+    costs = [row["ratio"][0] for row in rows if row.get("ratio")]
+    front = " ".join((REPOSITORY / "README.md").read_text().split())
+    assert f"these arms need {number(min(costs), 2)} to {number(max(costs), 2)} times" in front and len(costs) < len(
+        rows
+    )
+
+
 def test_the_power_that_the_page_gives_is_what_was_simulated() -> None:
     shown = [number(row["shown"], 2) for row in POWER if row["runs"] == 16]
     assert (
