@@ -47,7 +47,7 @@ class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults
     Attributes:
         gain: area under the mean curve minus that of the axis's baseline, for which it is None.
         ratio: what is spent until the baseline's end, as a multiple; None for the baseline, or if it is never reached.
-        best: by budget, the chance that this arm scores highest with it.
+        best: by budget, the chance that it scores highest of the arms that are told nothing; 0 if it is told something.
     """
 
     area: float
@@ -182,7 +182,7 @@ def _regime(
         baseline = baselines[axis.name] = max(plain, key=lambda arm: observed[pooled.place(arm)])
         gains[axis.name] = {arm: area_gain(pooled, arm, baseline, amount) for arm in runs_of if arm != baseline}
         clear = _clear(gains[axis.name], tested if all(whole) else ())
-        axes[axis.name] = _rows(pooled, gains[axis.name], clear, baseline, amount)
+        axes[axis.name] = _rows(pooled, gains[axis.name], clear, baseline, amount, plan.get("told", ()))
     regime = Regime(
         stage,
         baselines,
@@ -220,11 +220,18 @@ def _pairs(runs_of: Mapping[str, list[Run]], instances: int, named: Sequence[Seq
 
 
 def _rows(
-    pooled: Pooled, gains: Mapping[str, CrossedMean], clear: Mapping[str, bool], baseline: str, amount: float
+    pooled: Pooled,
+    gains: Mapping[str, CrossedMean],
+    clear: Mapping[str, bool],
+    baseline: str,
+    amount: float,
+    told: Collection[str],
 ) -> dict[str, Row]:
     observed = dict(zip(pooled.arms, areas(pooled, amount)[0].tolist(), strict=True))
     points = {name: int(np.searchsorted(pooled.grid_G, part * amount)) for name, part in BUDGETS.items()}
-    best = {name: best_shares(pooled.draws_DAG[:, :, point]).tolist() for name, point in points.items()}
+    untold_A1 = np.array([[arm not in told] for arm in pooled.arms])
+    draws_DAG = np.where(untold_A1, pooled.draws_DAG, -np.inf)
+    best = {name: best_shares(draws_DAG[:, :, point]).tolist() for name, point in points.items()}
     rows = {}
     for place, arm in enumerate(pooled.arms):
         shares = {name: share[place] for name, share in best.items()}
@@ -258,7 +265,7 @@ def _pooled(gains: Sequence[Mapping[str, CrossedMean]], tested: Collection[str])
 
 
 def best_table(verdict: Verdict) -> TextTable:
-    """Who most likely scores highest, by kind of data, price and budget."""
+    """Which of the arms that are told nothing most likely scores highest, by kind of data, price and budget."""
     rows = []
     for name, regime in verdict.regimes.items():
         for axis in AXES:
@@ -266,7 +273,10 @@ def best_table(verdict: Verdict) -> TextTable:
             cells = [_best_cell({arm: row.best[budget] for arm, row in found.items()}) for budget in BUDGETS]
             rows.append((_kind(name, regime), axis.label, *cells))
     columns = ("kind of data", "what is paid for", *(f"{budget} of the budget" for budget in BUDGETS))
-    notes = "Chances from resampled seeds, problems and, in screening, instances; the two likeliest arms of each cell."
+    notes = (
+        "Of the arms that are told nothing, the two likeliest of each cell, by resampled seeds, problems and, in "
+        "screening, instances."
+    )
     return TextTable("Which arm scores highest", columns, tuple(rows), notes)
 
 
