@@ -3,7 +3,6 @@
 - `collector`: rolls out turn by turn: prompt, sample, judge; prefixes are replayed
 - `pool`: rollouts under way, between being drawn and being recorded
 - `process_pool`: one whose rollouts are sampled and judged in a process of their own
-- `virtual_pool`: one on a simulated clock, for tests and studies
 - `attempts`: rollouts in progress
 - `overlapping`: tools and engine at work at once, judging in another thread while the engine still samples
 - `chat`: turns prompts and observations into tokens, with or without a chat template
