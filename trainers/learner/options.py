@@ -131,8 +131,8 @@ class LearnerOptions:
             baseline). A critic does not learn from them either; without the filter it treats the cut as the end of the
             episode, with the reward at the last token and no value beyond.
         old_logprobs: where the denominator of the importance ratio comes from: "engine" = recorded at sampling;
-            "learner" = recomputed before the first update (free when each batch is used once: ratio is exactly 1). What
-            older weights sampled keeps what was recorded: stored groups, and surplus of the last step without `mismatch`.
+            "learner" = recomputed before the first update (free when each batch is used once: ratio is exactly 1).
+            Stored groups keep what was recorded, and so does surplus of an earlier step, if `mismatch` is "none".
         mismatch: correction where engine and learner give the sampled tokens different probabilities (see
             `halfway.trainers.learner.objective.mismatch`); needs old_logprobs=learner. "none" suits an engine that
             shares the learner's weights and precision.
