@@ -95,10 +95,12 @@ class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Attributes:
         screened: where confirming runs have begun, the screening runs that came before.
         planned: the arms of the planned contrasts.
+        headline: the arms of the front page's table, by the plan's `headline`; the planned ones without it.
         told: what arms are told beyond the outcomes of their rollouts; the others nothing.
     """
 
     planned: tuple[str, ...]
+    headline: tuple[str, ...]
     told: dict[str, str]
     regimes: dict[str, Regime]
     screened: dict[str, Regime]
@@ -135,7 +137,8 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
     used = [name for name in gains if regimes[name].stage == last]
     tested = _tested(plan) if all(regimes[name].complete for name in used) else ()
     pooled = {axis.name: _pooled([gains[name][axis.name] for name in used], tested) for axis in AXES}
-    return Verdict(_tested(plan), plan.get("told", {}), regimes, screened, pooled)
+    headline = tuple(plan.get("headline", _tested(plan)))
+    return Verdict(_tested(plan), headline, plan.get("told", {}), regimes, screened, pooled)
 
 
 def _tested(plan: Mapping[str, Any]) -> tuple[str, ...]:
@@ -332,10 +335,10 @@ def pairs_table(verdict: Verdict) -> TextTable:
 
 
 def headline_table(verdict: Verdict) -> TextTable:
-    """What the planned arms gain and spend along rollouts, beside the best plain recipe, by kind of data."""
+    """What the headline's arms gain and spend along rollouts, beside the best plain recipe, by kind of data."""
     kinds = verdict.regimes
     rows = [("plain, for comparison", *(regime.baselines[ROLLOUTS.name] for regime in kinds.values()), NONE)]
-    for arm in verdict.planned:
+    for arm in verdict.headline:
         pooled = verdict.pooled[ROLLOUTS.name].get(arm)
         rows.append((arm, *(_headline_cell(regime, arm) for regime in kinds.values()), _gain(pooled)))
     columns = ("arm", *(_kind(name, regime) for name, regime in kinds.items()), "all kinds")
@@ -350,7 +353,7 @@ def _headline_cell(regime: Regime, arm: str) -> str:
     if arm not in regime.runs:
         return NONE
     row = regime.axes[ROLLOUTS.name][arm]
-    assert row.gain is not None, "a planned arm is not a plain recipe"
+    assert row.gain is not None, "an arm of the headline is not a plain recipe"
     spent = NONE if row.ratio is None else f"x{row.ratio.value:.2f}"
     return f"{row.gain.value:+.3f}{'*' * row.gain.clear}, {spent}"
 

@@ -119,7 +119,9 @@ def test_the_headline_has_the_planned_arms_beside_the_plain_recipes_that_are_bes
     table = headline_table(judge({"hard": runs, "long": late}, PLAN))
     assert table.columns == ("arm", "hard", "long, not complete", "all kinds")  # fast has not run there
     assert table.rows[0] == ("plain, for comparison", "grpo", "small", "-")
-    assert table.rows[1][0] == "fast" and table.rows[1][2:] == ("-", "-")
+    assert [row[0] for row in table.rows[1:]] == ["fast"] and table.rows[1][2:] == ("-", "-")
+    wider = headline_table(judge({"hard": runs}, {**PLAN, "headline": ["other", "fast"]}))
+    assert [row[:2] for row in wider.rows[1:2]] == [("other", "+0.150, x0.67")]
     gain, rollouts = table.rows[1][1].split(", ")
     assert gain == "+0.100*" and float(rollouts[1:]) == pytest.approx(0.75, abs=0.02)
 
