@@ -56,12 +56,12 @@ class Advice:
 
 ADVICE: dict[Kind, Advice] = {
     "missing facts": Advice(
-        "In three kinds of data whose facts are missing, a belief that problems share was clearly ahead of the best "
-        "plain recipe, with .64 to .96 of its rollouts. Where a trained token costs as much as a generated one, the "
-        "same with half-size batches and one epoch was level with it or ahead.",
+        "In three kinds of data whose facts are missing, a belief that problems share, in the rounds of dynamic "
+        "sampling, was ahead of dynamic sampling along rollouts, clearly in two, and level with the best plain recipe "
+        "or ahead at every price. In two, whole batches with two epochs were better still where only rollouts count.",
         """controllers:
   - frontier: {features: [prompt_state], candidates: null, model: {drift: 0.03}}
-learner: {num_epochs: 2}
+fill: {policy: refill, request: fixed, groups: 4, request_factor: 1.5, surplus: carry} # a quarter of the lab's batch
 """,
     ),
     "unreliable steps": Advice(

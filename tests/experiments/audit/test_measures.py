@@ -259,7 +259,7 @@ def test_a_log_without_silent_groups_does_not_say() -> None:
 
 def test_the_advice_is_an_arm_that_was_measured() -> None:
     arms = load_comparison_config(REPOSITORY / "experiments" / "recipes" / "compare" / "verdict.yaml").arms
-    measured = {"missing facts": "frontier_epochs", "unreliable steps": "replay_frontier_epochs"}
+    measured = {"missing facts": "frontier_refill", "unreliable steps": "replay_frontier_epochs"}
     assert isinstance(arms, dict) and set(measured) == set(ADVICE)
     for kind, arm in measured.items():
         assert yaml.safe_load(ADVICE[kind].recipe) == arms[arm].fields
