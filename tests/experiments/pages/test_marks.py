@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def test_without_the_numbers_the_command_says_what_is_missing(tmp_path: Path) ->
 
 
 VERDICT = json.loads((PAYING / "verdict.json").read_text())
+PLAIN = {"grpo", "grpo_small", "grpo_epochs", "grpo_epochs4", "dynamic_sampling", "greso"}
 POWER = json.loads((PAYING / "power.json").read_text())["rows"]
 
 
@@ -132,10 +134,9 @@ def test_the_steps_that_the_page_gives_are_those_of_the_numbers() -> None:
 @pytest.mark.parametrize(
     ("kind", "arm", "clear"),
     [
-        *((kind, "frontier_epochs", True) for kind in ("hard", "middle", "broad")),
-        *((kind, "replay_frontier_epochs", False) for kind in ("long", "turns")),
-        ("turns", "frontier_epochs", False),
-        ("hard", "four", False),
+        *(("broad", "frontier_epochs", True), ("middle", "frontier_epochs", True), ("hard", "frontier_epochs", False)),
+        *(("long", "replay_frontier_epochs", False), ("turns", "replay_frontier_epochs", False)),
+        *(("turns", "frontier_epochs", False), ("hard", "four", False)),
     ],
 )
 def test_gains_in_sentences_are_those_of_the_verdict(kind: str, arm: str, clear: bool) -> None:
@@ -152,47 +153,65 @@ def test_pooled_gains_in_sentences_are_those_of_the_verdict(arm: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "arm", "beside", "clear"),
     [
-        ("broad", "frontier", "grpo", True),
+        ("hard", "frontier_refill", "dynamic_sampling", True),
+        ("broad", "frontier_refill", "dynamic_sampling", True),
+        ("middle", "frontier_refill", "dynamic_sampling", False),
         ("hard", "four", "prefix_sampling_epochs", False),
+        ("hard", "frontier_epochs", "frontier_told_epochs", False),
     ],
 )
 def test_pairs_in_sentences_are_those_of_the_verdict(kind: str, arm: str, beside: str, clear: bool) -> None:
-    [gain] = (
-        pair["gain"]
-        for pair in VERDICT["regimes"][kind]["pairs"]
-        if (pair["arm"], pair["beside"]) == (arm, beside)
-        if arm != "frontier" or pair["axis"] == "cost, rho 1"
-    )
+    gain = pairs(kind, "rollouts")[arm, beside]
     assert interval(gain, 3, "+") in said("README.md") and gain[3] is clear
 
 
-def test_multiples_in_sentences_are_those_of_the_verdict() -> None:
-    def multiple(kind: str, arm: str, axis: str = "rollouts") -> str:
-        return number(VERDICT["regimes"][kind]["axes"][axis][arm]["ratio"][0], 2)
+def pairs(kind: str, axis: str) -> dict[tuple[str, str], list[float]]:
+    found = VERDICT["regimes"][kind]["pairs"]
+    return {(pair["arm"], pair["beside"]): pair["gain"] for pair in found if pair["axis"] == axis}
 
-    page, facts, steps = said("README.md"), ("hard", "middle", "broad"), ("long", "turns")
-    alone = [multiple(kind, "frontier_epochs") for kind in facts]
-    assert f"That is {alone[0]}, {alone[1]} and {alone[2]} of the best plain recipe's rollouts" in page
-    assert [multiple(kind, "replay_frontier_epochs") for kind in steps] == [".62", ".71"]
-    tokens = [multiple(kind, "prefix_frontier_epochs", "tokens") for kind in facts[:2]]
-    assert f"*hard* ({tokens[0]}) and *middle* ({tokens[1]})" in page
-    dear = [multiple(kind, "frontier", "cost_1") for kind in facts]
-    assert f"{dear[0]} (*hard*), {dear[1]} (*middle*), {dear[2]} (*broad*)" in page
-    without = [multiple("hard", f"four_without_{name}") for name in ("prefix_sampling", "pros", "greso")]
+
+def multiples(arm: str, kinds: Sequence[str], axis: str = "rollouts") -> list[str]:
+    rows = [VERDICT["regimes"][kind]["axes"][axis][arm] for kind in kinds]
+    return [number(row["ratio"][0] if "ratio" in row else None, 2) for row in rows]
+
+
+def test_multiples_in_sentences_are_those_of_the_verdict() -> None:
+    page = said("README.md")
+    assert "That is {} and {} of the rollouts".format(*multiples("frontier_epochs", ("broad", "middle"))) in page
+    assert multiples("frontier_epochs", ["hard"]) == ["-"]
+    long, turns = multiples("replay_frontier_epochs", ("long", "turns"))
+    assert f"{long} [.50, .88] and {turns} of those of four epochs" in page
+    without = [multiples(f"four_without_{name}", ["hard"])[0] for name in ("prefix_sampling", "pros", "greso")]
     assert "Without Prefix Sampling it needs {}, without PROS {}, without GRESO {};".format(*without) in page
+
+
+@pytest.mark.parametrize("axis", ["rollouts", "tokens", "cost_1"])
+def test_the_goals_are_judged_by_the_best_arms_that_are_told_nothing(axis: str) -> None:
+    found = []
+    for kind in VERDICT["regimes"].values():
+        rows = {arm: row for arm, row in kind["axes"][axis].items() if arm not in VERDICT["told"] and "gain" in row}
+        spent = [row["ratio"][0] for arm, row in rows.items() if row.get("ratio") and arm not in PLAIN]
+        found.append(number(min(spent, default=None), 2))
+    kinds = [f"(*{name}*)" for name in VERDICT["regimes"]]
+    one_by_one = ", ".join(
+        f"{'not reached' if each == '-' else each} {kind}" for each, kind in zip(found, kinds, strict=True)
+    )
+    assert one_by_one in said("README.md") or f"tokens {', '.join(found)}" in said("README.md")
 
 
 def test_losses_in_sentences_are_those_of_the_verdict() -> None:
     gains = {
-        kind: {arm: found.get("gain") for arm, found in VERDICT["regimes"][kind]["axes"]["rollouts"].items()}
-        for kind in VERDICT["regimes"]
+        kind: {arm: row["gain"] for arm, row in found["axes"]["rollouts"].items() if "gain" in row}
+        for kind, found in VERDICT["regimes"].items()
     }
-    chain = [gains[kind]["chain_epochs"] for kind in gains]
+    chain = [found["chain_epochs"] for found in gains.values()]
     assert min(each[0] for each in chain) == pytest.approx(-0.021, abs=5e-4) and not any(each[3] for each in chain)
-    behind = {arm for arm in VERDICT["planned"] if any(gains[kind][arm][0] < 0 for kind in gains)}
-    assert set(VERDICT["planned"]) - behind == {"replay_frontier_epochs"}
-    alone = [gains["hard"][f"{name}_epochs"] for name in ("pros", "prefix_sampling", "greso")]
-    assert [round(each[0], 3) for each in alone] == pytest.approx([-0.029, -0.013, 0.006], abs=1.1e-3)
+    behind = {arm for arm in VERDICT["headline"] if any(found[arm][0] < 0 for found in gains.values())}
+    assert set(VERDICT["headline"]) - behind == {"replay_frontier_epochs"}
+    ends = [found["grpo"][0] for found in gains.values()]
+    assert f"is {number(-max(ends), 3)} to {number(-min(ends), 3)} of area behind" in said("README.md")
+    alone = [number(-gains["hard"][arm][0], 3) for arm in ("prefix_sampling_epochs", "pros_epochs")]
+    assert "**Prefix Sampling and PROS alone** are {} and {} behind in *hard*".format(*alone) in said("README.md")
     for kind, found in VERDICT["regimes"].items():
         for arm in ("replay_frontier_epochs", "chain_epochs"):
             lost = found["axes"]["cost_1"][arm]["gain"]
@@ -200,12 +219,9 @@ def test_losses_in_sentences_are_those_of_the_verdict() -> None:
 
 
 def test_the_costs_that_the_front_page_gives_are_those_of_the_verdict() -> None:
-    rows = [found["axes"]["cost_1"][arm] for found in VERDICT["regimes"].values() for arm in VERDICT["planned"]]
-    costs = [row["ratio"][0] for row in rows if row.get("ratio")]
+    gains = [pairs(kind, "cost, rho 1")["frontier_refill", "dynamic_sampling"] for kind in ("hard", "middle", "broad")]
     front = " ".join((REPOSITORY / "README.md").read_text().split())
-    assert f"these arms need {number(min(costs), 2)} to {number(max(costs), 2)} times" in front and len(costs) < len(
-        rows
-    )
+    assert "{}, {} and {} of area".format(*(number(gain[0], 3, "+") for gain in gains)) in front
 
 
 def test_the_power_that_the_page_gives_is_what_was_simulated() -> None:
