@@ -67,7 +67,7 @@ fill: {policy: refill, request: fixed, groups: 4, request_factor: 1.5, surplus: 
     "unreliable steps": Advice(
         "In two kinds of data whose steps are unreliable, replay with a belief that problems share needed .62 and .71 "
         "of the best plain recipe's rollouts, not clearly fewer. Where a trained token costs as much as a generated "
-        "one, nothing was clearly cheaper than plain GRPO with two epochs or half-size batches.",
+        "one, nothing was clearly cheaper than dynamic sampling with a quarter of the usual batch.",
         """controllers:
   - replay: {share: 0.5, matched: true, uses: 2, age: 10, order: rare}
   - frontier: {features: [prompt_state], candidates: null, model: {drift: 0.03}}

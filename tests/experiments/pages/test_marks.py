@@ -180,7 +180,7 @@ def test_multiples_in_sentences_are_those_of_the_verdict() -> None:
     assert "That is {} and {} of the rollouts".format(*multiples("frontier_epochs", ("broad", "middle"))) in page
     assert multiples("frontier_epochs", ["hard"]) == ["-"]
     long, turns = multiples("replay_frontier_epochs", ("long", "turns"))
-    assert f"{long} [.50, .88] and {turns} of those of four epochs" in page
+    assert f"{long} [.50, .87] and {turns} of those of four epochs" in page
     without = [multiples(f"four_without_{name}", ["hard"])[0] for name in ("prefix_sampling", "pros", "greso")]
     assert "Without Prefix Sampling it needs {}, without PROS {}, without GRESO {};".format(*without) in page
 
@@ -232,4 +232,5 @@ def test_the_power_that_the_page_gives_is_what_was_simulated() -> None:
         )
         in said("README.md")
     )
-    assert {row["equal arms called clear"] for row in POWER if row["runs"] == 16} == {0.03, 0.04}
+    assert max(row["equal arms called clear"] for row in POWER if row["runs"] == 16) == 0.05
+    assert max(row["shown"] for row in POWER if row["runs"] == 8) == 0.26
