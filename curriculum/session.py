@@ -167,6 +167,7 @@ class Session:
         expected = self._expecting(ticket)
         begun_anew = group.request.origin is not expected.request.origin
         if begun_anew and expected.request.extends:
+            self._groups[ticket] = replace(expected, replay_cost=group.replay_cost)
             return self.abandon(ticket, "diverged")
         request = group.request if begun_anew else expected.request
         self._groups[ticket] = replace(expected, request=request, replay_cost=group.replay_cost, lag=group.lag)
