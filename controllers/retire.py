@@ -113,8 +113,11 @@ class Retire(PassRateController[RetireState]):
         return Verdict(True, "readmitted") if starving else Verdict(False, "retired")
 
     def _judged(self, state: RetireState, step: int, stream: Stream) -> RetireState:
-        """The state after new evidence was judged: a problem retires, and stays retired until it is tried again."""
-        if not state.forest.stale_R.any():
+        """The state after new evidence was judged: a problem retires, and stays retired until it is tried again.
+
+        Measured rates are judged again without new evidence, since a try does not change them.
+        """
+        if not state.forest.stale_R.any() and self.belief.kind != "measured":
             return state
         forest = self.belief.refresh(state.forest, step, stream)
         retires_P = (state.retired_P < 0) & (forest.tried_M > 0) & (forest.rate_M >= self.above)

@@ -1,5 +1,6 @@
 """Retirement: which problems go, stay and come back, and that no plan starves."""
 
+import numpy as np
 from controller_harness import child, group, play, problem_set, propose, simulated
 
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
@@ -56,6 +57,16 @@ def test_a_belief_takes_more_than_one_group_to_convince() -> None:
     state = controller.observe(state, [group(PROBLEMS[0], 10, 10), group(PROBLEMS[1], 10, 10)], 1)
     found, _ = verdicts(controller, state, 2)
     assert (found["p0"], found["p1"]) == ("retired", "kept")  # 20/21 and 19.1/21
+
+
+def test_a_group_of_a_retired_problem_does_not_overrule_what_was_measured() -> None:
+    controller = Retire(returns=5, belief=PassRateBelief(kind="measured"))
+    state = controller.informed(controller.init(PROBLEMS), np.array([1.0, 0.9, *[0.5] * 6]))
+    _, state = verdicts(controller, state, 1)
+    state = controller.observe(state, [group(PROBLEMS[0], 0, 10), group(PROBLEMS[2], 10, 10)], 6)
+    found, state = verdicts(controller, state, 7)
+    assert (found["p0"], found["p1"], found["p2"]) == ("retired", "returned", "kept")
+    assert verdicts(controller, state, 12)[0]["p0"] == "returned"
 
 
 def test_only_fresh_groups_are_evidence_and_only_fresh_requests_are_judged() -> None:
