@@ -8,7 +8,7 @@ from controller_harness import child, group, play, problem_set, propose, simulat
 
 from halfway.controllers.greso import Greso, GresoState
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Origin, Plan, Request, Stream, chain
+from halfway.curriculum import Decision, Origin, Plan, Request, Stream, chain
 
 PROBLEMS = problem_set(4)
 GRESO = Greso()
@@ -184,6 +184,15 @@ def test_readmission_counts_kept_candidates_too():
     ids = [request.problem.id for request in plan.requests]
     assert len(set(ids)) == 30
     assert sum(request.decisions[-1].action == "readmitted" for request in plan.requests) == 14
+
+
+def test_readmission_does_not_count_requests_that_extend_groups():
+    controller = Greso(floor=1e-9)
+    state = replace(controller.init(PROBLEMS), streaks=np.full(4, -30, np.int16))
+    more = tuple(Request(problem, 2, decisions=(Decision("greso", "kept"),), extends="0.0.0") for problem in PROBLEMS)
+    plan = Plan(1, 5, 8, (*more, Request(PROBLEMS[0], 8)), member="greso")
+    plan, _ = controller.propose(plan, state, Stream(0))
+    assert [skip.reason for skip in plan.skipped] == ["hard"]
 
 
 def test_readmission_begins_within_one_pass():

@@ -6,7 +6,7 @@ from controller_harness import child, group, play, problem_set, propose, simulat
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.retire import Retire, RetireState
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Origin, Plan, Request, Stream, chain
+from halfway.curriculum import Decision, Origin, Plan, Request, Stream, chain
 
 PROBLEMS = problem_set(8)
 
@@ -95,6 +95,14 @@ def test_uniform_continues_with_the_other_problems_and_every_plan_is_full() -> N
         assert plan.missing == 0
         state = members.observe(state, [], step)
     assert state["retire"].readmitted > 0
+
+
+def test_a_request_that_extends_a_group_was_not_offered() -> None:
+    controller = Retire()
+    more = tuple(Request(problem, 2, decisions=(Decision("retire", "kept"),), extends="0.0.0") for problem in PROBLEMS)
+    plan = Plan(1, 9, 8, (*more, Request(PROBLEMS[0], 8)), member="retire")
+    plan, _ = controller.propose(plan, after(controller, 10), Stream(0))
+    assert [skip.reason for skip in plan.skipped] == ["retired"]
 
 
 def test_few_among_many_are_not_waited_for_endlessly() -> None:
