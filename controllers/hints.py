@@ -79,8 +79,8 @@ class Hints(HintLengths, PassRateController[HintsState]):
             return []
         if self.kind == "seele":
             length = self.aimed(problem, (*state.trials.get(problem.id, ()), *map(trial_of, tried)))
-        elif group.num_passed:
-            return []  # without a hint it failed, and with one it does not teach
+        elif any(earlier.num_passed for earlier in tried):
+            return []  # it passes without a hint, or with one it does not teach
         else:
             length = self.cuts.units(problem, self.shares[0])
         hint = self.cuts.hint(problem, length)

@@ -169,6 +169,18 @@ def test_a_problem_that_passes_with_a_hint_is_not_tried_without_one_again() -> N
     assert not any(tried[1].num_passed for tried in tries if len(tried) > 2)
 
 
+@pytest.mark.parametrize(("passed", "again"), [((0, 0), 1), ((3, 0), 0), ((0, 3), 0)])
+def test_a_problem_that_fills_two_slots_is_tried_again_only_if_nobody_passes(
+    passed: tuple[int, int], again: int
+) -> None:
+    hints = Hints(kind="ghpo", tries=2, **LINES)  # type: ignore[arg-type]
+    state = hints.init(ProblemSet([PROBLEM]))
+    plain = requested(hints, state)
+    in_hand = tuple(replace(group(PROBLEM, k), request=plain) for k in passed)
+    plan, _ = hints.propose(Plan(0, 0, 8, member="hints", in_hand=in_hand), state, Stream(0))
+    assert len(plan.requests) == again
+
+
 def test_further_tries_are_bounded_and_use_another_hint_length() -> None:
     for groups in simulate(Hints(kind="seele", tries=2, **LINES), 5, difficulty=6.0):  # type: ignore[arg-type]
         for problem in {g.request.problem.id for g in groups}:
