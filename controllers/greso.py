@@ -129,7 +129,7 @@ class Greso(PassRateController[GresoState]):
         if state.forest is not None and candidates:
             state = replace(state, forest=self.belief.refresh(state.forest, plan.step, stream))
         offered = sum(skip.member == plan.member for skip in plan.skipped)
-        offered += sum(r.origin is Origin.FRESH and r.decided_by(plan.member) and not r.extends for r in plan.requests)
+        offered += sum(request.origin is Origin.FRESH for request in plan.decided)
         verdicts = []
         for request in candidates:
             verdicts.append(self._judge(request, state, stream, starving=offered >= len(state.problems)))

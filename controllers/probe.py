@@ -123,7 +123,7 @@ class Probed(PassRateController[ProbedState]):
             return plan, state
         if state.offered_in != plan.step:
             state = replace(state, offered=(), offered_in=plan.step)
-        free_P = self._free(state, (*plan.requests, *(group.request for group in plan.in_hand)))
+        free_P = self._free(replace(state, tried_P=state.tried_P + _pending(plan, state.problems)))
         free_P[list(state.offered)] = False
         rates_P = state.rates()
         free_P &= (rates_P >= self.band[0]) & (rates_P <= self.band[1])
@@ -180,13 +180,9 @@ class Probed(PassRateController[ProbedState]):
             return ""
         return "impossible" if state.line.chance_of_none(guess, own, group.size) < self.impossible else ""
 
-    def _free(self, state: ProbedState, pending: Sequence[Request] = ()) -> NDArray[np.bool_]:
-        """Which problems may be tried again, once the pending requests have come back."""
-        position, tried_P = _positions(state.problems), state.tried_P.copy()
-        for request in pending:
-            if request.origin is Origin.GENERATED and request.problem.id in position:
-                tried_P[position[request.problem.id]] += 1
-        free_P: NDArray[np.bool_] = (tried_P < self.tries) & ~state.invalid_P
+    def _free(self, state: ProbedState) -> NDArray[np.bool_]:
+        """Which problems may be tried again."""
+        free_P: NDArray[np.bool_] = (state.tried_P < self.tries) & ~state.invalid_P
         return free_P
 
     def metrics(self, state: ProbedState) -> Mapping[str, float]:
@@ -203,6 +199,13 @@ class Probed(PassRateController[ProbedState]):
 
 def _positions(problems: ProblemSet) -> dict[str, int]:
     return {problem.id: i for i, problem in enumerate(problems.generated)}
+
+
+def _pending(plan: Plan, problems: ProblemSet) -> NDArray[np.int64]:
+    """How often each generated problem is tried by the groups of the plan, and by those in hand."""
+    requests = (*plan.requests, *(group.request for group in plan.in_hand))
+    tries = Counter(r.problem.id for r in requests if r.origin is Origin.GENERATED and not r.extends)
+    return np.array([tries[problem.id] for problem in problems.generated], np.int64)
 
 
 def _guesses(problems: ProblemSet) -> Floats:

@@ -86,7 +86,7 @@ class Retire(PassRateController[RetireState]):
             return plan, state
         state = self._judged(state, plan.step, stream)
         refused = sum(skip.member == plan.member for skip in plan.skipped)
-        passed_on = sum(r.origin is Origin.FRESH and r.decided_by(plan.member) and not r.extends for r in plan.requests)
+        passed_on = sum(request.origin is Origin.FRESH for request in plan.decided)
         verdicts: list[Verdict] = []
         for request in candidates:
             starving = refused + passed_on >= len(state.problems) or refused >= PATIENCE * plan.wanted
@@ -113,13 +113,9 @@ class Retire(PassRateController[RetireState]):
         return Verdict(True, "readmitted") if starving else Verdict(False, "retired")
 
     def _judged(self, state: RetireState, step: int, stream: Stream) -> RetireState:
-        """The state after new evidence was judged: a problem retires, and stays retired until it is tried again.
-
-        Measured rates are judged again without new evidence, since a try does not change them.
-        """
-        if not state.forest.stale_R.any() and self.belief.kind != "measured":
-            return state
-        forest = self.belief.refresh(state.forest, step, stream)
+        """The state after the rates were judged: a problem retires, and stays retired until it is tried again."""
+        stale = state.forest.stale_R.any()
+        forest = self.belief.refresh(state.forest, step, stream) if stale else state.forest
         retires_P = (state.retired_P < 0) & (forest.tried_M > 0) & (forest.rate_M >= self.above)
         retired_P = np.where(retires_P, step, state.retired_P).astype(np.int32)
         return replace(state, forest=forest, retired_P=retired_P)

@@ -66,6 +66,11 @@ class Plan:
         """Requests on which the member that holds the plan has not decided yet."""
         return tuple(request for request in self.requests if not request.decided_by(self.member))
 
+    @property
+    def decided(self) -> tuple[Request, ...]:
+        """Requests for groups of their own on which the member that holds the plan has decided."""
+        return tuple(request for request in self.requests if request.decided_by(self.member) and not request.extends)
+
     def add(self, requests: Sequence[Request], action: str) -> "Plan":
         """Append requests, each signed by the member that holds the plan."""
         return replace(self, requests=self.requests + tuple(self._signed(request, action) for request in requests))

@@ -49,10 +49,9 @@ def slots_left(plan: Plan, share: float, origin: Origin) -> int:
         origin: of the requests that it adds. If the plan has a quota for it, the member may take that part of its
             share, rounded up or down from step to step, so that even a small part is a slot now and then.
     """
-    own = sum(request.decided_by(plan.member) and not request.extends for request in plan.requests)
     quota = plan.quotas.get(origin)
     slots = floor_product(share, plan.wanted) if quota is None else dithered(quota * share * plan.wanted, plan.step)
-    return min(plan.missing, slots - own)
+    return min(plan.missing, slots - len(plan.decided))
 
 
 def dithered(amount: float, step: int) -> int:

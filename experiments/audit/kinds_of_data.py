@@ -16,6 +16,9 @@ Kind = Literal["missing facts", "unreliable steps"]
 LEAST = 20
 """How many groups a sign needs."""
 
+LAB = {"silent": (0.61, 0.23), "mixed_again": (0.63, 0.91), "silent_after_failure": (0.57, 0.34)}
+"""Each sign's mean over the lab's kinds of data whose facts are missing, and over those whose steps are unreliable."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sign:
@@ -24,7 +27,7 @@ class Sign:
     Attributes:
         value: the share in this log; None if it has no such group.
         groups: of how many groups it is the share.
-        facts, steps: its mean in the lab over the kinds of data whose facts are missing, or whose steps are unreliable.
+        facts, steps: see `LAB`.
     """
 
     name: str
@@ -87,9 +90,11 @@ def signs(history: History, lasting: float | None, visits: int) -> tuple[Sign, .
     fresh = history.fresh()
     cut = history.where(history.from_failure_V & (history.size_V > 0))
     return (
-        Sign("groups that are silent", _silent(fresh), len(fresh), 0.61, 0.23),
-        Sign("visits after a mixed one that are mixed again", lasting, visits, 0.63, 0.91),
-        Sign("groups after a prefix of a failure that are silent", _silent(cut), len(cut), 0.57, 0.35),
+        Sign("groups that are silent", _silent(fresh), len(fresh), *LAB["silent"]),
+        Sign("visits after a mixed one that are mixed again", lasting, visits, *LAB["mixed_again"]),
+        Sign(
+            "groups after a prefix of a failure that are silent", _silent(cut), len(cut), *LAB["silent_after_failure"]
+        ),
     )
 
 

@@ -32,6 +32,7 @@ from halfway.curriculum import (
     propose_until_full,
     save_state,
 )
+from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.prefix import hint_of
 from halfway.curriculum.session import ALWAYS_PROVIDED, Session, Ticket
 from halfway.testing.controllers import trial_of
@@ -253,9 +254,11 @@ def test_an_extension_with_another_start_than_its_group_is_lost() -> None:
     session.record_counts(ticket.id, 1, 4)
     (more,) = session.next_batch(0)
     [made] = simulated(0).run([more.request], Stream(0))
-    session.record_group(more.id, replace(made, request=replace(more.request, origin=Origin.PREFIX)))
+    begun_anew, cost = replace(more.request, origin=Origin.PREFIX), ReplayCost(3, 0.5, 0.25)
+    session.record_group(more.id, replace(made, request=begun_anew, replay_cost=cost))
     (whole,) = session.commit()
     assert (whole.size, whole.num_passed, dict(whole.dropped)) == (4, 1, {"diverged": 2})
+    assert whole.replay_cost == cost  # what was spent on reaching the start is not lost
 
 
 def test_a_neighbour_that_extends_groups_shifts_no_draw() -> None:

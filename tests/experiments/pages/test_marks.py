@@ -8,14 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from paths import REPOSITORY
 from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
+from halfway.experiments.audit.kinds_of_data import LAB
 from halfway.experiments.cli import app
 from halfway.experiments.pages.marks import BEGIN, END, filled, write_pages
 
 PAYING = REPOSITORY / "experiments" / "results" / "when_does_it_pay"
+PRETRAINED = PAYING.parent / "does_a_pretrained_model_learn"
+VERDICT = json.loads((PAYING / "verdict.json").read_text())
+PLAIN = yaml.safe_load((PAYING / "plan.yaml").read_text())["plain"]
+POWER = json.loads((PAYING / "power.json").read_text())["rows"]
+SIGNS = json.loads((PAYING / "signs.json").read_text())
 
 
 def test_the_committed_pages_are_not_stale() -> None:
@@ -53,11 +60,6 @@ def test_a_stale_page_is_refused_by_a_check_and_mended_without(tmp_path: Path) -
 def test_without_the_numbers_the_command_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"verdict\.json"):
         write_pages(tmp_path)
-
-
-VERDICT = json.loads((PAYING / "verdict.json").read_text())
-PLAIN = {"grpo", "grpo_small", "grpo_epochs", "grpo_epochs4", "dynamic_sampling", "greso"}
-POWER = json.loads((PAYING / "power.json").read_text())["rows"]
 
 
 def arms(contest: str, regime: str) -> Any:
@@ -179,24 +181,24 @@ def test_multiples_in_sentences_are_those_of_the_verdict() -> None:
     page = said("README.md")
     assert "That is {} and {} of the rollouts".format(*multiples("frontier_epochs", ("broad", "middle"))) in page
     assert multiples("frontier_epochs", ["hard"]) == ["-"]
-    long, turns = multiples("replay_frontier_epochs", ("long", "turns"))
-    assert f"{long} [.50, .87] and {turns} of those of four epochs" in page
+    long = interval(VERDICT["regimes"]["long"]["axes"]["rollouts"]["replay_frontier_epochs"]["ratio"], 2)
+    (turns,) = multiples("replay_frontier_epochs", ["turns"])
+    assert f"{long} and {turns} of those of four epochs" in page
     without = [multiples(f"four_without_{name}", ["hard"])[0] for name in ("prefix_sampling", "pros", "greso")]
     assert "Without Prefix Sampling it needs {}, without PROS {}, without GRESO {};".format(*without) in page
 
 
-@pytest.mark.parametrize("axis", ["rollouts", "tokens", "cost_1"])
-def test_the_goals_are_judged_by_the_best_arms_that_are_told_nothing(axis: str) -> None:
+@pytest.mark.parametrize(("axis", "words"), [("rollouts", "needs {}"), ("tokens", "tokens {}"), ("cost_1", "| {}")])
+def test_the_goals_are_judged_by_the_best_arms_that_are_told_nothing(axis: str, words: str) -> None:
     found = []
     for kind in VERDICT["regimes"].values():
         rows = {arm: row for arm, row in kind["axes"][axis].items() if arm not in VERDICT["told"] and "gain" in row}
         spent = [row["ratio"][0] for arm, row in rows.items() if row.get("ratio") and arm not in PLAIN]
         found.append(number(min(spent, default=None), 2))
-    kinds = [f"(*{name}*)" for name in VERDICT["regimes"]]
-    one_by_one = ", ".join(
-        f"{'not reached' if each == '-' else each} {kind}" for each, kind in zip(found, kinds, strict=True)
-    )
-    assert one_by_one in said("README.md") or f"tokens {', '.join(found)}" in said("README.md")
+    if axis != "tokens":
+        reached = [each.replace("-", "not reached") for each in found]
+        found = [f"{each} (*{kind}*)" for each, kind in zip(reached, VERDICT["regimes"], strict=True)]
+    assert words.format(", ".join(found)) in said("README.md")
 
 
 def test_losses_in_sentences_are_those_of_the_verdict() -> None:
@@ -234,3 +236,37 @@ def test_the_power_that_the_page_gives_is_what_was_simulated() -> None:
     )
     assert max(row["equal arms called clear"] for row in POWER if row["runs"] == 16) == 0.05
     assert max(row["shown"] for row in POWER if row["runs"] == 8) == 0.26
+
+
+SIGN_ROWS = {
+    "silent": "groups that are silent",
+    "failed": "of them, all failed",
+    "mixed_again": "visits after a mixed one that are mixed again",
+    "silent_after_failure": "groups after a prefix of a failure that are silent",
+    "silent_after_success": "the same where the prefix is of a success",
+    "near_half": "mixed groups with 3 to 5 passes of 8",
+}
+
+
+def sign_row(sign: str, before: Sequence[str] = ()) -> str:
+    lab = [number(share, 2) if count else "-" for share, count in (SIGNS[kind][sign] for kind in VERDICT["regimes"])]
+    return " | ".join((f"| {SIGN_ROWS[sign]}", *before, *lab))
+
+
+@pytest.mark.parametrize("sign", SIGN_ROWS)
+def test_the_signs_of_the_lab_are_what_was_counted(sign: str) -> None:
+    assert sign_row(sign) in said("README.md")
+
+
+@pytest.mark.parametrize("sign", [sign for sign in SIGN_ROWS if sign != "mixed_again"])
+def test_the_signs_of_the_pretrained_model_are_what_was_counted(sign: str) -> None:
+    share, count = json.loads((PRETRAINED / "signs.json").read_text())["sums"][sign]
+    here = number(share, 2) + (f" of {count}" if "after" in sign else "")
+    assert sign_row(sign, [here]) in " ".join((PRETRAINED / "README.md").read_text().split())
+
+
+@pytest.mark.parametrize("sign", LAB)
+def test_the_audit_reads_signs_by_what_was_counted(sign: str) -> None:
+    kinds = (("hard", "middle", "broad"), ("long", "turns"))
+    counted = [[SIGNS[kind][sign][0] for kind in each if SIGNS[kind][sign][1]] for each in kinds]
+    assert LAB[sign] == pytest.approx([sum(shares) / len(shares) for shares in counted], abs=5.1e-3)
