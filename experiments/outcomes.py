@@ -180,7 +180,7 @@ class AuditedLogs:
         from halfway.experiments.audit.tables import show
 
         text = StringIO()
-        show(self.audit, Console(file=text, width=100), full=False)
+        show(self.audit, Console(file=text, width=100, force_jupyter=False), full=False)
         return text.getvalue()
 
     def _repr_html_(self) -> str:

@@ -125,7 +125,7 @@ def test_examples_were_found(name: str) -> None:
     assert examples(name)
 
 
-# Every notebook runs from top to bottom.
+# Every notebook runs from top to bottom; its metadata name what it needs beyond `.[train]`.
 
 
 NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
@@ -135,9 +135,15 @@ NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
 def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its code is plain Python, so it needs no kernel of its own."""
     monkeypatch.chdir(path.parent)
+    content = json.loads(path.read_text())
+    for package in content["metadata"].get("needs", {}).get("packages", ()):
+        pytest.importorskip(package)
+    for made in content["metadata"].get("needs", {}).get("folders", ()):
+        if not Path(made).exists():
+            pytest.skip(f"{made} has not been made")
     notebook = ModuleType(path.stem)
     monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
-    for number, cell in enumerate(json.loads(path.read_text())["cells"]):
+    for number, cell in enumerate(content["cells"]):
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), f"{path.name}:{number}", "exec"), notebook.__dict__)
     matplotlib.pyplot.close("all")

@@ -83,14 +83,16 @@ def test_tables_are_the_records_and_become_frames(written: Path) -> None:
 
 def test_a_run_is_drawn_and_shown_in_a_notebook(written: Path) -> None:
     result = halfway.load(written)
-    assert result.plot("curves").axes and result.plot("pass_counts").axes
+    for name in ("curves", "pass_counts"):
+        assert result.plot(name)._repr_png_().startswith(b"\x89PNG"), "shown although nothing imported pyplot"
     with pytest.raises(UserError, match="did you mean 'curves'"):
         result.plot("curve")
     assert "<td>grpo</td>" in result._repr_html_() and "2 arms" in repr(result)
     assert result.report() == written / "report.html"
 
 
-def test_what_a_log_says_reaches_a_notebook_as_text(tmp_path: Path) -> None:
+def test_what_a_log_says_reaches_a_notebook_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     rows = [f'{{"problem": "<b>p{i // 8}</b>", "step": {i // 4}, "reward": {int(i > 20)}}}\n' for i in range(32)]
     (tmp_path / "log.jsonl").write_text("".join(rows))
     result = halfway.audit(tmp_path / "log.jsonl")

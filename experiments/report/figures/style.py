@@ -1,10 +1,12 @@
 """Colours, sizes and axes that all figures share."""
 
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any, Literal
 
 import numpy as np
 from cycler import cycler
+from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex
@@ -50,6 +52,16 @@ STYLE: dict[Any, Any] = {
 }
 
 
+class Drawing(Figure):
+    """A figure that a notebook shows by itself, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        png = BytesIO()
+        with rc_context(STYLE):
+            self.savefig(png, format="png")
+        return png.getvalue()
+
+
 def arm_colors(comparison: Comparison) -> dict[str, str]:
     """One colour per arm, the same in every figure."""
     return {arm: PALETTE[i % len(PALETTE)] for i, arm in enumerate(comparison.runs)}
@@ -65,7 +77,7 @@ def grid(
 ) -> tuple[Figure, list[list[Axes]]]:
     """A figure as wide as the page, with `rows` x `columns` panels; `height` is the mean height of a row in inches."""
     layout = ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.06, wspace=0.02, hspace=0.03)
-    figure = Figure(figsize=(PAGE_WIDTH, height * rows), layout=layout)
+    figure = Drawing(figsize=(PAGE_WIDTH, height * rows), layout=layout)
     axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey, sharex=sharex, height_ratios=height_ratios)
     return figure, [list(row) for row in axes]
 
