@@ -540,7 +540,7 @@ def survey(
     words: Annotated[
         list[str],
         typer.Argument(
-            help="A recipe with overrides, or MODEL and DATA (a .jsonl, .json or .parquet file).",
+            help="A recipe with overrides, or MODEL and DATA (.jsonl, .json, .parquet), read as by `halfway init`.",
             metavar="RECIPE | MODEL DATA",
             show_default=False,
         ),

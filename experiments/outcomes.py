@@ -94,6 +94,28 @@ class Trained:
         rows = [(run.arm, run.seed, *(getattr(record, name) for name in names)) for run, record in evaluations]
         return _table(("arm", "seed", *names), rows)
 
+    @property
+    def texts(self) -> Table:
+        """The responses that the runs kept, of some visits to some problems: see `halfway.trainers.loop.samples`.
+
+        Of an agent's turns, what it wrote and what it was answered follow each other.
+        """
+        from halfway.experiments.report.problems import SAMPLES, Sample
+        from halfway.experiments.report.records import read_jsonl
+
+        names = ("step", "problem", "visit", "origin", "k", "n", "prompt")
+        rows = [
+            (
+                *(run.arm, run.seed, *(getattr(sample, name) for name in names)),
+                "".join(f"{turn.replayed}{turn.text}{turn.observation}" for turn in attempt.turns),
+                attempt.passed,
+            )
+            for run in self.records.all_runs
+            for sample in read_jsonl(run.folder / SAMPLES, Sample)[0]
+            for attempt in sample.rollouts
+        ]
+        return _table(("arm", "seed", *names, "response", "passed"), rows)
+
     def plot(self, name: str = "curves") -> "Figure":
         """A figure of the report.
 

@@ -141,7 +141,7 @@ def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for made in content["metadata"].get("needs", {}).get("folders", ()):
         if not Path(made).exists():
             pytest.skip(f"{made} has not been made")
-    notebook = ModuleType(path.stem)
+    notebook = ModuleType(f"notebook_{path.stem}")  # a notebook may have the name of a package
     monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
     for number, cell in enumerate(content["cells"]):
         if cell["cell_type"] == "code":

@@ -45,6 +45,7 @@ NOT_RUN = {
     "halfway launch FILE": "needs hosts; tests/experiments/running/test_hardware.py",
     "SBATCH_ACCOUNT=me halfway launch FILE": "needs Slurm; tests/experiments/running/test_schedulers.py",
     "halfway compare FILE": "needs a scheduler; tests/experiments/running/test_schedulers.py",
+    "halfway compare experiments/recipes/cluster/": "needs a GPU; tests/experiments/test_recipes.py",
     "halfway propel ": "takes minutes; tests/experiments/propel/test_propel_study.py",
     "halfway validate --rows": "needs archives; tests/experiments/running/test_rows.py",
     "halfway survey": "tests/experiments/test_survey.py",
@@ -53,7 +54,7 @@ NOT_RUN = {
 CODE = {
     "README.md": "tests/trainers/hosts/test_pages.py",
     "docs/audit.md": "tests/experiments/audit/test_formats.py",
-    "docs/cluster.md": "printed by `halfway prove`, and the file of another launcher",
+    "docs/cluster.md": "printed by `halfway prove`, the file of another launcher, and data from a hub",
     "docs/hosts/README.md": "tests/test_documentation.py",
     "docs/hosts/others.md": "tests/trainers/hosts/test_pages.py",
     "docs/hosts/prime_rl.md": "tests/trainers/hosts/test_prime_rl.py",
@@ -71,7 +72,9 @@ COMMAND = re.compile(r"(?!ok )(?:[a-z(][\w.-]*|[A-Z_]+=\S+) (?![=:|])")
 SHORT = ["fill={groups: 2}", "rollouts.num_rollouts=2", "rollouts.max_response_tokens=48", "tracking.mlflow=false"]
 SHORT += ["evaluation={points: 1, problems: 2, samples: 1}", "learner.minibatch_groups=0"]
 
-WITHOUT_A_GPU = ["rollouts.engine=transformers", "learner.deepspeed={zero_stage: null}", "model.dtype=float32"]
+# No GPU, and a model without a chat template.
+HERE = ["rollouts.engine=transformers", "learner.deepspeed={zero_stage: null}", "model.dtype=float32"]
+HERE += ["model.chat=messages"]
 
 
 def lines(text: str) -> list[str]:
@@ -133,15 +136,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize("page", RUN)
 def test_the_commands_of_a_page_run(page: str, folder: Path) -> None:
     yaml = [block for language, block in FENCED.findall(PAGES[page]) if language == "yaml"]
-    if yaml:
-        (folder / "my.yaml").write_text(yaml[0])
+    if name := re.search(r"Save this as `(.+?)`", PAGES[page]):
+        (folder / name[1]).write_text(yaml[0])
     for line in commands(page):
         if reason(line):
             continue
         words = shlex.split(line)[1:]
         if words[0] in ("run", "compare"):
             words += [*SHORT, "budget={steps: 1}", *["--arms", "grpo"] * (words[0] == "compare")]
-            words += WITHOUT_A_GPU * ("init" in " ".join(commands(page)))
+            words += HERE * ("init" in " ".join(commands(page)))
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, f"{line}\n{done.output}"
         assert done.stdout.strip() or words[0] == "init"

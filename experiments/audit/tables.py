@@ -250,7 +250,7 @@ def show(audit: Audit, console: "Console", full: bool = True) -> None:
         if advised := advice(one):
             looks = f"It looks like data with {kind_of(one.findings.signs)}. "
             rest = (
-                f"{advised.why} To be laid over your recipe:\n{advised.recipe}"
+                f"{advised.why} To be laid over a recipe of Halfway's own trainer:\n{advised.recipe}"
                 if full
                 else "--full: what to run there."
             )

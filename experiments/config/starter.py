@@ -10,8 +10,8 @@ HOSTS = ("halfway", "trl", "verl", "trinity", "tinker", "prime_rl")
 
 CHAIN = """\
 controllers: # in this order; `halfway list controllers` names all
-  - uniform # chooses problems; pros, mopps and frontier choose by a belief about pass rates
-  - greso # skips problems whose groups stay all-passed or all-failed
+  - uniform # chooses problems; mopps would choose by a belief about pass rates
+  - greso # skips problems whose groups stayed all-passed or all-failed when they were tried before
 """
 HOSTED = """\
 # A chain of pass-rate controllers for {host}; its fields: docs/hosts/{host}.md
@@ -27,6 +27,7 @@ problems:
 model:
   path: {model} # a Hugging Face folder, or owner/name on its hub
   dtype: {dtype}
+  chat: all # prompts that are plain text become a user's message; for a base model: messages
 {chain}fill:
   policy: refill # rounds of rollouts until the batch is full of groups that teach
   groups: 64

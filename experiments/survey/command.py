@@ -31,12 +31,15 @@ FORMS = {"reasoning_gym": r"<answer>\s*\S[\s\S]*?</answer>", "numeric": r"\d", "
 SETTINGS, FINDINGS, KEPT = "settings.json", "survey.json", "problems.jsonl"
 EXAMPLES, LONGEST = 3, 200
 """Number of problems whose texts are shown, and the characters of each."""
-WITHOUT_RECIPE: Mapping[str, Any] = {
+ASSUMED: Mapping[str, Any] = {
+    "problems": {"source": {"file": {"verifier": "symbolic"}}},
+    "model": {"chat": "all"},
+    "rollouts": {"max_response_tokens": 1024},
     "controllers": ["uniform"],
     "evaluation": {"problems": 0, "points": 0},
     "budget": {"steps": 1},
 }
-"""What a run's configuration asks for and a survey does not use."""
+"""What a survey of MODEL and DATA assumes, as `halfway init` does, and what it does not use."""
 
 
 def survey_config(words: Sequence[str], samples: int) -> RunConfig:
@@ -53,8 +56,9 @@ def survey_config(words: Sequence[str], samples: int) -> RunConfig:
         case [recipe] if Path(recipe).suffix in (".yaml", ".yml"):
             return load_run_config(Path(recipe), changes)
         case [model, data]:
-            raw = {**WITHOUT_RECIPE, "name": Path(data).stem, "model": {"path": model}}
-            raw["problems"] = {"source": {"file": {"path": data}}}
+            source = {"file": {"path": data}}
+            given = {"name": Path(data).stem, "model": {"path": model}, "problems": {"source": source}}
+            raw = yaml_bases.merge(ASSUMED, given)
             return parse_run_config(yaml_bases.merge(raw, yaml_files.parse_overrides(changes)))
     raise UserError(f"survey: {' '.join(words)!r} is not acceptable; give a recipe (.yaml), or MODEL and DATA")
 

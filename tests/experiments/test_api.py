@@ -1,5 +1,6 @@
 """Halfway in Python: the same runs as from the command line, in this process, and tables of them."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,9 @@ def test_a_run_from_a_dictionary_trains_here_and_is_loaded_the_second_time(no_pr
     assert result.folder == Path("runs/mine") and result.records.all_runs[0].finished
     assert result.groups.aggregate("count(*), sum(n)").fetchall() == [(4, 8)]
     assert {origin for (origin,) in result.decisions.project("origin").fetchall()} == {"fresh"}
+    kept = [json.loads(line) for line in (result.folder / "samples.jsonl").open()]
+    texts = [(rollout["turns"][0]["text"], rollout["passed"]) for each in kept for rollout in each["rollouts"]]
+    assert texts and result.texts.project("response, passed").fetchall() == texts
     before = (result.folder / "decisions.jsonl").read_bytes()
     again = halfway.run(config, "name=mine", quiet=True)
     assert repr(again) == "<runs/mine: 1 arms, 1 of 1 runs finished>"

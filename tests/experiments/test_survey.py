@@ -18,7 +18,9 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import Surveyed
 from halfway.experiments.cli import app
-from halfway.experiments.survey.command import form_pattern
+from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.config.starter import write_starter
+from halfway.experiments.survey.command import form_pattern, survey_config
 from halfway.experiments.survey.findings import divide, find, holds, silent_share, write_kept
 from halfway.experiments.survey.sampling import RECORDS, Record, read_records, recorded, sample
 
@@ -155,6 +157,17 @@ def test_the_command_surveys_a_recipe_and_refuses_to_mix_settings(
     assert values["problems"] == 12 and values["samples"] == 4
     again = CliRunner().invoke(app, [*words, "learner.lr=1e-3"])
     assert again.exit_code == 2 and "other settings" in again.stderr
+
+
+def test_a_model_and_a_file_are_taken_as_a_starter_takes_them(tmp_path: Path) -> None:
+    write_starter(tmp_path / "own.yaml", "rows.jsonl", "owner/name", gpus=0, host="halfway")
+    starter = load_run_config(tmp_path / "own.yaml")
+    config = survey_config(["owner/name", "rows.jsonl"], 4)
+    assert config.problems.source == starter.problems.source
+    assert config.model.chat == starter.model.chat == "all"
+    assert config.rollouts.max_response_tokens == starter.rollouts.max_response_tokens
+    changed = survey_config(["owner/name", "rows.jsonl", "model.chat=messages"], 4)
+    assert changed.model.chat == "messages" and changed.rollouts.num_rollouts == 4
 
 
 def test_words_that_name_neither_a_recipe_nor_a_model_with_data_are_refused() -> None:

@@ -221,9 +221,11 @@ def test_losses_in_sentences_are_those_of_the_verdict() -> None:
 
 
 def test_the_costs_that_the_front_page_gives_are_those_of_the_verdict() -> None:
-    gains = [pairs(kind, "cost, rho 1")["frontier_refill", "dynamic_sampling"] for kind in ("hard", "middle", "broad")]
+    kinds = [VERDICT["regimes"][kind]["axes"]["cost_1"] for kind in ("hard", "middle", "broad")]
+    gains = [axis["frontier_refill"]["gain"] for axis in kinds]
     front = " ".join((REPOSITORY / "README.md").read_text().split())
     assert "{}, {} and {} of area".format(*(number(gain[0], 3, "+") for gain in gains)) in front
+    assert not any(gain[3] for gain in gains)
 
 
 def test_the_power_that_the_page_gives_is_what_was_simulated() -> None:
