@@ -343,8 +343,9 @@ def headline_table(verdict: Verdict) -> TextTable:
         rows.append((arm, *(_headline_cell(regime, arm) for regime in kinds.values()), _gain(pooled)))
     columns = ("arm", *(_kind(name, regime) for name, regime in kinds.items()), "all kinds")
     notes = (
-        "Gain in area under pass@1 along rollouts (*: clear), and the share of the plain recipe's rollouts that the "
-        "arm needs until that one's end; -: it does not arrive."
+        "Gain in area under pass@1 along rollouts, and the multiple of the plain recipe's rollouts that the arm needs "
+        "for that one's final score; -: it does not get there. *: clear after Holm's adjustment over the planned "
+        "contrasts; brackets: 95 % intervals, not adjusted."
     )
     return TextTable("Beside the best plain recipe, along rollouts", columns, tuple(rows), notes)
 
