@@ -19,7 +19,7 @@ from halfway.experiments.report.tables.text import NONE, TextTable, table_of
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.progress_bars import progress_display
 from halfway.experiments.survey.findings import Findings, find, write_kept
-from halfway.experiments.survey.sampling import Record, sample
+from halfway.experiments.survey.sampling import Record, read_records, sample
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,9 +91,9 @@ def run_survey(
 
 
 def prepare_folder(settings: Mapping[str, Any], folder: Path) -> None:
-    """Make the folder, or accept one that was made with the same settings."""
+    """Make the folder, or accept one that holds no attempts yet, or attempts with the same settings."""
     path = folder / SETTINGS
-    if path.exists() and read_json(path, f"remove {folder} and survey again") != settings:
+    if path.exists() and read_records(folder) and read_json(path, f"remove {folder} and survey again") != settings:
         raise UserError(f"{folder}: holds a survey with other settings; give another --output, or remove it")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, settings)

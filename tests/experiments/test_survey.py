@@ -159,6 +159,16 @@ def test_the_command_surveys_a_recipe_and_refuses_to_mix_settings(
     assert again.exit_code == 2 and "other settings" in again.stderr
 
 
+def test_a_survey_that_failed_before_its_first_attempt_leaves_nothing_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["survey", str(SUMS), "problems.train=12", "--problems", "2", "--samples", "2", "--output", "out"]
+    failed = CliRunner().invoke(app, [*words, "model.chat=all"])
+    assert failed.exit_code == 2 and "no chat template" in failed.stderr
+    assert CliRunner().invoke(app, words).exit_code == 0
+
+
 def test_a_model_and_a_file_are_taken_as_a_starter_takes_them(tmp_path: Path) -> None:
     write_starter(tmp_path / "own.yaml", "rows.jsonl", "owner/name", gpus=0, host="halfway")
     starter = load_run_config(tmp_path / "own.yaml")

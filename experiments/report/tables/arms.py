@@ -88,19 +88,19 @@ def rollout_table(summary: Summary) -> TextTable:
 
 
 def quick_table(summary: Summary) -> TextTable:
-    """The main results of the arms in seven columns, which fit a terminal of 80 characters."""
+    """The main results of the arms in six columns, a line for each arm in a terminal of 80 characters."""
     columns: list[tuple[str, Callable[[ArmSummary], str]]] = [
         ("arm", lambda arm: arm.arm),
-        ("pass@1\nbefore -> after", lambda arm: f"{number(arm.before)} -> {interval(arm.after)}".replace(" [", "\n[")),
+        ("pass@1", lambda arm: interval(arm.after)),
         ("rollouts", lambda arm: number(arm.rollouts, 0)),
         ("valid\ngroups\n/ step", lambda arm: number(arm.trained_per_step, 1)),
-        ("3/8..5/8\ntrained", lambda arm: percent(arm.band_trained)),
         ("wasted", lambda arm: percent(arm.wasted)),
         ("seconds", lambda arm: f"{arm.seconds:.0f}"),
     ]
+    before = " or ".join(dict.fromkeys(number(arm.before) for arm in summary.arms))
     caption = (
-        "Valid groups: trained groups in which some rollouts passed and some failed. 3/8..5/8: share of the trained "
-        "groups with such a pass rate. Wasted: rollouts in dropped or surplus groups, or lost before scoring. Budget: "
+        f"pass@1: after training; before, it was {before}. Valid groups: trained groups in which some rollouts passed "
+        "and some failed. Wasted: rollouts in dropped or surplus groups, or lost before scoring. Budget: "
         f"{budget_text(summary)}. Intervals: {summary.intervals}."
     )
     return table_of("Arms", summary.arms, columns, caption)
