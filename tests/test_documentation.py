@@ -19,6 +19,7 @@ from paths import REPOSITORY
 from typer.testing import CliRunner
 
 from halfway import controllers, curriculum, experiments
+from halfway.curriculum.signals import survival
 from halfway.experiments.cli import app
 from halfway.testing import check_controller
 
@@ -123,6 +124,15 @@ def test_examples(name: str) -> None:
 )
 def test_examples_were_found(name: str) -> None:
     assert examples(name)
+
+
+def test_the_table_of_what_a_group_is_worth_is_right() -> None:
+    page = (REPOSITORY / "docs" / "ideas.md").read_text()
+    rows = re.findall(r"^\| (\.\d+) \| (\.\d+) \| (\.\d+) \|$", page, re.MULTILINE)
+    assert len(rows) == 6
+    for p, mixed, square in (map(float, row) for row in rows):
+        assert mixed == pytest.approx(float(survival(p, 8)), abs=5e-3)
+        assert square == pytest.approx(p * (1 - p) * (1 - 1 / 8), abs=5e-4)  # the mean over the binomial of k
 
 
 # Every notebook runs from top to bottom; its metadata name what it needs beyond `.[train]`.
