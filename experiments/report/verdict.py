@@ -1,6 +1,6 @@
 """Says in a few sentences what a comparison found."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from halfway.experiments.report.analysis.equal_cost import Matched
 from halfway.experiments.report.analysis.savings import END
@@ -44,11 +44,19 @@ def _comparison(summary: Summary, headline: Matched) -> Iterator[str]:
     if all(row.p is None for row in headline.contrasts):
         yield "One seed shows no spread over seeds, so no difference can be clear."
     elif not clear:
-        more = f"; differences from {min(shown):.3f} on would be" if shown else ""
-        yield f"Nothing is clear after Holm's adjustment over {family}{more}."
+        yield f"Nothing is clear after Holm's adjustment over {family}{_smallest(shown)}."
     for found in summary.savings:
         if found.axis == headline.axis:
             saving = [(row.arm, row.ratios[END]) for row in found.rows if row.ratios.get(END)]
             told = [f"{arm} {ratio_text(ratio)}" for arm, ratio in saving if ratio is not None and ratio.clear]
             if told:
                 yield f"Until {found.baseline}'s end it takes {', '.join(told)} of its {found.axis.label}."
+
+
+def _smallest(shown: Sequence[float]) -> str:
+    """What a difference would have to be, as the end of a sentence."""
+    if not shown:
+        return ""
+    if min(shown) >= 1:
+        return "; with so few seeds no difference could be"
+    return f"; differences from {min(shown):.3f} on would be"

@@ -99,7 +99,7 @@ def match_on(runs_of: Mapping[str, Sequence[Run]], axis: Axis, design: Design) -
         headline=axis == design.headline,
         problems=len(used[0].evaluations[0].passed) if apart else 0,
         rows=tuple(
-            MatchedRow(arm, len(seeds), crossed_mean(np.stack(list(seeds.values()))).estimate)
+            MatchedRow(arm, len(seeds), crossed_mean(np.stack(list(seeds.values()))).estimate.as_rate)
             for arm, seeds in tables.items()
         ),
         contrasts=tuple(contrast_rows(tables, design.contrasts)),

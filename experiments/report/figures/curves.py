@@ -128,7 +128,7 @@ def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, line: Line, apart: bool) -
         return
     x = np.mean([amounts(run, axis)[:points] for run in runs], axis=0)
     curves = np.stack([scores(run, apart)[:points] for run in runs], axis=1)
-    estimates = [crossed_mean(table_SP).estimate for table_SP in curves]
+    estimates = [crossed_mean(table_SP).estimate.as_rate for table_SP in curves]
     y = [estimate.value for estimate in estimates]
     if not line.label:
         ax.plot(x, y, line.style, color=line.color, linewidth=0.9)

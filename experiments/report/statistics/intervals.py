@@ -23,6 +23,12 @@ class Estimate:
     high: float | None = None
     values: tuple[float, ...] = ()
 
+    @property
+    def as_rate(self) -> "Estimate":
+        """The same for what lies between 0 and 1: bounds beyond are cut off, which loses no coverage."""
+        low, high = self.low, self.high
+        return replace(self, low=None if low is None else max(low, 0.0), high=None if high is None else min(high, 1.0))
+
 
 def over_seeds(values: Sequence[float]) -> Estimate:
     """Mean and Student-t interval of one value per seed; no interval with fewer than two seeds."""

@@ -39,6 +39,14 @@ def test_the_verdict_says_when_nothing_is_clear(scores: list[list[float]], sente
     assert any(said.startswith(sentence) for said in verdict(summarize(comparison_of(runs))))
 
 
+def test_two_seeds_far_apart_promise_nothing_impossible() -> None:
+    ends = {"a": (0.3, 0.9), "b": (0.9, 0.3)}
+    runs = [run_of(arm, seed, scores=[0.1, end]) for arm, found in ends.items() for seed, end in enumerate(found)]
+    said = verdict(summarize(comparison_of(runs)))
+    assert "0.600 [0.000, 1.000]" in said[0], "a pass rate lies between 0 and 1"
+    assert said[1].endswith("; with so few seeds no difference could be.")
+
+
 def test_a_single_arm_and_no_evaluations_have_a_verdict_too() -> None:
     [said] = verdict(summarize(comparison_of([run_of("a", 0, scores=[0.1, 0.3])])))
     assert said == "a goes from 0.100 to 0.300: +0.200."
