@@ -19,6 +19,7 @@ from halfway.curriculum.support.registry import unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
     from halfway.experiments.audit.auditing import Audit
     from halfway.experiments.report.records import Comparison
@@ -217,12 +218,18 @@ class AuditedLogs:
 def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     """Rows as a relation, which holds the arrays that it reads."""
     connection = duckdb.connect(":memory:")
-    columns = {name: np.array(values) for name, values in zip(names, zip(*rows, strict=True), strict=False)}
-    columns = {name: column.astype(object) if column.dtype.kind == "U" else column for name, column in columns.items()}
+    columns = {name: _column(values) for name, values in zip(names, zip(*rows, strict=True), strict=False)}
     if not columns:
         return connection.sql("SELECT " + ", ".join(f"NULL AS {name}" for name in names) + " WHERE false")
     connection.register("held", columns)
     return connection.sql("SELECT * FROM held")
+
+
+def _column(values: Sequence[Any]) -> "NDArray[Any]":
+    """The values as an array; half a surrogate pair, which no UTF-8 text has, becomes a question mark."""
+    if isinstance(values[0], str):
+        return np.array([value.encode("utf-8", "replace").decode() for value in values], object)
+    return np.array(values)
 
 
 def _html(table: "TextTable") -> str:

@@ -85,6 +85,17 @@ def test_tables_are_the_records_and_become_frames(written: Path) -> None:
     assert row["silent"] == sum(each.degenerate for each in fresh)
 
 
+def test_whatever_a_policy_wrote_is_in_the_table_of_texts(tmp_path: Path) -> None:
+    write_comparison(tmp_path, {"grpo": ARMS["grpo"]}, seeds=(0,), steps=2)
+    [run] = halfway.load(tmp_path).records.all_runs
+    turns = [{"replayed": "a", "text": "\ud800\x00<b>", "observation": "c"}, {"replayed": "", "text": "d"}]
+    sample = {"step": 0, "problem": "p0", "visit": 1, "origin": "fresh", "k": 0, "n": 1, "prompt": "\udfff", "hint": ""}
+    rollouts = [{"passed": False, "truncated": True, "turns": turns}]
+    (run.folder / "samples.jsonl").write_text(json.dumps({**sample, "rollouts": rollouts}) + "\n")
+    found = halfway.load(tmp_path).texts.project("problem, prompt, response, passed").fetchall()
+    assert found == [("p0", "?", "a?\x00<b>cd", False)]
+
+
 def test_a_run_is_drawn_and_shown_in_a_notebook(written: Path) -> None:
     result = halfway.load(written)
     for name in ("curves", "pass_counts"):
