@@ -93,7 +93,8 @@ def run_survey(
 def prepare_folder(settings: Mapping[str, Any], folder: Path) -> None:
     """Make the folder, or accept one that holds no attempts yet, or attempts with the same settings."""
     path = folder / SETTINGS
-    if path.exists() and read_records(folder) and read_json(path, f"remove {folder} and survey again") != settings:
+    differs = path.exists() and read_json(path, f"remove {folder} and survey again") != settings
+    if differs and read_records(folder):
         raise UserError(f"{folder}: holds a survey with other settings; give another --output, or remove it")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, settings)
