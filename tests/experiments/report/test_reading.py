@@ -11,6 +11,7 @@ from synthetic_runs import decision, step_record, write_records
 from halfway.experiments.report.arms import told
 from halfway.experiments.report.figures.groups import problem_map
 from halfway.experiments.report.figures.hover import hover
+from halfway.experiments.report.figures.hover import hover
 from halfway.experiments.report.problems import ends, problem_views, three, visits_of
 from halfway.experiments.report.records import load_comparison_records, outcome_rollouts
 from halfway.experiments.report.summary import summarize
@@ -114,6 +115,12 @@ def test_the_map_holds_a_problems_last_count_until_its_next_visit(tmp_path: Path
     assert shown is not None
     hard, easy = np.ma.filled(shown.astype(float), -1.0).tolist()
     assert (hard, easy) == ([-1, 0, 0, 0], [8, 8, 4, 4])
+    figure.draw_without_rendering()
+    [under] = json.loads(hover(figure))["maps"]
+    assert (under["rows"], under["cells"], under["size"]) == (["hard", "easy"], [".000", "8844"], 8)
+    assert (
+        0 < under["left"] < under["left"] + under["width"] < 1 and 0 < under["top"] < under["top"] + under["height"] < 1
+    )
     figure.draw_without_rendering()
     [under] = json.loads(hover(figure))["maps"]
     assert (under["rows"], under["cells"], under["size"]) == (["hard", "easy"], [".000", "8844"], 8)
