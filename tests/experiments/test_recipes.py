@@ -204,7 +204,7 @@ def test_every_arm_of_a_comparison_for_a_cluster_fits_and_would_be_launched(file
     checked = CliRunner().invoke(app, ["validate", str(file)])
     assert checked.exit_code == 0 and "of 80 GiB of a device" in checked.output, checked.output
     config = load_comparison_config(file)
-    assert list(config.arms) == ["grpo", "all_four", "recommended"]
+    assert list(config.arms) == ["grpo", "all_four", "frontier_refill", "replay_frontier_epochs"]
     for arm in config.arms:
         run = config.run(arm, config.seeds[0])
         needs = list(estimate(run))
@@ -217,7 +217,7 @@ def test_every_arm_of_a_comparison_for_a_cluster_fits_and_would_be_launched(file
         assert printed.output.splitlines()[-1].startswith(f"{run.cluster.train_nodes} x training host on host0")
 
 
-@pytest.mark.parametrize("arm", ["grpo", "recommended"])
+@pytest.mark.parametrize("arm", ["grpo", "frontier_refill", "replay_frontier_epochs"])
 def test_an_arm_of_a_comparison_for_a_cluster_trains_a_small_model(arm: str, tmp_path: Path) -> None:
     lab, run = to_plain(load_run_config(FILES["lab/sums"])), load_comparison_config(FILES["cluster/gsm8k"], TINY)
     raw = to_plain(run.run(arm, 0))
