@@ -31,6 +31,8 @@ QUERY = (
 )
 """Rows in the order in which they were written. An index, or sorting by a column, might compute its values."""
 
+NAMES = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND typeof(name) = 'text'"
+
 
 class ExperienceId(msgspec.Struct, gc=False):
     batch: int | str = 0
@@ -106,7 +108,7 @@ class TrinityDatabase(Reader):
         try:
             with closing(_connected(file)) as base:
                 return bool(_table_in(base))
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):  # SQLite quotes a damaged schema's bytes in its message
             return False
 
     def read_file(self, file: LogFile, into: HistoryBuilder) -> None:
@@ -140,7 +142,7 @@ def _columns(rows: Sequence[Any], seen: Counter[tuple[int, str, int]]) -> Rollou
 
 def _table_in(base: sqlite3.Connection) -> str:
     """The name of the table that has the columns of an experience's metadata; empty if there is none."""
-    for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0").fetchall():
+    for (name,) in base.execute(NAMES).fetchall():
         columns = {row[1] for row in base.execute("SELECT * FROM pragma_table_info(?)", (name,)).fetchall()}
         if columns >= COLUMNS and '"' not in name:
             return str(name)

@@ -4,9 +4,11 @@ import gzip
 import json
 import os
 import pickle
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -418,3 +420,24 @@ def test_a_packed_log_of_a_usual_density_is_read_whole(tmp_path: Path, monkeypat
     rows = "".join(line(i, reward=i % 2) for i in range(1000))
     (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
     assert read(tmp_path) == (1000, {})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE sqlite_master SET sql = replace(sql, 'CREATE', CAST(x'435245c55445' AS TEXT))",
+        "UPDATE sqlite_master SET name = CAST(name AS BLOB)",
+    ],
+)
+def test_a_database_whose_schema_is_not_text_is_refused_in_one_line(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "explorer.db"
+    with closing(sqlite3.connect(path)) as base:
+        base.execute("CREATE TABLE t (task_id TEXT, run_id INTEGER, model_version INTEGER, reward REAL)")
+        base.execute("INSERT INTO t VALUES ('a', 0, 0, 1.0)")
+        base.commit()
+        assert len(read_logs([path])) == 1
+        base.execute("PRAGMA writable_schema = ON")
+        base.execute(change)
+        base.commit()
+    with pytest.raises(UserError, match="explorer.db: it cannot be read as a db file"):
+        read_logs([path])
