@@ -11,7 +11,6 @@ from synthetic_runs import decision, step_record, write_records
 from halfway.experiments.report.arms import told
 from halfway.experiments.report.figures.groups import problem_map
 from halfway.experiments.report.figures.hover import hover
-from halfway.experiments.report.figures.hover import hover
 from halfway.experiments.report.problems import ends, problem_views, three, visits_of
 from halfway.experiments.report.records import load_comparison_records, outcome_rollouts
 from halfway.experiments.report.summary import summarize
