@@ -121,28 +121,6 @@ def test_a_value_is_shown_under_the_cursor(page: Any, report: Path, kind: str) -
     assert tip.is_hidden()
 
 
-@pytest.mark.parametrize("kind", ["points", "maps"])
-def test_a_value_is_shown_under_the_cursor(page: Any, report: Path, kind: str) -> None:
-    page.goto(report.as_uri())
-    image = page.locator(f"img[data-hover*='{kind}\":[{{'], img[data-hover*='{kind}\":[[']").first
-    [place, *_] = json.loads(image.get_attribute("data-hover"))[kind]
-    if kind == "points":
-        left, top, said = place
-    else:  # the upper left cell
-        left = place["left"] + place["width"] / len(place["cells"][0]) / 2
-        top = place["top"] + place["height"] / len(place["rows"]) / 2
-        count = place["cells"][0][0]
-        result = "not tried yet" if count == "." else f"{count} of {place['size']}"
-        said = f"{place['rows'][0]}, step 0: {result}"
-    image.scroll_into_view_if_needed()
-    box = image.bounding_box()
-    page.mouse.move(box["x"] + left * box["width"], box["y"] + top * box["height"])
-    tip = page.locator(".tip")
-    assert tip.is_visible() and tip.inner_text() == said and fits(page)
-    page.mouse.move(box["x"] + 3, box["y"] + 1)
-    assert tip.is_hidden()
-
-
 def test_nothing_that_a_model_wrote_acts_in_the_page(page: Any, report: Path) -> None:
     page.goto(report.as_uri())
     for summary in page.locator("#problems summary").all():

@@ -439,5 +439,5 @@ def test_a_database_whose_schema_is_not_text_is_refused_in_one_line(change: str,
         base.execute("PRAGMA writable_schema = ON")
         base.execute(change)
         base.commit()
-    with pytest.raises(UserError, match="explorer.db: it cannot be read as a db file"):
+    with pytest.raises(UserError, match=r"explorer\.db: it cannot be read as a db file"):
         read_logs([path])

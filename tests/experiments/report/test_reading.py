@@ -120,9 +120,3 @@ def test_the_map_holds_a_problems_last_count_until_its_next_visit(tmp_path: Path
     assert (
         0 < under["left"] < under["left"] + under["width"] < 1 and 0 < under["top"] < under["top"] + under["height"] < 1
     )
-    figure.draw_without_rendering()
-    [under] = json.loads(hover(figure))["maps"]
-    assert (under["rows"], under["cells"], under["size"]) == (["hard", "easy"], [".000", "8844"], 8)
-    assert (
-        0 < under["left"] < under["left"] + under["width"] < 1 and 0 < under["top"] < under["top"] + under["height"] < 1
-    )
