@@ -95,7 +95,7 @@ def quick_table(summary: Summary) -> TextTable:
         ("rollouts", lambda arm: number(arm.rollouts, 0)),
         ("valid\ngroups\n/ step", lambda arm: number(arm.trained_per_step, 1)),
         ("wasted", lambda arm: percent(arm.wasted)),
-        ("seconds", lambda arm: f"{arm.seconds:.0f}"),
+        ("time\n(s)", lambda arm: f"{arm.seconds:.0f}"),
     ]
     before = " or ".join(dict.fromkeys(number(arm.before) for arm in summary.arms))
     caption = (
