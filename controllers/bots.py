@@ -86,12 +86,14 @@ class Bots(PassRateController[BotsState]):
     def __post_init__(self) -> None:
         require(0 <= self.rho <= 1, "bots.rho", self.rho, "give a number from 0 (= no implicit evidence) to 1")
         require(0 <= self.inertia < 1, "bots.inertia", self.inertia, "give a share from 0 to below 1")
-        counts = self.belief.kind != "last_rate" or self.rho == 0
-        require(counts, "bots.belief.kind", "last_rate", "it forgets implicit evidence at once; set rho: 0, or another")
+        counts = self.belief.kind in ("hierarchical", "beta") or self.rho == 0
+        remedy = "it keeps no implicit evidence; set rho: 0, or another kind"
+        require(counts, "bots.belief.kind", self.belief.kind, remedy)
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset(f"feature:{name}" for name in self.reference) if self.rho else frozenset()
+        references = (f"feature:{name}" for name in self.reference)
+        return self.belief.needs.union(references if self.rho else ())
 
     def init(self, problems: ProblemSet) -> BotsState:
         """Raises UserError if implicit evidence is wanted and a column is missing or holds no pass rates."""
@@ -118,6 +120,9 @@ class Bots(PassRateController[BotsState]):
             return state
         state = replace(state, forest=self.belief.learn(state.forest, *counts))
         return self._with_implicit(state, counts) if self.rho else state
+
+    def informed(self, state: BotsState, rates_P: Floats) -> BotsState:
+        return replace(state, forest=self.belief.informed(state.forest, rates_P))
 
     def _with_implicit(self, state: BotsState, counts: Counts) -> BotsState:
         weak_P, strong_P = self._rates(state.problems)

@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -93,11 +94,10 @@ class Bubblewrap:
         """Run the interpreter in a box of an empty folder; see `base.BoxMaker.check`."""
         with tempfile.TemporaryDirectory() as empty:
             try:
-                box = self.open(Base(empty))
-                done = box.exec("python3 -c ''", START_SECONDS)
+                with closing(self.open(Base(empty))) as box:
+                    done = box.exec("python3 -c ''", START_SECONDS)
             except BoxLostError as error:
                 raise UserError(f"box bubblewrap: {error}; mend that, or use the box swerex") from None
-            box.close()
         if done.status:
             why = " ".join(done.output.split())[-200:]
             raise UserError(

@@ -97,11 +97,12 @@ class HarborTasks(Source):
     def _problem(self, folder: Path) -> Problem | Bad:
         try:
             settings = tomllib.loads((folder / "task.toml").read_text())
+        except (OSError, ValueError) as error:
+            return Bad("task.toml cannot be read", one_line(error))
+        try:
             instruction = (folder / "instruction.md").read_text()
-        except OSError as error:
-            return Bad("no instruction.md", one_line(error))
-        except (ValueError, UnicodeDecodeError) as error:
-            return Bad("task.toml is not TOML", one_line(error))
+        except (OSError, ValueError) as error:
+            return Bad("instruction.md cannot be read", one_line(error))
         trouble = _trouble(folder, settings)
         base = trouble or self._base(folder, settings)
         if isinstance(base, Bad):

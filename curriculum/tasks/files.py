@@ -18,9 +18,9 @@ from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, Sourc
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 
 MOST_NAMES = 8
+"""Columns that a complaint about a row lists."""
 UNPACKED, DENSEST = 64 << 20, 100
 """Bytes that every Parquet file may stand for, and how many times its size a larger one may."""
-"""Columns that a complaint about a row lists."""
 
 
 class Bad(NamedTuple):

@@ -11,7 +11,7 @@ learnt differently, and no log can tell how.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -320,7 +320,7 @@ class Replay:
         tickets = self.session.next_batch(len(due))
         refused = Counter(skip.problem_id for _, skip in self.session.skipped)
         if self.kind != "chooses":
-            visits = iter(self._offered(due, refused))
+            visits = iter(self._kept(due, refused))
         for ticket in tickets:
             self._answer(ticket, None if self.kind == "chooses" else next(visits)[1])
         while self.session.continues and (more := self.session.next_batch(0)):
@@ -329,9 +329,10 @@ class Replay:
         self.teaching += sum(group.teaches for group in self.session.weigh(list(self.session.in_hand())))
         self.session.commit()
 
-    def _offered(self, due: Sequence[tuple[int, Visit]], refused: "Counter[str]") -> Iterator[tuple[int, Visit]]:
-        """Yield the visits that the controller kept, in order, and count those that it refused."""
+    def _kept(self, due: Sequence[tuple[int, Visit]], refused: "Counter[str]") -> list[tuple[int, Visit]]:
+        """The visits that the controller kept, in order; counts those that it refused."""
         problems = self.world.problems
+        kept = []
         for position, visit in due:
             silent = visit.passed in (0, visit.size)
             self.silent += silent
@@ -340,7 +341,8 @@ class Replay:
                 self.skipped += 1
                 self.rightly += silent
             else:
-                yield position, visit
+                kept.append((position, visit))
+        return kept
 
     def _answer(self, ticket: Ticket, visit: Visit | None) -> None:
         request, step = ticket.request, self.session.step

@@ -136,13 +136,14 @@ def _lines(file: LogFile, columns: ColumnNames, into: HistoryBuilder) -> Iterato
 
 
 def _csv(file: LogFile, columns: ColumnNames, into: HistoryBuilder) -> Iterator[Batch]:
+    places: dict[str, int] = {}
+    whole: list[list[str]] = []
     try:
         with opened(file.path) as binary:
             text = io.TextIOWrapper(cast(BinaryIO, binary), encoding="utf-8-sig", errors="replace", newline="")
             rows = csv.reader(iter(lambda: text.readline(LONGEST_ROW), ""))
             header = [name.strip() for name in next(rows, [])]
             places = {name: header.index(name) for name in columns.used}
-            whole: list[list[str]] = []
             for row in rows:
                 if len(row) != len(header):
                     into.drop("row with more or fewer columns than the header")
@@ -151,9 +152,10 @@ def _csv(file: LogFile, columns: ColumnNames, into: HistoryBuilder) -> Iterator[
                 if len(whole) == ROWS:
                     yield {name: [row[i] for row in whole] for name, i in places.items()}
                     whole = []
-            yield {name: [row[i] for row in whole] for name, i in places.items()}
     except (*UNREADABLE, csv.Error) as error:
         into.drop(unreadable(error))
+    if whole:
+        yield {name: [row[i] for row in whole] for name, i in places.items()}
 
 
 def _rollouts(batch: Batch, columns: ColumnNames) -> Iterator[RolloutColumns]:

@@ -102,8 +102,8 @@ def test_an_image_that_has_to_be_built_is_named_by_the_user(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda f: (f / "instruction.md").unlink(), "no instruction.md"),
-        (lambda f: (f / "task.toml").write_text("a = ["), "task.toml is not TOML"),
+        (lambda f: (f / "instruction.md").unlink(), "instruction.md cannot be read"),
+        (lambda f: (f / "task.toml").write_text("a = ["), "task.toml cannot be read"),
         (lambda f: (f / "steps").mkdir(), "several steps"),
         (lambda f: (f / "environment" / "docker-compose.yaml").write_text(""), "several containers"),
         (lambda f: (f / "tests" / "test.sh").unlink(), "no tests/test.sh"),

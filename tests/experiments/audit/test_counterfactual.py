@@ -69,6 +69,13 @@ def test_retirement_skips_what_passed_and_is_told_whether_that_was_right() -> No
     assert found.rollouts == (24 - 5) * N and found.teaching == 12
 
 
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 0, 1, 3], [0, 1, 3, 2]])
+def test_skips_are_counted_wherever_the_step_has_them(order: list[int]) -> None:
+    """The last order has the refused visit after every one that was kept."""
+    found = Replay("retire", Retire(above=0.9), world_of(history(STEADY[:, order]))).run()
+    assert (found.skipped, found.rightly, found.silent) == (5, 5, 12)
+
+
 def test_a_skip_that_was_wrong_is_called_so_and_is_not_evidence() -> None:
     woken = STEADY.copy()
     woken[1:, 2] = 4  # what always passed at first does so no more, which nobody sees who skips it

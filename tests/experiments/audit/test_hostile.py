@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pickle
+import random
 import sqlite3
 import subprocess
 import sys
@@ -81,6 +82,17 @@ def test_a_packed_file_that_ends_early_is_read_as_far_as_it_goes(tmp_path: Path)
     rollouts, dropped = read(tmp_path)
     assert 0 < rollouts < 50_000
     assert "file that could not be read to its end (EOFError)" in dropped
+
+
+def test_the_rows_of_a_table_before_the_damage_are_read(tmp_path: Path) -> None:
+    """Fewer rows than a batch has, with names that do not pack well."""
+    generator = random.Random(0)
+    rows = "".join(f"{generator.getrandbits(256):x},{i},{i % 2}\n" for i in range(2_000))
+    whole = gzip.compress(f"problem,step,reward\n{rows}".encode())
+    (tmp_path / "t.csv.gz").write_bytes(whole[: len(whole) // 2])
+    rollouts, dropped = read(tmp_path)
+    assert 800 < rollouts < 1_100
+    assert dropped == {"file that could not be read to its end (EOFError)": 1}
 
 
 def test_a_line_longer_than_the_limit_is_not_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from loop_harness import GROUPS, PROBLEMS, SIZE, ScriptedLearner, records, train
 
 from halfway.controllers import CONTROLLERS
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
+from halfway.controllers.bots import Bots, BotsBelief
 from halfway.controllers.greso import Greso
 from halfway.controllers.mopps import Mopps
 from halfway.controllers.pros import Pros
@@ -106,6 +107,15 @@ def test_what_was_measured_passes_the_threshold_of_retirement() -> None:
     session.inform(np.where(easy, 1.0, 0.4))
     drawn = {ticket.request.problem.id for ticket in session.next_batch(len(PROBLEMS) // 2)}
     assert drawn == {problem.id for problem, solved in zip(PROBLEMS, easy, strict=True) if not solved}
+
+
+def test_bots_takes_what_was_measured_nearest_to_its_target() -> None:
+    bots = Bots(rho=0.0, belief=BotsBelief(kind="measured"))
+    session = Session(PROBLEMS, chain(("bots", bots)), SIZE, provides=ALWAYS_PROVIDED | {"measured"})
+    session.inform(np.where(np.arange(len(PROBLEMS)) < 2, 0.5, 0.9))
+    assert {ticket.request.problem.id for ticket in session.next_batch(2)} == {PROBLEMS[0].id, PROBLEMS[1].id}
+    with pytest.raises(UserError, match="keeps no implicit evidence"):
+        Bots(belief=BotsBelief(kind="measured"))
 
 
 def test_a_trainer_that_does_not_measure_refuses_the_chain() -> None:
