@@ -49,7 +49,7 @@ class Bandit(PassRateController[BanditState]):
 
     The last three are the bin sampler of the marin project, whose decayed counts keep a category at the floor there for
     ever. The reversion cures this: in every step it adds that many rollouts and groups, half of them passed and half of
-    them mixed; marin's default is 0, its later runs use 2. Only fresh groups are evidence, degenerate ones, whose
+    them mixed; marin's default is 0, its later runs use 2. Only fresh groups are evidence, zero-variance ones, whose
     advantages are 0, included. Rewards are successes.
 
     Attributes:

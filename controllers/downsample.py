@@ -18,8 +18,8 @@ class Downsample(PassRateController[None]):
     """Trains only the rollouts of a group whose rewards vary most, which makes updates cheaper, not rollouts.
 
     With binary rewards these are equal numbers of successes and failures, as far as there are enough of both.
-    Degenerate groups and groups that are small enough stay as they are. No code was found, so the share kept is ours,
-    and whether the paper normalises before or after the choice could not be checked.
+    Zero-variance groups and groups that are small enough stay as they are. No code was found, so the share kept is
+    ours, and whether the paper normalises before or after the choice could not be checked.
 
     Attributes:
         keep: share of a group that trains, rounded to the nearest number, at least 2 rollouts.
@@ -44,7 +44,7 @@ class Downsample(PassRateController[None]):
 
     def _selected(self, group: Group) -> Group:
         keep = max(2, round(self.keep * group.size))
-        if group.degenerate or keep >= group.size:
+        if group.zero_variance or keep >= group.size:
             return group
         rewards_N = np.asarray([rollout.trained_reward for rollout in group.rollouts])
         places = most_varied(rewards_N, keep)

@@ -36,8 +36,8 @@ class Lilo(PassRateController[LiloState]):
     with the largest p (1 - p) (algorithm 2, section 5; late on an easy set |D| = 8 |B|). There the chosen questions are
     rolled out again for training, with many more rollouts than attempts; here (ours) the attempts are the group that
     trains, so N is both numbers. Fill has to ask for |D| groups per plan: fill.policy=refill, fill.request_groups=4 x
-    fill.groups. Among equals the first train. Degenerate groups never do, however few others there are. Stored groups,
-    and groups of fewer than two, are not ranked.
+    fill.groups. Among equals the first train. Zero-variance groups never do, however few others there are. Stored
+    groups, and groups of fewer than two, are not ranked.
 
     Attributes:
         share: share of a round's groups that may train, |B| / |D|; at least one group always may.

@@ -17,7 +17,7 @@ class MaxRL(PassRateController[None]):
 
     The learner then climbs log p instead of p. Of N rollouts with k successes, a success has (N - k) / k and a failure
     -1, so the total size of a group's advantages is 2 (N - k), largest for a single success, where GRPO's is 2 k (N -
-    k) / N. A degenerate group keeps its zeros. It chooses nothing and costs nothing.
+    k) / N. A zero-variance group keeps its zeros. It chooses nothing and costs nothing.
 
     Attributes:
         cap: bound on the size of an advantage (ours; the paper has none, and N - 1 or more is none).
@@ -32,7 +32,7 @@ class MaxRL(PassRateController[None]):
         require(1 <= self.cap < float("inf"), "maxrl.cap", self.cap, "give a number from 1, such as 4")
 
     def weigh(self, groups: Sequence[Group], state: None, stream: Stream) -> Sequence[Group]:
-        return [group if group.degenerate else self._advised(group) for group in groups]
+        return [group if group.zero_variance else self._advised(group) for group in groups]
 
     def _advised(self, group: Group) -> Group:
         passed_N = np.asarray([rollout.success for rollout in group.rollouts], np.float64)

@@ -149,15 +149,15 @@ class Mixture(PassRateController[MixtureState]):
 
         for group in groups:
             if group.size:
-                training = 0.0 if group.degenerate else self.rho * group.num_tokens
+                training = 0.0 if group.zero_variance else self.rho * group.num_tokens
                 source = group.request.origin
                 count(Origin.FRESH if source is Origin.HINTED else source, group, group.num_generated + training)
-                if not group.degenerate:
+                if not group.zero_variance:
                     count(Origin.STORED, group, training)
         return replace(state, tallies=tallies)
 
     def _taught(self, group: Group) -> float:
-        if group.degenerate:
+        if group.zero_variance:
             return 0.0
         return 1.0 if self.worth == "groups" else float(update_mass(group.num_passed, group.size))
 

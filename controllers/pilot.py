@@ -84,7 +84,7 @@ class Pilot(PassRateController[PilotState]):
     def _more(self, pilots: Sequence[Group], size: int) -> list[int]:
         """Further rollouts of each group."""
         if self.kind == "speed":
-            return [0 if group.degenerate else self.more or size - self.initial for group in pilots]
+            return [0 if group.zero_variance else self.more or size - self.initial for group in pilots]
         budget = len(pilots) * (size - self.initial)
         return allocate(
             budget,

@@ -205,7 +205,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         """Pool size, `COUNTS`, and for each loop the outcomes of its children.
 
         ratio_k_of_N: share that is now replayed of a parent with k of N, in both variants. Per bucket or category:
-        belief_; children_, child_pass_rate_ and degenerate_share_ since the start; latest_children_ and
+        belief_; children_, child_pass_rate_ and zero_variance_share_ since the start; latest_children_ and
         latest_pass_rate_ of the latest step that had any.
         """
         steerable = {k: side for k in range(1, state.size) if (side := self._side(k, state.size))}
@@ -220,7 +220,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
             values[f"belief_{name}"] = loop.belief
             values[f"children_{name}"] = loop.children
             values[f"child_pass_rate_{name}"] = loop.total_rate / loop.children
-            values[f"degenerate_share_{name}"] = loop.degenerate / loop.children
+            values[f"zero_variance_share_{name}"] = loop.zero_variance / loop.children
             values[f"latest_children_{name}"] = loop.latest_children
             values[f"latest_pass_rate_{name}"] = loop.latest_rate
         return {name: float(value) for name, value in values.items()}

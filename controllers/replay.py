@@ -23,7 +23,7 @@ class ReplayState:
     """What is stored, oldest first.
 
     Attributes:
-        groups: for "groups": the stored groups, none of them degenerate.
+        groups: for "groups": the stored groups, all of them mixed.
         trained: how often each stored group has trained again.
         stored_at: the step in which each stored group came in.
         came_in: number of groups that came in during the latest step.
@@ -47,7 +47,7 @@ class Replay(PassRateController[ReplayState]):
     """Trains on stored rollouts again, with the log-probabilities that were recorded when they were sampled.
 
     - "groups", DOTS (arXiv 2506.05316): a share of every plan consists of groups drawn at random from a first-in,
-      first-out buffer of groups that were not degenerate. Published: half of a batch of 512, from a buffer of 512
+      first-out buffer of groups that were mixed. Published: half of a batch of 512, from a buffer of 512
       groups. In a chain it comes before the member that chooses problems.
     - "responses", AR3PO (arXiv 2509.25808), of which no code is published: a group without success after all its rounds
       trains with its first failure replaced by the problem's latest success. In a chain it comes last.
@@ -153,7 +153,7 @@ class Replay(PassRateController[ReplayState]):
             problem = group.request.problem.id
             if group.request.origin is Origin.FRESH:
                 state.problems.position(problem)  # raises for a problem of another set
-            if group.degenerate and (self.kind == "groups" or group.request.origin is not Origin.FRESH):
+            if group.zero_variance and (self.kind == "groups" or group.request.origin is not Origin.FRESH):
                 continue
             if self.kind == "groups":
                 stored.append(group.bare())

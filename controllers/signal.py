@@ -55,7 +55,7 @@ class Signal(PassRateController[None]):
         if not group.size:
             return group
         if self.kind == "rl_zvp":
-            if not group.degenerate:
+            if not group.zero_variance:
                 return group
             return group.advised(advantages_NT=tuple(self._by_entropy(rollout) for rollout in group.rollouts))
         if group.num_passed == group.size:

@@ -32,11 +32,11 @@ class VcrlState:
 class Vcrl(PassRateController[VcrlState]):
     """Declines groups whose variance score is below a threshold, which rises after the first steps.
 
-    The score (`variance_score`) is 1 for a group of which half passed, and 0 for a degenerate group; at N = 8 the late
-    threshold keeps 3 to 5 successes, and the early one 1 to 7. Declined groups have been rolled out all the same, so
-    use fill.policy=refill for full batches. The score is the paper's; no code was found against which its thresholds,
-    0.3 for 20 steps and then 0.8, could be checked. Its memory bank of high-variance problems is not implemented;
-    `replay` keeps groups.
+    The score (`variance_score`) is 1 for a group of which half passed, and 0 for one without variance; at N = 8 the
+    late threshold keeps 3 to 5 successes, and the early one 1 to 7. Declined groups have been rolled out all the same,
+    so use fill.policy=refill for full batches. The score is the paper's; no code was found against which its
+    thresholds, 0.3 for 20 steps and then 0.8, could be checked. Its memory bank of high-variance problems is not
+    implemented; `replay` keeps groups.
 
     Attributes:
         early, late: lowest score at which a group trains, in the first `early_steps` steps and afterwards.

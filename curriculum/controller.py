@@ -95,7 +95,7 @@ class PassRateController(Generic[State]):
 
     def observe(self, state: State, groups: Sequence[Group], step: int) -> State:
         """After the rollouts: learn. Called exactly once per step, with every group that has become complete since the
-        last call, including degenerate, surplus and prefixed groups and groups that lost their rollouts.
+        last call, including zero-variance, surplus and prefixed groups and groups that lost their rollouts.
         `Request.origin` says whose evidence a group is."""
         return state
 

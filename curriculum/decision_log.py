@@ -17,7 +17,7 @@ Each line is an object with these fields; a field that does not apply is null, a
 | k, n | int | successes and scored rollouts; null if the problem was skipped |
 | tokens | int | tokens generated for the group in this step: replayed and stored tokens are not counted |
 | policy_version | int | learner updates behind the weights that generated it, the oldest of several; null if none did |
-| outcome | str | "trained", "degenerate", "surplus", "carried", "empty", "declined" or "skipped" |
+| outcome | str | "trained", "zero_variance", "surplus", "carried", "empty", "declined" or "skipped" |
 | reason | str | why it was skipped: the member and what it said; else null |
 | dropped | {str: int} | rollouts lost, by reason (for example a replay that diverged) |
 
@@ -159,7 +159,7 @@ class GroupRecord:
         return self.k / self.n
 
     @property
-    def degenerate(self) -> bool:
+    def zero_variance(self) -> bool:
         return self.scored and self.k in (0, self.n)
 
     @property

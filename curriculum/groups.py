@@ -144,8 +144,8 @@ class Group:
         return self.num_passed / self.size
 
     @property
-    def degenerate(self) -> bool:
-        """True if all rollouts passed or none did, so that no advantage is defined. An empty group is degenerate."""
+    def zero_variance(self) -> bool:
+        """True if all rollouts passed or none did, so that no advantage is defined. An empty group counts, too."""
         return self.num_passed in (0, self.size)
 
     @property
@@ -153,8 +153,8 @@ class Group:
         """Whether anything in the group has a loss: rewards that differ, or advantages given by a controller, on
         rollouts whose weights are not all 0."""
         if self.weights is None:
-            return not self.degenerate
-        return bool(self.size and self.weights.weights_N.any()) and (self.weights.steers or not self.degenerate)
+            return not self.zero_variance
+        return bool(self.size and self.weights.weights_N.any()) and (self.weights.steers or not self.zero_variance)
 
     @property
     def weights_N(self) -> Floats:

@@ -555,7 +555,7 @@ def survey(
     ] = "",
     output: Annotated[Path | None, typer.Option(help="Folder of the survey; default runs/NAME-survey.")] = None,
 ) -> None:
-    """Say where a model stands on its problems before any training: pass rates, silent groups, lengths, texts.
+    """Say where a model stands on its problems before any training: pass rates, zero-variance groups, lengths, texts.
 
     Run the command again to continue. The pass rates are written as a problem file that a run can read.
     """

@@ -32,7 +32,8 @@ SHORT = {"curves": "learning_curves", "groups": "pass_counts", "spending": "roll
 """Short names of figures; their own names work too."""
 PROBLEMS = """
     {by}problem, count(*) AS groups, sum(n)::BIGINT AS rollouts, sum(k)::BIGINT AS passed, sum(k) / sum(n) AS pass_rate,
-    arg_min(k / n, step) AS first_rate, arg_max(k / n, step) AS last_rate, sum((k IN (0, n))::INT)::BIGINT AS silent
+    arg_min(k / n, step) AS first_rate, arg_max(k / n, step) AS last_rate,
+    sum((k IN (0, n))::INT)::BIGINT AS zero_variance
 """
 
 
@@ -176,10 +177,10 @@ class AuditedLogs:
         rows = []
         for one in self.audit.logs:
             past = one.log.history
-            columns = (past.step_V, past.passed_V, past.size_V, past.fresh_V, past.silent_V)
+            columns = (past.step_V, past.passed_V, past.size_V, past.fresh_V, past.zero_variance_V)
             cells = zip(past.problem_V, *(column.tolist() for column in columns), strict=True)
             rows += [(one.log.name, past.problems[problem], *rest) for problem, *rest in cells]
-        return _table(("log", "problem", "step", "k", "n", "fresh", "silent"), rows)
+        return _table(("log", "problem", "step", "k", "n", "fresh", "zero_variance"), rows)
 
     @property
     def problems(self) -> Table:

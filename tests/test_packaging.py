@@ -351,6 +351,6 @@ def test_the_core_needs_what_it_declares_and_no_more(wheel: Path, workplace: Pat
     assert "floor=" in core.finish(workplace, "python", "-m", "halfway.experiments.cli", "list", "greso")
     rows = [f'{{"problem": "p", "step": {i // 4}, "reward": {i % 2}}}\n' for i in range(16)]
     (workplace / "log.jsonl").write_text("".join(rows))
-    assert "0.0 % of 4 groups were silent" in core.finish(workplace, "halfway", "audit", "log.jsonl")
+    assert "0.0 % of 4 groups had zero variance" in core.finish(workplace, "halfway", "audit", "log.jsonl")
     refused = core.finish(workplace, "halfway", "run", "tiny.yaml", code=2)
     assert refused == "error: halfway run: needs the package omegaconf; pip install 'halfway[train]'\n"

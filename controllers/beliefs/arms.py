@@ -83,6 +83,6 @@ def with_outcomes(arms: Arms, arm_G: NDArray[np.int64], counts: Counts, decay: f
 
 def mean_advantage(passed: int, size: int, standardised: bool) -> float:
     """Mean absolute advantage of a group of binary rewards with k of N passed: 2 p (1 - p), p = k / N, centred on the
-    group's mean; divided by the sample standard deviation, 2 sqrt(p (1 - p) (N - 1) / N). 0 for a degenerate group."""
+    group's mean; divided by the sample standard deviation, 2 sqrt(p (1 - p) (N - 1) / N). 0 without variance."""
     p = passed / size
     return 2 * math.sqrt(p * (1 - p) * (size - 1) / size) if standardised else 2 * p * (1 - p)

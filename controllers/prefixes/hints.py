@@ -125,4 +125,4 @@ def tries_without_signal(group: Group, plan: Plan, most: int) -> list[Group]:
     tried = [g for g in plan.in_hand if g.request.problem.id == problem.id and g.request.decided_by(plan.member)]
     waits = any(request.problem.id == problem.id for request in plan.requests)
     over = not tried or tried[-1] is not group or len(tried) >= most or not group.size
-    return [] if waits or over or not group.degenerate else tried
+    return [] if waits or over or not group.zero_variance else tried

@@ -50,7 +50,7 @@ class Loop:
     Attributes:
         belief: moving average of the children's pass rate.
         children: number of scored child groups so far.
-        degenerate: how many of them had no variance.
+        zero_variance: how many of them had no variance.
         total_rate: sum of their pass rates.
         latest_children, latest_rate: number of child groups in the latest step that had any, and their mean pass rate.
     """
@@ -58,7 +58,7 @@ class Loop:
     knob: Knob
     belief: float
     children: int = 0
-    degenerate: int = 0
+    zero_variance: int = 0
     total_rate: float = 0.0
     latest_children: int = 0
     latest_rate: float = 0.0
@@ -66,7 +66,7 @@ class Loop:
     def after(
         self, children: Sequence[Group], alpha: float, law: RatioLaw | None, effect: Effect, step: int, pooled: bool
     ) -> "Loop":
-        """The loop after one step's children, including degenerate groups, without which the mean would be biased.
+        """The loop after one step's children, including zero-variance groups, without which the mean would be biased.
 
         Args:
             children: scored child groups, at least one.
@@ -83,7 +83,7 @@ class Loop:
             knob=knob,
             belief=belief,
             children=self.children + len(children),
-            degenerate=self.degenerate + sum(child.degenerate for child in children),
+            zero_variance=self.zero_variance + sum(child.zero_variance for child in children),
             total_rate=self.total_rate + sum(rates),
             latest_children=len(children),
             latest_rate=fmean(rates),

@@ -18,7 +18,7 @@ EQUAL = 1e-6
 """Rewards that differ by no more than this count as equal: trainers add more than this to the standard deviation."""
 
 ENOUGH = 20
-"""In a log with this many groups, at least one silent group is to be expected."""
+"""In a log with this many groups, at least one zero-variance group is to be expected."""
 
 MOST_STEPS, MOST_TOKENS = 2**53, 2**31 - 1
 MOST_TEXTS, TEXT_CHARACTERS = 20_000, 600
@@ -32,7 +32,7 @@ ROLLOUT = np.dtype([
 GROUPS = f"""
     SELECT arg_min(problem, place) AS problem_V, arg_min(step, place) AS step_V,
         sum(passed::INT)::INT AS passed_V, count(*)::INT AS size_V,
-        max(reward)::DOUBLE - min(reward)::DOUBLE <= {EQUAL} AS silent_V,
+        max(reward)::DOUBLE - min(reward)::DOUBLE <= {EQUAL} AS zero_variance_V,
         CASE WHEN bool_or(tokens = {UNKNOWN}) THEN {UNKNOWN} ELSE sum(tokens) END::BIGINT AS tokens_V
     FROM rollouts GROUP BY family ORDER BY step_V, min(place)
 """
@@ -87,7 +87,7 @@ class HistoryBuilder:
 
     Attributes:
         guesses, traps, dropped: as in `Reading`; the reader adds to them.
-        identified, keeps_silent: as in `Reading`; the reader may correct them.
+        identified, keeps_zero_variance: as in `Reading`; the reader may correct them.
         texts: the beginning of each problem's prompt, by problem id.
         conflicts: contradictions in a problem's rewards, in words, by problem id.
     """
@@ -99,7 +99,7 @@ class HistoryBuilder:
             named: whether problems are given by the trainer's own keys; otherwise their prompts are hashed.
         """
         self._reading, self._named = reading, named
-        self.identified, self.keeps_silent = reading.identified, reading.keeps_silent
+        self.identified, self.keeps_zero_variance = reading.identified, reading.keeps_zero_variance
         self.guesses: dict[str, None] = dict.fromkeys(reading.guesses)
         self.traps: dict[str, None] = dict.fromkeys(reading.traps)
         self.dropped: Counter[str] = Counter()
@@ -228,7 +228,7 @@ class HistoryBuilder:
             dropped=dict(self.dropped),
             measure=self._measure,
             identified=self.identified,
-            keeps_silent=self.keeps_silent,
+            keeps_zero_variance=self.keeps_zero_variance,
             passes_at=passes_at,
         )
         return history, reading
@@ -274,9 +274,11 @@ class HistoryBuilder:
                 "most groups have one rollout: the log does not say which rollouts form a group, or it is a "
                 "validation log"
             )
-        elif len(history) >= ENOUGH and not history.silent_V.any():
-            self.keeps_silent = False
-            self.trap("no group is silent, so silent groups must have been filtered before the log was written")
+        elif len(history) >= ENOUGH and not history.zero_variance_V.any():
+            self.keeps_zero_variance = False
+            self.trap(
+                "no group has zero variance, so zero-variance groups must have been filtered before the log was written"
+            )
 
 
 def guessed_threshold(reward_R: NDArray[np.float64]) -> tuple[float, str]:

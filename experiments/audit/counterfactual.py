@@ -80,8 +80,8 @@ class Replayed:
         rollouts: number of rollouts that it asked for and the log holds.
         teaching: number of the answered groups that would have taught something.
         skipped: number of visits that it refused.
-        rightly: number of refused visits that were silent.
-        silent: number of offered visits that were silent.
+        rightly: number of refused visits that had zero variance.
+        zero_variance: number of offered visits that had zero variance.
         unanswered: number of rollouts that it asked for but the log does not hold, by reason.
         again: share of the answers that reuse a group, since a controller that chooses problems may ask for a problem
             more often than the run visited it.
@@ -96,7 +96,7 @@ class Replayed:
     teaching: int
     skipped: int = 0
     rightly: int = 0
-    silent: int = 0
+    zero_variance: int = 0
     unanswered: Mapping[str, int] = field(default_factory=dict)
     again: float = 0.0
     calibration: Calibration | None = None
@@ -108,13 +108,13 @@ class Replayed:
 
     @property
     def precision(self) -> float | None:
-        """Share of the skipped visits that were silent; None if none was skipped."""
+        """Share of the skipped visits that had zero variance; None if none was skipped."""
         return self.rightly / self.skipped if self.skipped else None
 
     @property
     def caught(self) -> float | None:
-        """Share of the silent visits that were skipped; None if none was silent."""
-        return self.rightly / self.silent if self.silent else None
+        """Share of the zero-variance visits that were skipped; None if none had zero variance."""
+        return self.rightly / self.zero_variance if self.zero_variance else None
 
     @property
     def answered(self) -> float:
@@ -237,8 +237,8 @@ def _unsound(log: Log) -> str:
     """Why no counterfactual from this log would be meaningful; empty if they can be."""
     if not log.reading.identified:
         return "the log does not identify problems, so visits of one problem cannot be matched"
-    if not log.reading.keeps_silent:
-        return "silent groups are not in the log"
+    if not log.reading.keeps_zero_variance:
+        return "zero-variance groups are not in the log"
     fresh = log.history.fresh()
     return "" if (fresh.size_V >= 2).any() else "no group has two rollouts"
 
@@ -291,7 +291,7 @@ class Replay:
         self.unanswered: Counter[str] = Counter()
         self.answers = 0
         self.used: set[int] = set()  # ids of visits, which the world keeps alive
-        self.rollouts = self.teaching = self.skipped = self.rightly = self.silent = 0
+        self.rollouts = self.teaching = self.skipped = self.rightly = self.zero_variance = 0
         self.beliefs: list[tuple[float, float, float]] = []  # believed rate, observed rate, rate at the previous visit
         self.latest: dict[int, float] = {}
 
@@ -309,7 +309,7 @@ class Replay:
             teaching=self.teaching,
             skipped=self.skipped,
             rightly=self.rightly,
-            silent=self.silent,
+            zero_variance=self.zero_variance,
             unanswered=dict(self.unanswered),
             again=1 - len(self.used) / self.answers if self.answers else 0.0,
             calibration=calibration(self.beliefs) if self.beliefs else None,
@@ -334,12 +334,12 @@ class Replay:
         problems = self.world.problems
         kept = []
         for position, visit in due:
-            silent = visit.passed in (0, visit.size)
-            self.silent += silent
+            zero_variance = visit.passed in (0, visit.size)
+            self.zero_variance += zero_variance
             if refused[problems[position].id]:
                 refused[problems[position].id] -= 1
                 self.skipped += 1
-                self.rightly += silent
+                self.rightly += zero_variance
             else:
                 kept.append((position, visit))
         return kept

@@ -15,7 +15,7 @@ Measure = Literal["tokens", "bytes", "nothing"]
 UNKNOWN = -1
 """Stands for a number of tokens, or a group's outcome, that the log does not contain."""
 
-OUTCOMES = ("trained", "degenerate", "surplus", "carried", "empty", "declined")
+OUTCOMES = ("trained", "zero_variance", "surplus", "carried", "empty", "declined")
 """The possible outcomes of a group; `History.outcome_V` holds positions in this tuple, or `UNKNOWN`."""
 
 
@@ -30,7 +30,7 @@ class History:
         problem_V: position of each group's problem in `problems`.
         step_V: training step, as the trainer counts it.
         passed_V, size_V: k and N. What counts as passed may be a guess; see `Reading.guesses`.
-        silent_V: whether all rewards of the group are equal, so that its advantages are zero.
+        zero_variance_V: whether all rewards of the group are equal, so that its advantages are zero.
         tokens_V: amount generated for the group in the unit of `Reading.measure`, or `UNKNOWN`.
         fresh_V: whether the problem belongs to the data set and the rollouts began at its start, without prefix or
             hint. Only such groups are evidence about their problem.
@@ -46,7 +46,7 @@ class History:
     step_V: Ints
     passed_V: Places
     size_V: Places
-    silent_V: Flags
+    zero_variance_V: Flags
     tokens_V: Ints
     fresh_V: Flags
     from_failure_V: Flags
@@ -96,8 +96,8 @@ class Reading:
         traps: what the format is known to hide and this log may therefore lack.
         dropped: number of rows or files that were left out, by reason.
         identified: whether a problem is recognised when it appears again in another step.
-        keeps_silent: whether the log contains silent groups; without them, no counterfactual is sound and their shares
-            are meaningless.
+        keeps_zero_variance: whether the log contains zero-variance groups; without them, no counterfactual is sound and
+            their shares are meaningless.
         passes_at: the least reward that counts as passed; None if the log itself says what passed.
     """
 
@@ -110,7 +110,7 @@ class Reading:
     traps: tuple[str, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     identified: bool = True
-    keeps_silent: bool = True
+    keeps_zero_variance: bool = True
     passes_at: float | None = None
 
 

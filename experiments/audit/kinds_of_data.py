@@ -1,7 +1,7 @@
 """Says which of the lab's kinds of data a log resembles, and what to run on such data.
 
-Success may be limited by missing facts: then problems go from never passed to always passed, and groups are silent. Or
-by many steps that are each right most of the time: then groups are mixed for long. Each sign of a log is read as the
+Success may be limited by missing facts: then problems go from never passed to always passed, and few groups are mixed.
+Or by many steps that are each right most of the time: then groups are mixed for long. Each sign of a log is read as the
 kind whose value in the lab is nearer, and the log as the kind of most signs. Where the lab's values come from is told
 in results/when_does_it_pay, and so is what was measured there. This is a lead for another model, no more.
 """
@@ -16,7 +16,7 @@ Kind = Literal["missing facts", "unreliable steps"]
 LEAST = 20
 """How many groups a sign needs."""
 
-LAB = {"silent": (0.61, 0.23), "mixed_again": (0.63, 0.91), "silent_after_failure": (0.57, 0.34)}
+LAB = {"zero_variance": (0.61, 0.23), "mixed_again": (0.63, 0.91), "zero_variance_after_failure": (0.57, 0.34)}
 """Each sign's mean over the lab's kinds of data whose facts are missing, and over those whose steps are unreliable."""
 
 
@@ -90,10 +90,13 @@ def signs(history: History, lasting: float | None, visits: int) -> tuple[Sign, .
     fresh = history.fresh()
     cut = history.where(history.from_failure_V & (history.size_V > 0))
     return (
-        Sign("groups that are silent", _silent(fresh), len(fresh), *LAB["silent"]),
+        Sign("groups that have zero variance", _zero_variance(fresh), len(fresh), *LAB["zero_variance"]),
         Sign("visits after a mixed one that are mixed again", lasting, visits, *LAB["mixed_again"]),
         Sign(
-            "groups after a prefix of a failure that are silent", _silent(cut), len(cut), *LAB["silent_after_failure"]
+            "groups after a prefix of a failure that have zero variance",
+            _zero_variance(cut),
+            len(cut),
+            *LAB["zero_variance_after_failure"],
         ),
     )
 
@@ -105,5 +108,5 @@ def kind_of(found: Sequence[Sign]) -> Kind | None:
     return None if facts == steps else "missing facts" if facts > steps else "unreliable steps"
 
 
-def _silent(history: History) -> float | None:
-    return float(history.silent_V.mean()) if len(history) else None
+def _zero_variance(history: History) -> float | None:
+    return float(history.zero_variance_V.mean()) if len(history) else None

@@ -16,7 +16,7 @@ from halfway.experiments.audit.kinds_of_data import Sign, signs
 
 BINS = 12
 LONGEST = 4
-"""Streaks of at least this many silent groups are counted together."""
+"""Streaks of at least this many zero-variance groups are counted together."""
 
 SOLVED = 0.5
 """The lowest pass rate at which a problem counts as solved at a visit."""
@@ -28,8 +28,10 @@ MOST_CATEGORIES = 20
 
 VISITS = """
     WITH kinds AS (
-        SELECT *, CASE WHEN NOT silent_V THEN 'mixed' WHEN 2 * passed_V > size_V THEN 'all passed' ELSE 'all failed' END
-            AS kind, row_number() OVER (PARTITION BY problem_V ORDER BY step_V, place) AS visit
+        SELECT *,
+            CASE WHEN NOT zero_variance_V THEN 'mixed'
+                WHEN 2 * passed_V > size_V THEN 'all passed' ELSE 'all failed' END AS kind,
+            row_number() OVER (PARTITION BY problem_V ORDER BY step_V, place) AS visit
         FROM fresh),
     streaks AS (
         SELECT *, visit - row_number() OVER (PARTITION BY problem_V, kind ORDER BY visit) AS streak FROM kinds)
@@ -41,7 +43,7 @@ VISITS = """
 consecutive visits up to it were of its kind."""
 
 ALL_VISITS = """
-    SELECT avg(silent_V::INT), avg((kind = 'all failed')::INT), avg((kind = 'all passed')::INT),
+    SELECT avg(zero_variance_V::INT), avg((kind = 'all failed')::INT), avg((kind = 'all passed')::INT),
         avg((passed_V / size_V BETWEEN ? AND ?)::INT)
     FROM visits
 """
@@ -77,7 +79,7 @@ KINDS = f"""
     WITH thirds AS (
         SELECT *, step_V <= ? AS early, step_V > ? AS late FROM visits WHERE category <> -1)
     SELECT category, count(*), sum(passed_V) FILTER (early) / sum(size_V) FILTER (early),
-        sum(passed_V) FILTER (late) / sum(size_V) FILTER (late), avg(silent_V::INT)
+        sum(passed_V) FILTER (late) / sum(size_V) FILTER (late), avg(zero_variance_V::INT)
     FROM thirds GROUP BY category
     HAVING count_if(early) >= {LEAST_CATEGORY} AND count_if(late) >= {LEAST_CATEGORY}
     ORDER BY count(*) DESC, category LIMIT {MOST_CATEGORIES}
@@ -115,7 +117,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Visits after a streak of `length` silent groups of one kind; `again` is the share that had that kind again."""
+    """Visits after `length` groups in a row that all passed, or all failed; `again` is the share that did so again."""
 
     kind: str
     length: int
@@ -125,40 +127,40 @@ class Streak:
 
 @dataclass(frozen=True, slots=True)
 class CategoryChange:
-    """Pass rates of a kind of problem in the first and the last third of the steps, and its share of silent groups."""
+    """A kind of problem: pass rates in the first and last third of the steps, and the share of zero-variance groups."""
 
     category: str
     groups: int
     before: float
     after: float
-    silent: float
+    zero_variance: float
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What was spent in all and on silent groups. Rollouts that were lost before they were scored count as spent.
+    """What was spent, in all and on zero-variance groups; rollouts that were lost before they were scored included.
 
     Attributes:
         rollouts: number of rollouts in the log, including lost rollouts.
-        silent: number of rollouts in silent groups of any origin.
+        zero_variance: number of rollouts in zero-variance groups of any origin.
         lost: number of rollouts that were never scored.
-        tokens, silent_tokens: amounts generated in all and for silent groups, in the unit of `Reading.measure`; None if
-            the log does not tell.
+        tokens, zero_variance_tokens: amounts generated in all and for zero-variance groups, in the unit of
+            `Reading.measure`; None if the log does not tell.
         hours: duration of the run; None if it is unknown.
-        silent_hours: the silent groups' part of the hours, in proportion to tokens or else to rollouts.
+        zero_variance_hours: the zero-variance groups' part of the hours, in proportion to tokens or else to rollouts.
     """
 
     rollouts: int
-    silent: int
+    zero_variance: int
     lost: int
     tokens: int | None
-    silent_tokens: int | None
+    zero_variance_tokens: int | None
     hours: float | None
-    silent_hours: float | None
+    zero_variance_hours: float | None
 
     @property
     def share(self) -> float:
-        return self.silent / self.rollouts if self.rollouts else 0.0
+        return self.zero_variance / self.rollouts if self.rollouts else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,21 +191,21 @@ class Findings:
     Attributes:
         groups, steps: number of fresh groups, and number of steps.
         group_size: the most common group size N.
-        silent, all_failed, all_passed: shares of the fresh groups.
+        zero_variance, all_failed, all_passed: shares of the fresh groups.
         near_half: share of the fresh groups with a pass rate in `NEAR_HALF`.
-        price: rollouts per fresh group that is not silent, which is what DAPO's dynamic sampling pays for every group
-            that it trains; None if all are silent.
+        price: rollouts per mixed fresh group, which is what DAPO's dynamic sampling pays for every group that it
+            trains; None if none is mixed.
         outcomes: number of groups of any origin by outcome; empty if the log does not say.
-        wasted: share of the rollouts that were in degenerate or surplus groups, or were lost; None if the log does not
-            say.
+        wasted: share of the rollouts that were in zero-variance or surplus groups, or were lost; None if the log
+            does not say.
         skipped: number of problems refused before any rollout.
-        signs: of the kind of data; empty if the log leaves silent groups out.
+        signs: of the kind of data; empty if the log leaves zero-variance groups out.
     """
 
     groups: int
     steps: int
     group_size: int
-    silent: float
+    zero_variance: float
     all_failed: float
     all_passed: float
     near_half: float
@@ -228,21 +230,23 @@ def findings(log: Log, hours: float | None = None) -> Findings:
     """
     history = log.history
     fresh = history.fresh()
-    taught = int((~fresh.silent_V).sum())
+    taught = int((~fresh.zero_variance_V).sum())
     names = sorted({name for name in fresh.category_P if name})
     codes = {name: code for code, name in enumerate(names)}
     code_P = np.asarray([codes.get(name, UNKNOWN) for name in fresh.category_P], np.int32)
     columns = {**fresh.columns, "place": np.arange(len(fresh)), "category": code_P[fresh.problem_V]}
     with Tables(fresh=columns) as tables:
         tables.define("visits", VISITS)
-        [(silent, failed, passed, near_half)] = tables.rows(ALL_VISITS, *NEAR_HALF) if len(fresh) else [(0.0,) * 4]
+        [(zero_variance, failed, passed, near_half)] = (
+            tables.rows(ALL_VISITS, *NEAR_HALF) if len(fresh) else [(0.0,) * 4]
+        )
         memory = tuple(Memory(*row) for row in tables.rows(MEMORY)) if log.reading.identified else ()
         lasting = next((each for each in memory if each.before == "mixed"), None)
         return Findings(
             groups=len(fresh),
             steps=len(np.unique(history.step_V)),
             group_size=history.group_size,
-            silent=silent,
+            zero_variance=zero_variance,
             all_failed=failed,
             all_passed=passed,
             near_half=near_half,
@@ -257,7 +261,7 @@ def findings(log: Log, hours: float | None = None) -> Findings:
             wasted=wasted(history),
             skipped=history.skipped,
             signs=signs(history, lasting.mixed if lasting else None, lasting.visits if lasting else 0)
-            if log.reading.keeps_silent
+            if log.reading.keeps_zero_variance
             else (),
         )
 
@@ -271,21 +275,25 @@ def kinds(fresh: History, names: Sequence[str], tables: Tables) -> tuple[Categor
 
 
 def spending(history: History, hours: float | None) -> Spending:
-    """Rollouts, tokens and hours, in all and for silent groups."""
+    """Rollouts, tokens and hours, in all and for zero-variance groups."""
     rollouts = history.num_rollouts + int(history.lost_V.sum())
-    silent = int(history.size_V[history.silent_V].sum())
+    zero_variance = int(history.size_V[history.zero_variance_V].sum())
     counted = len(history) > 0 and bool((history.tokens_V != UNKNOWN).all())
     tokens = int(history.tokens_V.sum()) if counted else None
-    silent_tokens = int(history.tokens_V[history.silent_V].sum()) if counted else None
-    share = silent_tokens / tokens if tokens and silent_tokens is not None else silent / max(1, rollouts)
+    zero_variance_tokens = int(history.tokens_V[history.zero_variance_V].sum()) if counted else None
+    share = (
+        zero_variance_tokens / tokens
+        if tokens and zero_variance_tokens is not None
+        else zero_variance / max(1, rollouts)
+    )
     return Spending(
         rollouts=rollouts,
-        silent=silent,
+        zero_variance=zero_variance,
         lost=int(history.lost_V.sum()),
         tokens=tokens,
-        silent_tokens=silent_tokens,
+        zero_variance_tokens=zero_variance_tokens,
         hours=hours,
-        silent_hours=None if hours is None else hours * share,
+        zero_variance_hours=None if hours is None else hours * share,
     )
 
 
@@ -296,12 +304,12 @@ def outcomes(history: History) -> dict[str, int]:
 
 
 def wasted(history: History) -> float | None:
-    """Share of the generated rollouts that were in degenerate or surplus groups, or lost before scoring.
+    """Share of the generated rollouts that were in zero-variance or surplus groups, or lost before scoring.
 
     None if the log does not say what became of its groups. Reports of comparisons use the same definition.
     """
     if not (history.outcome_V != UNKNOWN).any():
         return None
-    thrown_V = np.isin(history.outcome_V, [OUTCOMES.index("degenerate"), OUTCOMES.index("surplus")])
+    thrown_V = np.isin(history.outcome_V, [OUTCOMES.index("zero_variance"), OUTCOMES.index("surplus")])
     lost = int(history.lost_V.sum())
     return (int(history.size_V[thrown_V].sum()) + lost) / max(1, history.num_rollouts + lost)

@@ -29,7 +29,7 @@ def page(audit: Audit) -> str:
         section = {
             "name": one.log.name,
             "headline": headline(one),
-            "stretches": one.findings.over_time if one.log.reading.keeps_silent else (),
+            "stretches": one.findings.over_time if one.log.reading.keeps_zero_variance else (),
             "tables": tables_of(one),
             "beliefs": [(each.name, each.calibration) for each in replayed if each.calibration],
             "advice": advice(one),

@@ -22,21 +22,21 @@ def headline(one: Audited) -> str:
     findings, reading = one.findings, one.log.reading
     if not findings.groups:
         return "No group started from a plain problem (without prefix or hint), so nothing can be said about problems."
-    if not reading.keeps_silent:
+    if not reading.keeps_zero_variance:
         with_signal = f"{findings.groups:,} groups with a signal"
-        return f"This log leaves silent groups out: it holds {with_signal} and nothing about the rest."
+        return f"This log leaves zero-variance groups out: it holds {with_signal} and nothing about the rest."
     spent = findings.spending
     text = (
-        f"{percent(findings.silent)} of {findings.groups:,} groups were silent "
+        f"{percent(findings.zero_variance)} of {findings.groups:,} groups had zero variance "
         f"({percent(findings.all_failed)} all failed, {percent(findings.all_passed)} all passed): "
     )
     others = len(one.log.history) - findings.groups
     text += f"together with {others:,} groups started from a prefix, a hint or a generated problem, " if others else ""
-    text += f"{spent.silent:,} of {spent.rollouts:,} rollouts"
-    if spent.tokens and spent.silent_tokens is not None:
-        text += f", {percent(spent.silent_tokens / spent.tokens)} of the {reading.measure}"
-    if spent.hours is not None and spent.silent_hours is not None:
-        text += f", about {spent.silent_hours:.2g} of {spent.hours:.3g} hours"
+    text += f"{spent.zero_variance:,} of {spent.rollouts:,} rollouts"
+    if spent.tokens and spent.zero_variance_tokens is not None:
+        text += f", {percent(spent.zero_variance_tokens / spent.tokens)} of the {reading.measure}"
+    if spent.hours is not None and spent.zero_variance_hours is not None:
+        text += f", about {spent.zero_variance_hours:.2g} of {spent.hours:.3g} hours"
     return text + "."
 
 
@@ -68,7 +68,7 @@ def facts(one: Audited) -> TextTable:
 def over_time(findings: Findings) -> TextTable:
     rows = tuple((s.steps, f"{s.groups:,}", *_kinds(s), rate(s.rate)) for s in findings.over_time)
     columns = ("steps", "groups", "all failed", "mixed", "all passed", "pass rate")
-    return TextTable("Silence over time", columns, rows, "Groups that started from the plain problem.")
+    return TextTable("Zero-variance groups over time", columns, rows, "Groups that started from the plain problem.")
 
 
 def past(findings: Findings) -> list[TextTable]:
@@ -86,7 +86,7 @@ def past(findings: Findings) -> list[TextTable]:
         streak_rows = [(kind, *(cells.get((kind, length), NONE) for length in lengths)) for kind in kinds]
         names = [f"{length} in a row" + (" or more" if length == lengths[-1] else "") for length in lengths]
         caption = "How often the next visit has the same outcome: the premise of skipping by streaks."
-        tables.append(TextTable("Silent streaks", ("", *names), tuple(streak_rows), caption))
+        tables.append(TextTable("Zero-variance streaks", ("", *names), tuple(streak_rows), caption))
     return tables
 
 
@@ -107,10 +107,17 @@ def by_kind(findings: Findings) -> list[TextTable]:
     if not findings.kinds:
         return []
     rows = tuple(
-        (k.category, f"{k.groups:,}", rate(k.before), rate(k.after), f"{k.after - k.before:+.3f}", percent(k.silent))
+        (
+            k.category,
+            f"{k.groups:,}",
+            rate(k.before),
+            rate(k.after),
+            f"{k.after - k.before:+.3f}",
+            percent(k.zero_variance),
+        )
         for k in findings.kinds
     )
-    columns = ("kind of problem", "groups", "first third", "last third", "change", "silent")
+    columns = ("kind of problem", "groups", "first third", "last third", "change", "zero-variance")
     caption = "Pass rates of the groups in the first and last third of the log."
     return [TextTable("Learning by kind", columns, rows, caption)]
 
@@ -128,9 +135,9 @@ def counterfactuals(one: Audited) -> list[TextTable]:
         left_out = done[0].left_out
         caption = (
             "Each controller with its defaults, answered from the log. Precision: share of the skipped visits that "
-            "were silent. Recall: share of the silent visits that were skipped. A useful group is one that is not "
-            "silent; dynamic sampling pays the price in the first row for each group of a full batch. Answered: share "
-            "of the requested rollouts that the log holds; again: answered by groups that had been used before, so a "
+            "had zero variance. Recall: share of the zero-variance visits that were skipped. A useful group is a mixed "
+            "one; dynamic sampling pays the price in the first row for each group of a full batch. Answered: share of "
+            "the requested rollouts that the log holds; again: answered by groups that had been used before, so a "
             "controller that chooses problems would not keep these savings for long."
         )
         if left_out > 0:
@@ -154,7 +161,7 @@ def counterfactuals(one: Audited) -> list[TextTable]:
 
 
 def kind_of_data(findings: Findings) -> list[TextTable]:
-    """A table of the signs by which the kind of data is told; none if silent groups are missing."""
+    """A table of the signs by which the kind of data is told; none if zero-variance groups are missing."""
     if not findings.signs:
         return []
     rows = tuple(
@@ -196,7 +203,7 @@ def tables_of(one: Audited) -> list[TextTable]:
     findings = one.findings
     if not findings.groups:
         return [facts(one)]
-    if not one.log.reading.keeps_silent:
+    if not one.log.reading.keeps_zero_variance:
         return [facts(one), *by_kind(findings), *counterfactuals(one)]
     problems = [fates(findings)] if one.log.reading.identified else []
     kinds = [*by_kind(findings), *counterfactuals(one), *kind_of_data(findings)]
@@ -215,14 +222,19 @@ def brief(one: Audited) -> TextTable:
     notes = len(reading.guesses) + len(reading.traps) + len(reading.dropped)
     read = f"{reading.format}: {findings.steps:,} steps, {len(history):,} groups of {len(history.problems):,} problems"
     rows = [("read as", read + (f"; {notes} remarks, see --full" if notes else ""))]
-    if findings.groups and reading.keeps_silent:
+    if findings.groups and reading.keeps_zero_variance:
         if reading.identified:
             fate = findings.fates
             rows.append(("never passed", f"{share(fate.never, fate.problems)} of the problems"))
             rows.append(("forgotten", f"{share(fate.forgotten, fate.revisited)} of those visited again"))
         first, last = findings.over_time[0], findings.over_time[-1]
-        silent = [each.all_failed + each.all_passed for each in (first, last)]
-        rows.append(("silent groups", f"{percent(silent[0])} in the first steps, {percent(silent[1])} in the last"))
+        zero_variance = [each.all_failed + each.all_passed for each in (first, last)]
+        rows.append(
+            (
+                "zero-variance groups",
+                f"{percent(zero_variance[0])} in the first steps, {percent(zero_variance[1])} in the last",
+            )
+        )
     # What a controller saves that chooses problems is used up soon; see the caption of `counterfactuals`.
     lasting = [each for each in one.replays if isinstance(each, Replayed) and each.kind != "chooses"]
     prices = {each.name: each.price for each in lasting if each.price}

@@ -240,7 +240,7 @@ def build_training(study: Study, arm: str, config: ArmConfig, loaded: Policy) ->
         rollouts=rewarded,
         learner=ReportingLearner(learner, rewarded),
         sync=lambda: engine.sync(learner.policy, learner.policy_version),
-        fill=FillOptions(policy="once", groups=options.groups, degenerate="keep"),
+        fill=FillOptions(policy="once", groups=options.groups, zero_variance="keep"),
         budget=Budget(steps=options.steps),
         seed=study.seed,
         checkpoints=_checkpoints(folder, options.save_every),

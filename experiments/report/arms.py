@@ -38,8 +38,8 @@ class ArmSummary:
         trained_tokens: tokens that the updates passed over, including prompts and replayed prefixes; None if they were
             not recorded.
         steps: learner steps.
-        trained_per_step: non-degenerate trained groups per step.
-        band_fresh: share of fresh groups, including degenerate ones, whose pass rate lies in 3/8..5/8. A fresh group
+        trained_per_step: mixed trained groups per step.
+        band_fresh: share of fresh groups, including zero-variance ones, whose pass rate lies in 3/8..5/8. A fresh group
             starts at the beginning of one of the data set's own problems: not generated, and not behind a prefix.
         band_trained: the same share among trained groups of any origin.
         wasted: share of the generated rollouts in dropped or surplus groups, or lost before scoring.
@@ -157,8 +157,8 @@ def trained_groups(run: Run) -> int:
 
 
 def valid_per_step(run: Run) -> float:
-    """Trained groups per step, without the degenerate groups that `fill.degenerate=keep` also trains."""
-    return sum(group.outcome == "trained" and not group.degenerate for group in run.groups) / run.num_steps
+    """Trained groups per step, without the zero-variance groups that `fill.zero_variance=keep` also trains."""
+    return sum(group.outcome == "trained" and not group.zero_variance for group in run.groups) / run.num_steps
 
 
 def rollouts_per_group(run: Run) -> float | None:
@@ -174,7 +174,7 @@ def wasted_share(run: Run) -> float | None:
     """
     fates = outcome_rollouts(run.groups)
     total = fates.total()
-    return (fates["degenerate"] + fates["surplus"] + fates["lost"]) / total if total else None
+    return (fates["zero_variance"] + fates["surplus"] + fates["lost"]) / total if total else None
 
 
 def mean_entropy(run: Run) -> float | None:

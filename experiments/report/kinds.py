@@ -24,7 +24,7 @@ class StartRow:
             "k of N" for prefixes whose parent group had that pass count.
         groups: number of scored groups over all seeds.
         mean: mean pass rate.
-        degenerate: share of groups with k = 0 or k = N.
+        zero_variance: share of groups with k = 0 or k = N.
         band: share of groups with a pass rate in 3/8..5/8.
         prefix_tokens: mean length of the replayed prefix.
         ratio: the controller's prefix ratio for this bucket after the last step; None if it reports none.
@@ -34,7 +34,7 @@ class StartRow:
     start: str
     groups: int
     mean: Estimate | None
-    degenerate: Estimate | None
+    zero_variance: Estimate | None
     band: Estimate | None
     prefix_tokens: float
     ratio: float | None = None
@@ -74,7 +74,7 @@ def _start_row(runs: Sequence[Run], start: str, belongs: Callable[[GroupRecord],
         start=start,
         groups=sum(map(len, cases)),
         mean=mean_of_groups(cases, lambda group: group.pass_rate),
-        degenerate=mean_of_groups(cases, lambda group: group.degenerate),
+        zero_variance=mean_of_groups(cases, lambda group: group.zero_variance),
         band=mean_of_groups(cases, lambda group: group.near_half),
         prefix_tokens=fmean([group.prefix_tokens for groups in cases for group in groups] or [0]),
     )
@@ -152,7 +152,7 @@ def start_table(starts: Sequence[StartRow]) -> TextTable:
         ("arm, start", lambda row: f"{row.arm}, {row.start}"),
         ("groups", lambda row: str(row.groups)),
         ("pass rate", lambda row: interval(row.mean)),
-        ("degenerate", lambda row: percent_interval(row.degenerate)),
+        ("zero-variance", lambda row: percent_interval(row.zero_variance)),
         ("3/8..5/8", lambda row: percent_interval(row.band)),
         ("prefix tokens", lambda row: f"{row.prefix_tokens:.1f}" if row.prefix_tokens else NONE),
         ("final ratio", lambda row: NONE if row.ratio is None else f"{row.ratio:.2f}"),
@@ -160,7 +160,7 @@ def start_table(starts: Sequence[StartRow]) -> TextTable:
     caption = (
         "Groups that start at a problem of the data set (fresh), at a generated problem, or behind a prefix, the "
         "latter also by the pass count k of the parent group. A mean near one half helps only if the groups themselves "
-        "are not degenerate. Counts: all seeds together. Means and shares: over the seeds that have such groups, with "
+        "are mixed. Counts: all seeds together. Means and shares: over the seeds that have such groups, with "
         "95 % Student-t intervals, which are not cut at 0 and 1."
     )
     return table_of("Where groups started", starts, columns, caption)

@@ -8,7 +8,7 @@ from typing import Any
 
 STEPS = 10
 """A warning is about the sum of this many steps in a row, so that one bad batch says nothing."""
-SILENT, TRUNCATED, LOST, UNJUDGED = 0.8, 0.2, 0.1, 0.02
+ZERO_VARIANCE, TRUNCATED, LOST, UNJUDGED = 0.8, 0.2, 0.1, 0.02
 """Shares above which a warning is given: of the groups, and of the responses for the others."""
 GAP = 0.05
 """Mean |log-probability of the learner - of the engine| in nats a token; bfloat16 kernels stay well below."""
@@ -83,9 +83,9 @@ class Waste:
 def warnings(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """What wastes the rollouts of these steps: the kind of each waste, and one line with a remedy."""
     groups = _sum(records, "groups", "rolled_out")
-    silent = _sum(records, "groups", "degenerate")
-    if groups and silent / groups >= SILENT:
-        yield "silent", _silent(records, silent, groups)
+    zero_variance = _sum(records, "groups", "zero_variance")
+    if groups and zero_variance / groups >= ZERO_VARIANCE:
+        yield "zero_variance", _zero_variance(records, zero_variance, groups)
     responses = sum(_sum(records, "responses", name) for name in ("scored", "lost"))
     if not responses:
         return
@@ -108,14 +108,14 @@ def warnings(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
         yield "mismatch", f"engine and learner differ by {sum(gaps) / len(gaps):.3f} nats a token; {remedy}"
 
 
-def _silent(records: Sequence[Record], silent: float, groups: float) -> str:
-    """The warning about silent groups: whether they fail or pass, and whether their texts differ."""
+def _zero_variance(records: Sequence[Record], zero_variance: float, groups: float) -> str:
+    """The warning about zero-variance groups: whether they fail or pass, and whether their texts differ."""
     fresh = [counts for record in records if (counts := record["fresh_counts"])]
     failed, passed = (sum(counts[end] for counts in fresh) for end in (0, -1))
     repeated = _sum(records, "responses", "repeated")
-    text = f"{silent / groups:.0%} of the groups of {len(records)} steps were silent"
-    if repeated > silent / 2:
-        return f"{text}, {repeated:.0f} of {silent:.0f} with one text repeated; raise rollouts.temperature"
+    text = f"{zero_variance / groups:.0%} of the groups of {len(records)} steps had zero variance"
+    if repeated > zero_variance / 2:
+        return f"{text}, {repeated:.0f} of {zero_variance:.0f} with one text repeated; raise rollouts.temperature"
     if passed > failed:
         return f"{text}, mostly since all pass; skip what is solved (greso, retire), or take harder problems"
     return (

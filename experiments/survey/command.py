@@ -140,12 +140,12 @@ def finish_survey(
 
 def sentences(findings: Findings) -> str:
     """What a survey found, in words."""
-    shown = findings.silent[min(1, len(findings.silent) - 1)] if findings.silent else None
+    shown = findings.zero_variance[min(1, len(findings.zero_variance) - 1)] if findings.zero_variance else None
     text = f"pass@1 {findings.rate:.3f} on {findings.problems} problems."
     if shown is not None:
         text += (
-            f" Of groups of {shown.size}, {shown.share:.0%} would be silent: in {shown.all_fail:.0%} all fail, in "
-            f"{shown.all_pass:.0%} all pass."
+            f" Of groups of {shown.size}, {shown.share:.0%} would have zero variance: in {shown.all_fail:.0%} all "
+            f"fail, in {shown.all_pass:.0%} all pass."
         )
     if findings.repeated:
         text += f" Of the problems that never or always passed, {findings.repeated:.0%} drew one text again and again."
@@ -165,15 +165,15 @@ def brief(findings: Findings) -> TextTable:
 
 
 def survey_tables(findings: Findings) -> Iterable[TextTable]:
-    """The tables of a survey: silent groups by size, and the attempts."""
+    """The tables of a survey: zero-variance groups by size, and the attempts."""
     yield table_of(
-        "Groups that would be silent",
-        findings.silent,
+        "Groups that would have zero variance",
+        findings.zero_variance,
         (
             ("rollouts of a group", lambda row: str(row.size)),
             ("all fail", lambda row: f"{row.all_fail:.1%}"),
             ("all pass", lambda row: f"{row.all_pass:.1%}"),
-            ("silent", lambda row: f"{row.share:.1%}"),
+            ("zero-variance", lambda row: f"{row.share:.1%}"),
         ),
         "Expected shares, unbiased, from the attempts at each problem.",
     )
@@ -201,9 +201,9 @@ def column_table(findings: Findings) -> TextTable:
             ("value", lambda row: row.value),
             ("problems", lambda row: str(row.problems)),
             ("pass@1", lambda row: f"{row.rate:.3f}"),
-            ("silent groups", lambda row: f"{row.silent.share:.1%}"),
+            ("zero-variance groups", lambda row: f"{row.zero_variance.share:.1%}"),
         ),
-        f"Groups of {findings.parts[0].silent.size} rollouts." if findings.parts else "",
+        f"Groups of {findings.parts[0].zero_variance.size} rollouts." if findings.parts else "",
     )
 
 

@@ -1,4 +1,4 @@
-"""What a survey's records say: silent groups of each size and kind, lengths, lost attempts, by column.
+"""What a survey's records say: zero-variance groups of each size and kind, lengths, lost attempts, by column.
 
 And which problems an expression such as `0 < rate < 1` keeps.
 """
@@ -23,7 +23,7 @@ MOST_WORDS, BANDS = 12, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
+class ZeroVariance:
     """Expected shares of groups of a given size in which no rollout differs from the others.
 
     Attributes:
@@ -47,7 +47,7 @@ class Part:
     value: str
     problems: int
     rate: float
-    silent: Silent
+    zero_variance: ZeroVariance
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Findings:
         rate: mean pass rate.
         stderr: standard error of `rate`, over the choice of problems.
         never, always, middle: shares of problems that never passed, always passed, or passed in 1/4 to 3/4 of attempts.
-        silent: by group size, up to `samples`.
+        zero_variance: by group size, up to `samples`.
         repeated: share of the problems that never or always passed whose attempts all repeat one text.
         tokens, long_tokens: mean length, and the length that one attempt in ten exceeds.
         truncated: share of attempts that a limit ended.
@@ -75,7 +75,7 @@ class Findings:
     never: float
     always: float
     middle: float
-    silent: tuple[Silent, ...]
+    zero_variance: tuple[ZeroVariance, ...]
     repeated: float | None
     tokens: float
     long_tokens: float
@@ -85,7 +85,7 @@ class Findings:
     parts: tuple[Part, ...]
 
 
-def silent_share(records: Sequence[Record], size: int) -> Silent:
+def zero_variance_share(records: Sequence[Record], size: int) -> ZeroVariance:
     """Unbiased: a group of N drawn from the n attempts fails with C(n - k, N) / C(n, N), passes with C(k, N) / C(n, N).
 
     Problems with fewer than N judged attempts are left out.
@@ -94,7 +94,7 @@ def silent_share(records: Sequence[Record], size: int) -> Silent:
     assert enough, f"no problem has {size} judged attempts"
     fails = [math.comb(r.samples - r.passed, size) / math.comb(r.samples, size) for r in enough]
     passes = [math.comb(r.passed, size) / math.comb(r.samples, size) for r in enough]
-    return Silent(size, float(np.mean(fails)), float(np.mean(passes)))
+    return ZeroVariance(size, float(np.mean(fails)), float(np.mean(passes)))
 
 
 def find(records: Sequence[Record]) -> Findings:
@@ -112,7 +112,7 @@ def find(records: Sequence[Record]) -> Findings:
     attempts = sum(record.samples for record in judged)
     truncated = sum(record.truncated for record in judged)
     known_form = [record.malformed for record in judged if record.malformed is not None]
-    silent_ones = [record for record in judged if record.passed in (0, record.samples)]
+    alike = [record for record in judged if record.passed in (0, record.samples)]
     lengths = np.concatenate([record.lengths for record in judged])
     return Findings(
         problems=len(judged),
@@ -122,8 +122,8 @@ def find(records: Sequence[Record]) -> Findings:
         never=float(np.mean(rates == 0)),
         always=float(np.mean(rates == 1)),
         middle=float(np.mean((rates >= 0.25) & (rates <= 0.75))),
-        silent=tuple(silent_share(judged, size) for size in GROUP_SIZES if size <= samples),
-        repeated=_share(record.distinct == 1 for record in silent_ones),
+        zero_variance=tuple(zero_variance_share(judged, size) for size in GROUP_SIZES if size <= samples),
+        repeated=_share(record.distinct == 1 for record in alike),
         tokens=float(lengths.mean()),
         long_tokens=float(np.quantile(lengths, 0.9)),
         truncated=truncated / attempts,
@@ -140,7 +140,7 @@ def parts(records: Sequence[Record], samples: int) -> Iterable[Part]:
     for column in ("source", *sorted(columns - {"source"})):
         divided = divide(records, [r.source if column == "source" else r.features[column] for r in records])
         for name, some in divided.items() if len(divided) > 1 else ():
-            yield Part(column, name, len(some), float(np.mean([r.rate for r in some])), silent_share(some, size))
+            yield Part(column, name, len(some), float(np.mean([r.rate for r in some])), zero_variance_share(some, size))
 
 
 def divide(records: Sequence[Record], values: Sequence[float | str]) -> dict[str, list[Record]]:

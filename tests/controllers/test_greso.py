@@ -205,18 +205,18 @@ def test_readmission_begins_within_one_pass():
     assert [request.decisions[-1].action for request in plan.requests] == ["readmitted"] * 8
 
 
-def test_fewer_degenerate_groups_than_uniform_on_the_simulated_learner():
+def test_fewer_zero_variance_groups_than_uniform_on_the_simulated_learner():
     problems = problem_set(200)
 
-    def degenerate_share(controller) -> float:
+    def zero_variance_share(controller) -> float:
         _, state = play(controller, controller.init(problems), range(60))
         plans, groups = [], []
         for step in range(60, 80):
             plan, state = propose(controller, state, step)
             plans.append(plan)
             groups += simulated(60).run(plan.requests, Stream(0).at(step, "rollout"))
-        return float(np.mean([g.degenerate for g in groups]))
+        return float(np.mean([g.zero_variance for g in groups]))
 
-    plain = degenerate_share(chain(("uniform", Uniform())))
-    steered = degenerate_share(chain(("uniform", Uniform()), ("greso", GRESO)))
+    plain = zero_variance_share(chain(("uniform", Uniform())))
+    steered = zero_variance_share(chain(("uniform", Uniform()), ("greso", GRESO)))
     assert steered < 0.75 * plain

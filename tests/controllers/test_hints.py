@@ -159,7 +159,7 @@ def test_a_problem_without_success_is_tried_again_in_the_same_step_with_half_of_
         hinted = {g.request.problem.id: g.request.hint.share for g in groups if g.request.hint is not None}
         assert hinted == dict.fromkeys(failed, 0.5)
         assert len(groups) == 8 + len(failed)
-    assert any(g.request.hint and not g.degenerate for groups in steps for g in groups)
+    assert any(g.request.hint and not g.zero_variance for groups in steps for g in groups)
 
 
 def test_a_problem_that_passes_with_a_hint_is_not_tried_without_one_again() -> None:
@@ -185,7 +185,7 @@ def test_further_tries_are_bounded_and_use_another_hint_length() -> None:
     for groups in simulate(Hints(kind="seele", tries=2, **LINES), 5, difficulty=6.0):  # type: ignore[arg-type]
         for problem in {g.request.problem.id for g in groups}:
             tried = [g for g in groups if g.request.problem.id == problem]
-            assert len(tried) <= 3 and all(g.degenerate for g in tried[:-1])
+            assert len(tried) <= 3 and all(g.zero_variance for g in tried[:-1])
             shares = [g.request.hint.share if g.request.hint else 0.0 for g in tried]
             assert all(a != b for a, b in pairwise(shares))
 

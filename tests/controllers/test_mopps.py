@@ -195,7 +195,7 @@ def test_stored_groups_are_left_alone() -> None:
     assert trained([stored, group(SOME[1], 4), group(SOME[2], 3)]) == [0, 1]
 
 
-def test_a_degenerate_group_teaches_nothing_even_if_chosen() -> None:
+def test_a_zero_variance_group_teaches_nothing_even_if_chosen() -> None:
     lilo = Lilo()
     made = lilo.weigh([group(SOME[i], 0) for i in range(4)], lilo.init(SOME), Stream(0))
     assert not any(each.teaches for each in made)

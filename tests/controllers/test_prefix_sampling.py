@@ -271,7 +271,7 @@ def test_ratio_moves_toward_the_target(controller: PrefixSampling, parent: tuple
 
 
 def test_paper_schedule_for_children_that_all_fail():
-    # Belief .475 is inside the dead zone, .451 moves; then five silent updates, then the next move.
+    # Belief .475 is inside the dead zone, .451 moves; then five zero-variance updates, then the next move.
     assert fed(PAPER, (1, 8), 0, steps=14) == [0.25] + [0.3] * 6 + [0.35] * 6 + [0.4]
 
 
@@ -295,12 +295,12 @@ def test_cooldown_steps_are_a_floor_when_many_groups_come_back():
     assert ratios == [0.3] * 4 + [0.35] * 4 + [0.4]
 
 
-def test_degenerate_children_count():
+def test_zero_variance_children_count():
     state = observed(PAPER, child(PROBLEMS[0], (1, 8), 0), child(PROBLEMS[1], (1, 8), 8), child(PROBLEMS[2], (1, 8), 4))
     metrics = PAPER.metrics(state)
     assert metrics["children_far_hard"] == 3
     assert metrics["child_pass_rate_far_hard"] == pytest.approx(0.5)
-    assert metrics["degenerate_share_far_hard"] == pytest.approx(2 / 3)
+    assert metrics["zero_variance_share_far_hard"] == pytest.approx(2 / 3)
 
 
 def test_buckets_are_independent():

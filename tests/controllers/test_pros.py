@@ -284,16 +284,16 @@ def test_empty_groups_and_truncated_rollouts_are_counted():
 def test_selection_moves_groups_toward_the_target():
     wide = SimulatedRollouts(spread=2.5, growth=0.0)
 
-    def degenerate_share(controller) -> float:
+    def zero_variance_share(controller) -> float:
         state, late = controller.init(problem_set(200)), []
         for step in range(40):
             plan, state = propose(controller, state, step, wanted=24)
             groups = wide.run(plan.requests, Stream(0).at(step))
             state = controller.observe(state, groups, step)
-            late += [g.degenerate for g in groups] if step >= 20 else []
+            late += [g.zero_variance for g in groups] if step >= 20 else []
         return float(np.mean(late))
 
-    near, at_random = degenerate_share(FAST), degenerate_share(replace(FAST, selection="random"))
+    near, at_random = zero_variance_share(FAST), zero_variance_share(replace(FAST, selection="random"))
     assert near < 0.8 * at_random  # 0.67 +- 0.08 over seeds
 
 
@@ -367,7 +367,7 @@ def test_expected_run(rate: float, size: int, run: float):
     assert expected_run(rate, size) == pytest.approx(run)
 
 
-def test_greso_by_belief_skips_what_is_believed_degenerate_and_spares_the_rest():
+def test_greso_by_belief_skips_what_is_believed_zero_variance_and_spares_the_rest():
     greso = Greso(evidence="belief", belief=BELIEF, p_easy=0.5, p_hard=0.5)
     state = greso.init(PROBLEMS)
     for step in range(6):
@@ -391,7 +391,7 @@ def played_with_log(controller, steps: int):
         plan, state = propose(controller, state, step)
         groups = simulated(step).run(plan.requests, Stream(0).at(step))
         state = controller.observe(state, groups, step)
-        records += [group_record(g, step, 0, "degenerate" if g.degenerate else "trained") for g in groups]
+        records += [group_record(g, step, 0, "zero_variance" if g.zero_variance else "trained") for g in groups]
     return state, [json.loads(json.dumps(record)) for record in records]
 
 

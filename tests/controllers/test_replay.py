@@ -27,7 +27,7 @@ def test_groups_with_signal_are_stored_and_take_their_share_of_a_plan() -> None:
         tickets = session.next_batch(8)
         stored = [t.request.stored for t in tickets if t.request.stored is not None]
         assert len(tickets) == 8 and len(stored) == (2 if step else 0)
-        assert not any(g.degenerate for g in stored)
+        assert not any(g.zero_variance for g in stored)
         ids = [t.request.problem.id for t in tickets]
         assert len(set(ids)) == 8  # no problem stands in a plan twice
         for ticket, passed in zip([t for t in tickets if t.request.stored is None], range(8), strict=False):

@@ -38,7 +38,7 @@ def test_the_cap_bounds_rare_successes_only() -> None:
 
 
 @pytest.mark.parametrize("passed", [0, 8])
-def test_a_degenerate_group_is_left_alone(passed: int) -> None:
+def test_a_zero_variance_group_is_left_alone(passed: int) -> None:
     assert weighed(passed).weights is None
 
 
@@ -70,7 +70,7 @@ def test_with_the_groups_baseline_only_the_weights_change() -> None:
     assert sorted(passed) == [False, True]
 
 
-def test_degenerate_and_small_groups_stay_as_they_are() -> None:
+def test_zero_variance_and_small_groups_stay_as_they_are() -> None:
     for whole in (group(PROBLEMS[0], 0), group(PROBLEMS[0], 8), group(PROBLEMS[0], 1, 2)):
         assert Downsample().weigh([whole], None, Stream(0))[0] is whole
 

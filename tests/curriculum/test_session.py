@@ -212,7 +212,7 @@ class Pilot(PassRateController[None]):
     def propose(self, plan: Plan, state: None, stream: Stream) -> tuple[Plan, None]:
         asked = {request.extends for request in plan.requests}
         for group in plan.in_hand:
-            if not group.degenerate and group.size == plan.num_rollouts and group.request.ticket not in asked:
+            if not group.zero_variance and group.size == plan.num_rollouts and group.request.ticket not in asked:
                 plan = plan.extend(group, self.more, "goes on")
         return plan, state
 

@@ -82,7 +82,7 @@ def test_tables_are_the_records_and_become_frames(written: Path) -> None:
     fresh = [each for each in runs[0].groups if each.problem == "p0" and each.origin == "fresh" and each.scored]
     [row] = problems.to_dict("records")
     assert (row["groups"], row["passed"]) == (len(fresh), sum(each.k or 0 for each in fresh))
-    assert row["silent"] == sum(each.degenerate for each in fresh)
+    assert row["zero_variance"] == sum(each.zero_variance for each in fresh)
 
 
 def test_whatever_a_policy_wrote_is_in_the_table_of_texts(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_what_a_log_says_reaches_a_notebook_as_text(tmp_path: Path, monkeypatch:
     result = halfway.audit(tmp_path / "log.jsonl")
     assert result.groups.aggregate("count(*), sum(k), sum(n)").fetchall() == [(8, 11, 32)]
     assert result.problems.project("passed").fetchall() == [(0,), (0,), (3,), (8,)]
-    assert "of 8 groups were silent" in repr(result) and "Silence over time" in result._repr_html_()
+    assert "of 8 groups had zero variance" in repr(result) and "Zero-variance groups over time" in result._repr_html_()
     assert "<b>" not in result._repr_html_()
 
 

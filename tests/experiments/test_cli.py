@@ -192,8 +192,8 @@ def test_a_result_as_json_is_all_that_stands_on_stdout(tmp_path: Path) -> None:
     log.write_text("".join(f'{{"problem": "p", "step": {i // 4}, "reward": {i % 2}}}\n' for i in range(16)))
     assert json.loads(halfway("audit", log, "--json").stdout)["logs"][0]["findings"]["groups"] == 4
     short, long = halfway("audit", log).stdout, halfway("audit", log, "--full").stdout
-    assert "0.0 % of 4 groups were silent" in short and "--full" in short and len(short.splitlines()) < 16
-    assert "Silence over time" in long and "Silence over time" not in short
+    assert "0.0 % of 4 groups had zero variance" in short and "--full" in short and len(short.splitlines()) < 16
+    assert "Zero-variance groups over time" in long and "Zero-variance groups over time" not in short
     assert {part["name"] for part in json.loads(halfway("list", "controllers", "--json").stdout)["controllers"]} == set(
         CONTROLLERS.names()
     )

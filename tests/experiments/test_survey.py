@@ -21,7 +21,7 @@ from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.starter import write_starter
 from halfway.experiments.survey.command import form_pattern, survey_config
-from halfway.experiments.survey.findings import divide, find, holds, silent_share, write_kept
+from halfway.experiments.survey.findings import divide, find, holds, write_kept, zero_variance_share
 from halfway.experiments.survey.sampling import RECORDS, Record, read_records, recorded, sample
 
 SUMS = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
@@ -32,11 +32,11 @@ def record(passed: int, samples: int = 4, name: str = "p", **changes: Any) -> Re
     return Record(name, "s", {}, samples, passed, **{**values, **changes})
 
 
-def test_the_share_of_silent_groups_is_that_of_groups_drawn_from_the_attempts() -> None:
-    silent = silent_share([record(0), record(2), record(4)], size=2)
-    assert silent.all_fail == pytest.approx((1 + 1 / 6 + 0) / 3)
-    assert silent.all_pass == pytest.approx((0 + 1 / 6 + 1) / 3)
-    assert silent.share == silent.all_fail + silent.all_pass
+def test_the_share_of_zero_variance_groups_is_that_of_groups_drawn_from_the_attempts() -> None:
+    zero_variance = zero_variance_share([record(0), record(2), record(4)], size=2)
+    assert zero_variance.all_fail == pytest.approx((1 + 1 / 6 + 0) / 3)
+    assert zero_variance.all_pass == pytest.approx((0 + 1 / 6 + 1) / 3)
+    assert zero_variance.share == zero_variance.all_fail + zero_variance.all_pass
 
 
 def test_findings_of_known_records() -> None:
@@ -53,7 +53,7 @@ def test_findings_of_known_records() -> None:
     assert findings.repeated == pytest.approx(1 / 3)  # of the three problems that never or always passed
     assert findings.truncated == 2 / 16 and findings.malformed == pytest.approx(1 / 14)
     assert findings.lost == {"tool": 6}
-    assert [row.size for row in findings.silent] == [4]
+    assert [row.size for row in findings.zero_variance] == [4]
 
 
 def test_a_survey_without_a_judged_attempt_says_what_was_lost() -> None:

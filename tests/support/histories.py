@@ -17,7 +17,7 @@ def history(groups: list[tuple[int, str, int, int]], categories: dict[str, str] 
         step_V=np.asarray(step, np.int64),
         passed_V=passed_V,
         size_V=size_V,
-        silent_V=(passed_V == 0) | (passed_V == size_V),
+        zero_variance_V=(passed_V == 0) | (passed_V == size_V),
         tokens_V=3 * size_V.astype(np.int64),
         fresh_V=np.ones(len(groups), np.bool_),
         from_failure_V=np.zeros(len(groups), np.bool_),

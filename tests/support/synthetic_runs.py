@@ -105,7 +105,7 @@ def step_record(step=0, rollouts=64, trained=4, **other):
         "seconds": rollouts / 100,
         "rounds": 1,
         "starved": False,
-        "groups": {"rolled_out": 8, "trained": trained, "degenerate": 2, "surplus": 0, "carried": 0, "empty": 0},
+        "groups": {"rolled_out": 8, "trained": trained, "zero_variance": 2, "surplus": 0, "carried": 0, "empty": 0},
         "skipped": 0,
         "timing": {"propose": 0.01, "rollout": 1.5, "observe": 0.01, "update": 0.4, "sync": 0.08, "evaluate": 9.0},
         "fresh_counts": [0] * (N + 1),
@@ -190,11 +190,11 @@ class _Writer:
         return decision(step, int(self.rng.binomial(N, rate)), origin="prefix", parent_passed=parent_k)
 
     def finish(self, step, groups, skipped, rounds):
-        counts = dict.fromkeys(("trained", "degenerate", "surplus", "carried", "empty"), 0)
+        counts = dict.fromkeys(("trained", "zero_variance", "surplus", "carried", "empty"), 0)
         histograms = {"fresh": [0] * (N + 1), "prefix": [0] * (N + 1)}
         for group in groups:
             fits = not self.script.refill or counts["trained"] < self.script.wanted
-            group["outcome"] = "degenerate" if group["k"] in (0, N) else "trained" if fits else "surplus"
+            group["outcome"] = "zero_variance" if group["k"] in (0, N) else "trained" if fits else "surplus"
             group["tokens"] = int(N * (30 - 5 * step / 40 - 0.5 * group["prefix_tokens"]))
             counts[group["outcome"]] += 1
             histograms[group["origin"]][group["k"]] += 1

@@ -250,4 +250,4 @@ def _digest(state: Any) -> str:
 
 def outcome_of(group: Group) -> str:
     """The outcome of a group in a host that trains on every group whose rewards differ."""
-    return "empty" if group.size == 0 else "degenerate" if group.degenerate else "trained"
+    return "empty" if group.size == 0 else "zero_variance" if group.zero_variance else "trained"

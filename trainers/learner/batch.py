@@ -94,7 +94,7 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
 
     Advantages come from the rewards of all rollouts of a group: their raw binary successes, unless `Rollout.reward`
     says otherwise. With `options.compact_filtering`, truncated rollouts count in that baseline and are left out
-    afterwards: they count neither in the sum nor in the denominator of the loss. A degenerate group is not left out
+    afterwards: they count neither in the sum nor in the denominator of the loss. A zero-variance group is not left out
     here; with equal rewards its advantages are zero.
 
     With advantage=gae there is no baseline, so a rollout that is alone in its group stays; the critic provides its

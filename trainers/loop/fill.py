@@ -11,7 +11,7 @@ from halfway.trainers.loop.options import FillOptions
 
 
 class GroupOutcome(NamedTuple):
-    """A group and what became of it: "trained", "degenerate", "surplus", "carried", "empty" or "declined"."""
+    """A group and what became of it: "trained", "zero_variance", "surplus", "carried", "empty" or "declined"."""
 
     round: int
     group: Group
@@ -34,9 +34,9 @@ def adaptive_request(default: int, minimum: int, safety: float, missing: int, ze
 class Filling:
     """A batch that is being filled, round by round. The loop folds `add` over the rounds while `wanted` is positive.
 
-    A group trains if it teaches (see `Group.teaches`) and the batch has room; with the option degenerate=keep it only
-    needs to have rollouts. A group to which controllers give no weight is declined. A group that was extended replaces
-    its earlier form.
+    A group trains if it teaches (see `Group.teaches`) and the batch has room; with the option zero_variance=keep it
+    only needs to have rollouts. A group to which controllers give no weight is declined. A group that was extended
+    replaces its earlier form.
 
     GRESO's original flags a round as the last one when its request is small and then trains on an under-filled batch;
     here rounds continue until the batch is full, `max_rounds` is reached, or a round comes back empty.
@@ -71,7 +71,7 @@ class Filling:
         latest = [group for round_, group in self._own if round_ == self.rounds - 1]
         if options.request == "fixed" or not latest:
             return default
-        zero_variance = sum(group.degenerate for group in latest) / len(latest)
+        zero_variance = sum(group.zero_variance for group in latest) / len(latest)
         return adaptive_request(default, options.min_request, options.safety, self.missing, zero_variance)
 
     def add(self, groups: Sequence[Group]) -> "Filling":
@@ -94,7 +94,7 @@ class Filling:
     def starved(self) -> bool:
         """Whether the step trains on less than its fill policy asks for.
 
-        Under "once" a batch may shrink by its degenerate groups, so only a round without enough requests counts.
+        Under "once" a batch may shrink by its zero-variance groups, so only a round without enough requests counts.
         """
         if self.options.policy == "once":
             return len(self.placed) < self.options.groups
@@ -139,8 +139,8 @@ class Filling:
             return "empty"
         if not group.weights_N.any():
             return "declined"
-        if not group.teaches and self.options.degenerate == "drop":
-            return "degenerate"
+        if not group.teaches and self.options.zero_variance == "drop":
+            return "zero_variance"
         if room > 0:
             return "trained"
         return "carried" if self.options.surplus == "carry" else "surplus"

@@ -12,8 +12,8 @@ class FillOptions:
     """How a training batch is filled.
 
     Attributes:
-        policy: "once" = one round of `groups` requests, train on what `degenerate` leaves of it; "refill" = further
-            rounds until `groups` groups are not degenerate (DAPO dynamic sampling), at most `max_rounds`.
+        policy: "once" = one round of `groups` requests, train on what `zero_variance` leaves of it; "refill" = further
+            rounds until `groups` groups are mixed (DAPO dynamic sampling), at most `max_rounds`.
         groups: number of groups in a training batch.
         max_rounds: bound on the rounds of a step; a step that is still short trains on what it has and is recorded as
             starved.
@@ -23,9 +23,9 @@ class FillOptions:
         request_groups: size of the first round as a number of groups; 0 = by `request_factor`.
         min_request: smallest adaptive request, in groups.
         safety: beta of the adaptive law.
-        degenerate: groups in which all rollouts passed or none did: "drop" = they do not train (the group filter);
+        zero_variance: groups in which all rollouts passed or none did: "drop" = they do not train (the group filter);
             "keep" = they train like others. A critic learns from them; without a critic they only count as tokens.
-        surplus: non-degenerate groups beyond `groups`: "discard", or "carry" into the next step's batch.
+        surplus: mixed groups beyond `groups`: "discard", or "carry" into the next step's batch.
     """
 
     policy: Literal["once", "refill"] = "once"
@@ -36,7 +36,7 @@ class FillOptions:
     request_groups: int = 0
     min_request: int = 1
     safety: float = 1.25
-    degenerate: Literal["drop", "keep"] = "drop"
+    zero_variance: Literal["drop", "keep"] = "drop"
     surplus: Literal["discard", "carry"] = "discard"
 
     def __post_init__(self) -> None:
@@ -60,10 +60,10 @@ class FillOptions:
             "an adaptive request needs fill.policy=refill",
         )
         require(
-            self.policy == "once" or self.degenerate == "drop",
-            "fill.degenerate",
-            self.degenerate,
-            "fill.policy=refill goes on until enough groups are not degenerate; use fill.policy=once to keep them",
+            self.policy == "once" or self.zero_variance == "drop",
+            "fill.zero_variance",
+            self.zero_variance,
+            "fill.policy=refill goes on until enough groups are mixed; use fill.policy=once to keep them",
         )
         require(
             self.policy == "refill" or self.surplus == "discard",

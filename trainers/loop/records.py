@@ -110,17 +110,19 @@ def signal_record(groups: Sequence[Group]) -> dict[str, dict[str, float]]:
         "zero_variance": {
             "all_fail": sum(group.num_passed == 0 for group in groups) / len(groups),
             "all_pass": sum(group.num_passed == group.size for group in groups) / len(groups),
-            **{origin: sum(g.degenerate for g in found) / len(found) for origin, found in by_origin.items()},
+            **{origin: sum(g.zero_variance for g in found) / len(found) for origin, found in by_origin.items()},
         },
         "response_length": {"mean": length, "clip_ratio": cut},
     }
 
 
 def response_counts(groups: Sequence[Group]) -> dict[str, int]:
-    """Of a step's rollouts, those that were scored, cut by a limit, and lost; and the silent groups of one text."""
+    """Of a step's rollouts, those that were scored, cut by a limit, and lost; and zero-variance groups of one text."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    silent = [group for group in groups if group.degenerate and group.size > 1]
-    texts = [{tuple(turn.tokens_T.tobytes() for turn in one.turns) for one in group.rollouts} for group in silent]
+    zero_variance = [group for group in groups if group.zero_variance and group.size > 1]
+    texts = [
+        {tuple(turn.tokens_T.tobytes() for turn in one.turns) for one in group.rollouts} for group in zero_variance
+    ]
     return {
         "scored": len(rollouts),
         "truncated": sum(rollout.truncated for rollout in rollouts),

@@ -43,8 +43,8 @@ class RolloutOptions:
             engine must allow it: `vllm_servers`.
         staleness: batches that may be sampled ahead, in a process of their own, while the learner updates. What trains
             was then sampled by weights up to this many updates old, so it needs a correction (`learner.mismatch`);
-            0 = sampling and updates take turns. 1 lets them overlap where every group trains; more, where silent groups
-            are replaced (`fill.policy: refill`).
+            0 = sampling and updates take turns. 1 lets them overlap where every group trains; more, where
+            zero-variance groups are replaced (`fill.policy: refill`).
     """
 
     engine: Annotated[Component[EnginePart], ENGINE] = field(default_factory=lambda: _engine(""))

@@ -68,14 +68,14 @@ class Verl(JsonLines[VerlRow]):
         assert rollouts is not None and rollouts.passed is not None
         if self.choices.passes_at is None and any(flag is not None for flag in rollouts.passed):
             into.guess(
-                "the field acc says what passed, the score says which groups are silent; --passes-at goes by the "
-                "score alone"
+                "the field acc says what passed, the score says which groups have zero variance; --passes-at goes by "
+                "the score alone"
             )
         if rows[0].uid is not None:
             into.trap("V1 writes no reward_extra_info: acc and the parts of the score are lost")
             into.trap(
-                "with filter_groups the groups that V1 evicted are not in the dump; if it was on, the shares of silent "
-                "groups here are shares after the filter"
+                "with filter_groups the groups that V1 evicted are not in the dump; if it was on, the shares of "
+                "zero-variance groups here are shares after the filter"
             )
             rollouts.groups = [row.group for row in rows]
         if any(row.data_source for row in rows):

@@ -66,7 +66,7 @@ def _history(groups: Sequence[GroupRecord], skipped: int) -> History:
         step_V=np.asarray([group.step for group in groups], np.int64),
         passed_V=passed_V,
         size_V=size_V,
-        silent_V=(size_V > 0) & ((passed_V == 0) | (passed_V == size_V)),
+        zero_variance_V=(size_V > 0) & ((passed_V == 0) | (passed_V == size_V)),
         tokens_V=np.asarray([group.tokens for group in groups], np.int64),
         fresh_V=np.asarray([group.fresh for group in groups], np.bool_),
         from_failure_V=np.asarray([group.parent_success is False for group in groups], np.bool_),

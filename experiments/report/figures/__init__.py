@@ -2,7 +2,7 @@
 
 - `all_figures`: lists all figures, with headings and captions
 - `curves`: held-out scores over training
-- `groups`: pass counts, degenerate groups, and groups behind prefixes
+- `groups`: pass counts, zero-variance groups, and groups behind prefixes
 - `spending`: where rollouts and seconds went
 - `timeline`: who worked when, where rollouts do not wait
 - `forest`: contrasts as points with intervals

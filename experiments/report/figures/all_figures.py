@@ -29,13 +29,13 @@ CAPTIONS = {
     "strata_curves": "Held-out pass rate by stratum of the problems, means over seeds.",
     "rollout_fates": "Rollouts of a run, mean over seeds, by what became of them. Hatched: what the skipped "
     "problems would have taken.",
-    "pass_counts": "Groups by their number of passing rollouts. Grey areas are degenerate groups (dark: none "
+    "pass_counts": "Groups by their number of passing rollouts. Grey areas are zero-variance groups (dark: none "
     f"passed, light: all passed), which teach nothing; green is the middle. {SMOOTH}",
     "problem_map": "Training problems from hard (above) to easy, each in the colour of its last pass count up to the "
     "step: grey none or all, green near one half; white before its first visit. The first run of each arm.",
     "zero_variance": f"Share of the rolled-out groups in which all rollouts passed or none did. {SMOOTH}",
     "prefix_control": "Groups behind a prefix, by the pass count of the parent group: their mean pass rate, with "
-    "0.5 +- 0.1 shaded; the share that is degenerate nevertheless; and the prefix ratio that the controller set, "
+    "0.5 +- 0.1 shaded; the share that has zero variance nevertheless; and the prefix ratio that the controller set, "
     f"one line per seed. {SMOOTH}",
     "learner_metrics": "Response length (without replayed tokens) and what the learner reports. Pale: means over "
     "seeds; strong: their moving averages.",

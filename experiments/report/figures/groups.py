@@ -1,4 +1,4 @@
-"""Figures of groups over training: pass counts, degenerate groups, and groups behind prefixes."""
+"""Figures of groups over training: pass counts, zero-variance groups, and groups behind prefixes."""
 
 from collections.abc import Sequence
 
@@ -101,7 +101,7 @@ def problem_map(comparison: Comparison) -> Figure | None:
 
 
 def zero_variance(comparison: Comparison) -> Figure | None:
-    """Share of degenerate groups over steps, one line per arm, in one panel per origin of the groups."""
+    """Share of zero-variance groups over steps, one line per arm, in one panel per origin of the groups."""
     found = {group.origin for run in comparison.all_runs for group in run.groups if group.scored}
     kinds = [kind for kind in KINDS if kind in found]
     if not kinds:
@@ -112,19 +112,19 @@ def zero_variance(comparison: Comparison) -> Figure | None:
             counts = summed_counts(comparison.runs[arm], kind)
             if counts is None:
                 continue
-            degenerate = counts[:, 0] + counts[:, -1]
-            ax.plot(smoothed_ratio(degenerate, counts.sum(axis=1)), color=color, label=arm)
+            zero_variance = counts[:, 0] + counts[:, -1]
+            ax.plot(smoothed_ratio(zero_variance, counts.sum(axis=1)), color=color, label=arm)
         ax.set_title("groups behind a prefix" if kind == "prefix" else f"{kind} groups")
         step_axis(ax)
         ax.set_ylim(bottom=0)
         percent_axis(ax)
-    axes[0][0].set_ylabel("share of degenerate groups")
+    axes[0][0].set_ylabel("share of zero-variance groups")
     legend_above(figure, axes[0][0])
     return figure
 
 
 def prefix_control(comparison: Comparison) -> Figure | None:
-    """Child pass rate, share of degenerate children, and prefix ratio over steps, by the parents' pass count."""
+    """Child pass rate, share of zero-variance children, and prefix ratio over steps, by the parents' pass count."""
     arms = {arm: found for arm, runs in comparison.runs.items() if (found := parent_counts(runs))}
     if not arms:
         return None
@@ -135,12 +135,12 @@ def prefix_control(comparison: Comparison) -> Figure | None:
         row[0].axhline(0.5, color="#009E73", linewidth=0.8)
         for parent, color in zip(parents, parent_colors(parents), strict=True):
             label = f"{parent.passed} of {parent.size}"
-            totals, passed, degenerate = child_series(runs, parent)
+            totals, passed, zero_variance = child_series(runs, parent)
             row[0].plot(smoothed_ratio(passed, totals), color=color, label=label)
-            row[1].plot(smoothed_ratio(degenerate, totals), color=color)
+            row[1].plot(smoothed_ratio(zero_variance, totals), color=color)
             for run in runs:
                 row[2].plot(*reported_series(run, "ratio", parent), color=color, alpha=0.75, linewidth=1.2)
-        for ax, title in zip(row, (f"{arm}: child pass rate", "degenerate children", "prefix ratio"), strict=True):
+        for ax, title in zip(row, (f"{arm}: child pass rate", "zero-variance children", "prefix ratio"), strict=True):
             ax.set(title=title, ylim=(0, 1))
             step_axis(ax)
         percent_axis(row[1])

@@ -28,12 +28,12 @@ def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
 
 
 def child_series(runs: Sequence[Run], parent: ParentCount) -> tuple[Array, Array, Array]:
-    """Child groups, the sum of their pass rates, and degenerate child groups, summed over seeds, (steps,) each."""
+    """Child groups, the sum of their pass rates, and zero-variance child groups, summed over seeds, (steps,) each."""
     series = np.zeros((3, max(run.num_steps for run in runs)))
     for run in runs:
         for group in run.groups:
             if group.prefixed and group.parent_count == parent and group.scored and group.step < series.shape[1]:
-                series[:, group.step] += (1, group.pass_rate, group.degenerate)
+                series[:, group.step] += (1, group.pass_rate, group.zero_variance)
     return series[0], series[1], series[2]
 
 

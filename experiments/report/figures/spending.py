@@ -21,7 +21,13 @@ from halfway.experiments.report.figures.style import (
 )
 from halfway.experiments.report.records import Comparison, Run, outcome_rollouts
 
-FATES = {"trained": "#009E73", "carried": "#56B4E9", "degenerate": "#9aa5b1", "surplus": "#E69F00", "lost": "#D55E00"}
+FATES = {
+    "trained": "#009E73",
+    "carried": "#56B4E9",
+    "zero_variance": "#9aa5b1",
+    "surplus": "#E69F00",
+    "lost": "#D55E00",
+}
 PARTS = {
     "rollout": "#0072B2",
     "update": "#E69F00",
@@ -52,7 +58,7 @@ def rollout_fates(comparison: Comparison) -> Figure | None:
         ax.barh(i, saved, left=left, color="white", height=0.62, edgecolor="#9aa5b1", hatch="////", linewidth=0.8)
         skipped += saved
     thousands(ax)
-    handles = [Patch(color=color, label=fate) for fate, color in FATES.items() if fate in used]
+    handles = [Patch(color=color, label=fate.replace("_", "-")) for fate, color in FATES.items() if fate in used]
     if skipped:
         label = "skipped before rollout (not generated)"
         handles.append(Patch(facecolor="white", edgecolor="#9aa5b1", hatch="////", label=label))
@@ -116,5 +122,5 @@ def _group_size(runs: Sequence[Run]) -> float:
 
 
 def _inside(ax: Axes, x: float, y: float, text: str, background: str) -> None:
-    dark = background in (FATES["degenerate"], FATES["surplus"], FATES["carried"])
+    dark = background in (FATES["zero_variance"], FATES["surplus"], FATES["carried"])
     ax.text(x, y, text, ha="center", va="center", color=INK if dark else "white", fontsize=9)

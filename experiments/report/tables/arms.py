@@ -66,7 +66,7 @@ def rollout_table(summary: Summary) -> TextTable:
     """What became of the rollouts, one row per arm."""
     columns: list[tuple[str, Callable[[ArmSummary], str]]] = [
         ("arm", lambda arm: arm.arm),
-        ("non-degenerate groups / step", lambda arm: interval(arm.trained_per_step, 1)),
+        ("mixed groups / step", lambda arm: interval(arm.trained_per_step, 1)),
         ("3/8..5/8, fresh", lambda arm: percent_interval(arm.band_fresh)),
         ("3/8..5/8, trained", lambda arm: percent_interval(arm.band_trained)),
         ("wasted rollouts", lambda arm: percent_interval(arm.wasted)),
@@ -77,8 +77,8 @@ def rollout_table(summary: Summary) -> TextTable:
         ("starved steps", lambda arm: f"{arm.starved:.0f}"),
     ]
     caption = (
-        "Non-degenerate groups: trained groups in which some rollouts passed and some failed. 3/8..5/8: the share of "
-        "groups whose pass rate lies in that band, among fresh groups (degenerate ones included) and among trained "
+        "Mixed groups: trained groups in which some rollouts passed and some failed. 3/8..5/8: the share of "
+        "groups whose pass rate lies in that band, among fresh groups (zero-variance ones included) and among trained "
         "groups of any origin. Wasted: rollouts that ended in dropped or surplus groups, or were lost before scoring. "
         "Replayed: the share of all rollout tokens that came from prefixes. Entropy: the policy's, at the trained "
         "tokens, in nats. Skipped: problems refused before any rollout. Starved: steps that trained on fewer groups "

@@ -35,7 +35,7 @@ def config(engine: str, model: str, staleness: int, steps: int) -> dict[str, Any
         "problems": {"source": {"running_sums": {}}, "train": 64},
         "model": {"path": model},
         "controllers": ["uniform"],
-        "fill": {"groups": 8, "degenerate": "keep"},
+        "fill": {"groups": 8, "zero_variance": "keep"},
         "rollouts": {
             "engine": servers if engine == "vllm_servers" else engine,
             "num_rollouts": 8,

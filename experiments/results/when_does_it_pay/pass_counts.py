@@ -51,10 +51,10 @@ def draw(counts: dict[str, list[int]]) -> None:
         figure, axes = grid(1, 2, height=2.6, sharey=True)
         for ax, (title, counts_K), color in zip(axes[0], counts.items(), PALETTE, strict=False):
             total = sum(counts_K)
-            silent = (counts_K[0] + counts_K[-1]) / total
+            zero_variance = (counts_K[0] + counts_K[-1]) / total
             colors = [MUTED if k in (0, SIZE) else color for k in range(SIZE + 1)]
             ax.bar(range(SIZE + 1), [count / total for count in counts_K], color=colors)
-            ax.set_title(f"{title}: {silent:.0%} of groups carry no gradient")
+            ax.set_title(f"{title}: {zero_variance:.0%} of groups carry no gradient")
             ax.set_xlabel(f"rollouts of {SIZE} that pass")
         axes[0][0].set_ylabel("share of groups")
         figure.savefig(FOLDER / "pass_counts.png", dpi=100, format="png")

@@ -52,12 +52,12 @@ def signs(plain: Sequence[Sequence[GroupRecord]], prefixed: Sequence[Sequence[Gr
     first = [group for groups in plain for group in groups[:FIRST]]
     begun = [group for groups in prefixed for group in groups[:PREFIXED] if group.origin == "prefix"]
     return {
-        "silent": share(group.degenerate for group in first),
+        "zero_variance": share(group.zero_variance for group in first),
         "failed": share(group.k == 0 for group in first),
         "mixed_again": share(again for groups in plain for again in lasting(groups[:VISITED])),
-        "silent_after_failure": share(group.degenerate for group in begun if not group.parent_success),
-        "silent_after_success": share(group.degenerate for group in begun if group.parent_success),
-        "near_half": share(3 / 8 <= group.pass_rate <= 5 / 8 for group in first if not group.degenerate),
+        "zero_variance_after_failure": share(group.zero_variance for group in begun if not group.parent_success),
+        "zero_variance_after_success": share(group.zero_variance for group in begun if group.parent_success),
+        "near_half": share(3 / 8 <= group.pass_rate <= 5 / 8 for group in first if not group.zero_variance),
     }
 
 
@@ -66,8 +66,8 @@ def lasting(groups: Iterable[GroupRecord]) -> Iterator[bool]:
     mixed: dict[str, bool] = {}
     for group in groups:
         if mixed.get(group.problem):
-            yield not group.degenerate
-        mixed[group.problem] = not group.degenerate
+            yield not group.zero_variance
+        mixed[group.problem] = not group.zero_variance
 
 
 def share(flags: Iterable[bool]) -> list[float]:

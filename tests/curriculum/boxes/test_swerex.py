@@ -231,7 +231,7 @@ from halfway.curriculum.repositories.harbor import HarborTasks
 from halfway.curriculum.repositories.task import from_text
 from halfway.curriculum.streams import Stream
 
-names = {"good": {}, "idle": {"solution_solve__sh": "true\\n"}, "silent": {"tests_test__sh": "exit 0\\n"}}
+names = {"good": {}, "idle": {"solution_solve__sh": "true\\n"}, "zero_variance": {"tests_test__sh": "exit 0\\n"}}
 for name, changed in names.items():
     write(Path("/tmp/tasks", name), task__toml=SETTINGS.replace("greeting", name), **changed)
 first = SweRex.open

@@ -157,7 +157,7 @@ def test_any_text_may_stand_in_the_file_of_a_reward(text: str) -> None:
 
 @needs_boxes
 def test_the_reference_passes_and_the_untouched_tree_does_not(tmp_path: Path) -> None:
-    names = {"good": {}, "idle": {"solution_solve__sh": "true\n"}, "silent": {"tests_test__sh": "exit 0\n"}}
+    names = {"good": {}, "idle": {"solution_solve__sh": "true\n"}, "zero_variance": {"tests_test__sh": "exit 0\n"}}
     names["easy"] = {"tests_test__sh": "echo 1 > /logs/verifier/reward.txt\n"}
     for name, changed in names.items():
         write(tmp_path / "tasks" / name, task__toml=SETTINGS.replace("greeting", name), **changed)

@@ -45,7 +45,7 @@ def history(passed_TP: "np.ndarray[tuple[int, int], np.dtype[np.int32]]") -> His
         step_V=step_V.astype(np.int64),
         passed_V=passed_V,
         size_V=np.full(count, N, np.int32),
-        silent_V=(passed_V == 0) | (passed_V == N),
+        zero_variance_V=(passed_V == 0) | (passed_V == N),
         tokens_V=np.full(count, UNKNOWN, np.int64),
         fresh_V=np.ones(count, np.bool_),
         from_failure_V=np.zeros(count, np.bool_),
@@ -64,7 +64,7 @@ STEADY = np.tile(np.asarray([0, 4, 8, 3]), (6, 1))  # a dead problem, an easy on
 def test_retirement_skips_what_passed_and_is_told_whether_that_was_right() -> None:
     found = Replay("retire", Retire(above=0.9), world_of(history(STEADY))).run()
     assert (found.kind, found.visits) == ("skips", 24)
-    assert (found.skipped, found.rightly, found.silent) == (5, 5, 12)  # the easy one, after its first visit
+    assert (found.skipped, found.rightly, found.zero_variance) == (5, 5, 12)  # the easy one, after its first visit
     assert found.precision == 1.0 and found.caught == pytest.approx(5 / 12)
     assert found.rollouts == (24 - 5) * N and found.teaching == 12
 
@@ -73,7 +73,7 @@ def test_retirement_skips_what_passed_and_is_told_whether_that_was_right() -> No
 def test_skips_are_counted_wherever_the_step_has_them(order: list[int]) -> None:
     """The last order has the refused visit after every one that was kept."""
     found = Replay("retire", Retire(above=0.9), world_of(history(STEADY[:, order]))).run()
-    assert (found.skipped, found.rightly, found.silent) == (5, 5, 12)
+    assert (found.skipped, found.rightly, found.zero_variance) == (5, 5, 12)
 
 
 def test_a_skip_that_was_wrong_is_called_so_and_is_not_evidence() -> None:
@@ -84,7 +84,7 @@ def test_a_skip_that_was_wrong_is_called_so_and_is_not_evidence() -> None:
 
 
 def test_greso_skips_by_its_streaks_alone() -> None:
-    """With base probability 0 and floor near 0, every visit after a silent one is skipped."""
+    """With base probability 0 and floor near 0, every visit after a zero-variance one is skipped."""
     certain = Greso(p_easy=0.0, p_hard=0.0, floor=1e-12, step=0.0, bounds=(0.0, 0.0))
     found = Replay("greso", certain, world_of(history(STEADY))).run()
     assert (found.skipped, found.rightly) == (10, 10)
@@ -93,7 +93,7 @@ def test_greso_skips_by_its_streaks_alone() -> None:
 def test_a_pilot_goes_on_where_the_first_rollouts_differ() -> None:
     found = Replay("pilot", Pilot(initial=4), world_of(history(STEADY))).run()
     mixed = found.teaching
-    # Silent groups cost 4 each, and so do mixed ones whose first four are alike.
+    # Zero-variance groups cost 4 each, and so do mixed ones whose first four are alike.
     assert found.kind == "goes on" and 0 < mixed <= 12 and found.rollouts == 24 * 4 + mixed * 4
     assert found.unanswered == {}
 
@@ -170,8 +170,11 @@ def test_every_registered_controller_is_replayed_or_refused_in_words() -> None:
         assert found.rollouts > 0 if isinstance(found, Replayed) else len(found.why) > 10
 
 
-def test_a_log_without_silent_groups_has_no_counterfactual() -> None:
-    for reading, why in (({"keeps_silent": False}, "silent groups"), ({"identified": False}, "does not identify")):
+def test_a_log_without_zero_variance_groups_has_no_counterfactual() -> None:
+    for reading, why in (
+        ({"keeps_zero_variance": False}, "zero-variance groups"),
+        ({"identified": False}, "does not identify"),
+    ):
         [found] = replay(log(STEADY, **reading), ["greso"])
         assert isinstance(found, Refused) and why in found.why
     [chooser] = replay(log(STEADY[:1]), ["mopps"])
@@ -204,8 +207,8 @@ def test_the_command_from_log_to_json(tmp_path: Path) -> None:
     words = ["audit", str(path), "--replay", "retire,prefix_sampling", "--write", str(out), "--hours", "8"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
-    assert "50.0 % of 24 groups were silent (25.0 % all failed, 25.0 % all passed)" in result.output
+    assert "50.0 % of 24 groups had zero variance (25.0 % all failed, 25.0 % all passed)" in result.output
     [one] = json.loads(out.read_text())["logs"]
-    assert one["findings"]["spending"]["silent_hours"] == 4.0
+    assert one["findings"]["spending"]["zero_variance_hours"] == 4.0
     assert [each["name"] for each in one["replays"]] == ["retire", "prefix_sampling"]
     assert one["replays"][0]["skipped"] == 5 and one["replays"][1]["why"]

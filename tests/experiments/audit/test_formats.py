@@ -20,7 +20,7 @@ from halfway.experiments.audit.history import Log
 from halfway.experiments.audit.reading import read_logs
 
 LOGS = Path(__file__).parent / "logs"
-# step -> k of problems a, b and c, of four rollouts each; b is silent twice, a once.
+# step -> k of problems a, b and c, of four rollouts each; b has zero variance twice, a once.
 STORY = {1: {"a": "0000", "b": "1111", "c": "0100"}, 2: {"a": "0110", "b": "1111", "c": "1101"}}
 COUNTED = sorted((step, name, rewards.count("1")) for step, group in STORY.items() for name, rewards in group.items())
 PROMPT = {"a": "strawberry", "b": "2+2=", "c": "9.11"}
@@ -62,7 +62,7 @@ def test_what_a_trainer_wrote_is_read_as_it_was(name: str) -> None:
     log = read_one(LOGS / name)
     assert log.reading.format == {"verl_v1": "verl"}.get(name, name)
     assert counted(log) == COUNTED
-    assert log.history.silent_V.sum() == 3 and log.reading.identified
+    assert log.history.zero_variance_V.sum() == 3 and log.reading.identified
     assert log.history.num_rollouts == 24
 
 
@@ -82,7 +82,7 @@ def test_verl_counts_what_passed_by_acc_and_silence_by_the_score(tmp_path: Path)
     lines += [{**common, "input": "q", "output": f"y{i}", "acc": a, "score": s} for i, (a, s) in enumerate(equal)]
     write_lines(tmp_path / "1.jsonl", lines)
     history = read_one(tmp_path).history
-    assert history.passed_V.tolist() == [2, 1] and history.silent_V.tolist() == [False, True]
+    assert history.passed_V.tolist() == [2, 1] and history.zero_variance_V.tolist() == [False, True]
     assert read_one(tmp_path, passes_at=0.9).history.passed_V.tolist() == [1, 0]
     assert "acc" in " ".join(read_one(tmp_path).reading.guesses)
 
@@ -150,7 +150,7 @@ def test_open_instructs_groups_are_the_prompts_of_a_step(tmp_path: Path) -> None
     write_lines(tmp_path / "run_rollouts_000000.jsonl", lines[:13])
     write_lines(tmp_path / "run_rollouts_000001.jsonl", lines[13:])
     history = read_one(tmp_path).history
-    assert len(history) == 6 and len(history.problems) == 3 and history.silent_V.sum() == 3
+    assert len(history) == 6 and len(history.problems) == 3 and history.zero_variance_V.sum() == 3
     assert history.tokens_V.tolist() == [1 + 2 + 3 + 4] * 6
     assert history.category_P == ("math",) * 3
 
@@ -197,7 +197,7 @@ def test_nemo_rl_tells_problems_by_the_tokens_in_front(tmp_path: Path) -> None:
 def test_nemo_rl_with_dynamic_sampling_reads_the_rewards_that_belong_to_the_rows(tmp_path: Path) -> None:
     write_lines(tmp_path / "train_data_step2.jsonl", nemo_lines(2, masked=True, filtered=True))
     log = read_one(tmp_path)
-    assert log.history.passed_V.tolist() == [2, 3] and not log.reading.keeps_silent
+    assert log.history.passed_V.tolist() == [2, 3] and not log.reading.keeps_zero_variance
     assert any("filtered_rewards" in trap for trap in log.reading.traps)
 
 
@@ -310,7 +310,7 @@ def write_steps(path: Path) -> Path:
 def test_a_table_is_read_in_every_kind_of_file(write: Any, name: str, tmp_path: Path) -> None:
     log = read_one(write(tmp_path / name))
     assert log.reading.format == "table"
-    assert counted(log) == COUNTED and log.history.silent_V.sum() == 3
+    assert counted(log) == COUNTED and log.history.zero_variance_V.sum() == 3
 
 
 def test_prompts_of_a_table_are_hashed(tmp_path: Path) -> None:

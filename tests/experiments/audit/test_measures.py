@@ -31,13 +31,13 @@ VISITS = [
 def test_silence_and_its_price() -> None:
     found = findings(log(VISITS), hours=6.0)
     assert (found.groups, found.steps, found.group_size) == (12, 3, 4)
-    assert found.silent == pytest.approx(9 / 12)
+    assert found.zero_variance == pytest.approx(9 / 12)
     assert found.all_failed == pytest.approx(6 / 12) and found.all_passed == pytest.approx(3 / 12)
     assert found.near_half == pytest.approx(1 / 12)
     assert found.price == 48 / 3
-    assert (found.spending.rollouts, found.spending.silent) == (48, 36)
-    assert (found.spending.tokens, found.spending.silent_tokens) == (144, 108)
-    assert found.spending.silent_hours == pytest.approx(4.5)
+    assert (found.spending.rollouts, found.spending.zero_variance) == (48, 36)
+    assert (found.spending.tokens, found.spending.zero_variance_tokens) == (144, 108)
+    assert found.spending.zero_variance_hours == pytest.approx(4.5)
     assert [(s.first, s.last, s.groups) for s in found.over_time] == [(0, 0, 4), (1, 1, 4), (2, 2, 4)]
     assert [s.all_failed for s in found.over_time] == [0.5, 0.5, 0.5]
     assert found.over_time[0].rate == pytest.approx(7 / 16)
@@ -110,7 +110,7 @@ def test_a_log_without_plain_groups_has_no_shares() -> None:
     groups = log(VISITS)
     behind = replace(groups, history=replace(groups.history, fresh_V=np.zeros(12, np.bool_)))
     found = findings(behind)
-    assert (found.groups, found.silent, found.over_time, found.kinds) == (0, 0.0, (), ())
+    assert (found.groups, found.zero_variance, found.over_time, found.kinds) == (0, 0.0, (), ())
     assert found.spending.rollouts == 48 and found.price is None
 
 
@@ -151,7 +151,7 @@ def test_our_own_runs_have_the_numbers_of_their_report(script: Script, tmp_path:
     table, found = summarize_arm("run", [run]), findings(ours)
     fresh = [group for group in run.groups if group.fresh and group.scored]
     assert found.groups == len(fresh)
-    assert found.silent == pytest.approx(np.mean([group.degenerate for group in fresh]))
+    assert found.zero_variance == pytest.approx(np.mean([group.zero_variance for group in fresh]))
     assert table.band_fresh is not None and found.near_half == pytest.approx(table.band_fresh.value)
     assert table.wasted is not None and found.wasted == pytest.approx(table.wasted.value)
     assert found.skipped == table.skipped
@@ -184,7 +184,7 @@ def test_a_carried_group_counts_once(tmp_path: Path) -> None:
 
 
 def test_a_group_that_trains_again_is_not_spent_again(tmp_path: Path) -> None:
-    groups = [decision(k=4), decision(step=1, k=4, origin="stored"), decision(step=1, k=0, outcome="degenerate")]
+    groups = [decision(k=4), decision(step=1, k=4, origin="stored"), decision(step=1, k=0, outcome="zero_variance")]
     write_records(tmp_path, groups, [step_record(step=0), step_record(step=1)], [])
     [read] = read_logs([tmp_path])
     assert findings(read).spending.rollouts == 16 and wasted(read.history) == 0.5
@@ -198,13 +198,13 @@ def test_a_group_that_trains_again_is_not_spent_again(tmp_path: Path) -> None:
 
 def test_lost_rollouts_are_spent_too(tmp_path: Path) -> None:
     groups = [
-        decision(k=8, outcome="degenerate"),
+        decision(k=8, outcome="zero_variance"),
         decision(k=3, n=6, dropped={"diverged": 2}, origin="prefix", parent_passed=1),
     ]
     write_records(tmp_path, groups, [{"step": 0, "seconds": 1.0}], [])
     [read] = read_logs([tmp_path])
     spent = spending(read.history, None)
-    assert (spent.rollouts, spent.silent, spent.lost, spent.silent_hours) == (16, 8, 2, None)
+    assert (spent.rollouts, spent.zero_variance, spent.lost, spent.zero_variance_hours) == (16, 8, 2, None)
     assert wasted(read.history) == (8 + 2) / 16
     assert read.history.fresh_V.tolist() == [True, False]
 
@@ -223,8 +223,8 @@ def test_the_signs_are_counted_by_hand() -> None:
     found = replace(
         groups, fresh_V=np.asarray([1, 1, 1, 0], np.bool_), from_failure_V=np.asarray([0, 0, 0, 1], np.bool_)
     )
-    silent, lasting, cut = signs(found, lasting=0.5, visits=7)
-    assert (silent.value, silent.groups) == (pytest.approx(2 / 3), 3)
+    zero_variance, lasting, cut = signs(found, lasting=0.5, visits=7)
+    assert (zero_variance.value, zero_variance.groups) == (pytest.approx(2 / 3), 3)
     assert (lasting.value, lasting.groups) == (0.5, 7)
     assert (cut.value, cut.groups) == (1.0, 1)
     assert signs(groups, None, 0)[2].value is None
@@ -251,8 +251,8 @@ def test_an_audit_ends_with_the_kind_of_data_and_what_to_run_there(
     assert ADVICE[kind].recipe.splitlines()[0] in page(Audit((one,), ()))
 
 
-def test_a_log_without_silent_groups_does_not_say() -> None:
-    filtered = replace(log(MIXED), reading=replace(Reading("table", "ours"), keeps_silent=False))
+def test_a_log_without_zero_variance_groups_does_not_say() -> None:
+    filtered = replace(log(MIXED), reading=replace(Reading("table", "ours"), keeps_zero_variance=False))
     one = Audited(filtered, findings(filtered))
     assert kind_of_data(one.findings) == [] and advice(one) is None
 

@@ -225,7 +225,7 @@ def test_refusals_name_field_value_and_remedy(
         (["learner.advantage=gae", "learner.critic.warmup_steps=-1"], "learner.critic.warmup_steps", "-1", "updates"),
         (["learner.advantage=gae", "learner.critic.kind=share"], "learner.critic.kind", "'share'", "'shared'"),
         (["learner.advantage=gae", "learner.critic.gama=1"], "learner.critic.gama", "gama", "'gamma'"),
-        (["fill.policy=refill", "fill.degenerate=keep"], "fill.degenerate", "'keep'", "fill.policy=once"),
+        (["fill.policy=refill", "fill.zero_variance=keep"], "fill.zero_variance", "'keep'", "fill.policy=once"),
     ],
 )
 def test_refusals_around_the_critic(run_file: Path, overrides: list[str], field: str, value: str, remedy: str) -> None:

@@ -241,11 +241,11 @@ def test_the_power_that_the_page_gives_is_what_was_simulated() -> None:
 
 
 SIGN_ROWS = {
-    "silent": "groups that are silent",
+    "zero_variance": "groups that have zero variance",
     "failed": "of them, all failed",
     "mixed_again": "visits after a mixed one that are mixed again",
-    "silent_after_failure": "groups after a prefix of a failure that are silent",
-    "silent_after_success": "the same where the prefix is of a success",
+    "zero_variance_after_failure": "groups after a prefix of a failure that have zero variance",
+    "zero_variance_after_success": "the same where the prefix is of a success",
     "near_half": "mixed groups with 3 to 5 passes of 8",
 }
 

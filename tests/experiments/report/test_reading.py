@@ -73,10 +73,10 @@ def test_who_is_told_what() -> None:
 
 
 def test_stored_groups_are_no_rollouts(tmp_path: Path) -> None:
-    groups = [decision(k=4), decision(1, k=3, origin="stored"), decision(1, k=0, outcome="degenerate")]
+    groups = [decision(k=4), decision(1, k=3, origin="stored"), decision(1, k=0, outcome="zero_variance")]
     write_records(tmp_path, groups, [step_record(), step_record(1, 128)], [])
     (run,) = load_comparison_records(tmp_path).all_runs
-    assert outcome_rollouts(run.groups) == {"trained": 8, "degenerate": 8, "lost": 0}
+    assert outcome_rollouts(run.groups) == {"trained": 8, "zero_variance": 8, "lost": 0}
 
 
 def test_a_problem_has_all_its_decisions_and_three_of_its_texts(tmp_path: Path) -> None:

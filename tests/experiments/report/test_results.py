@@ -50,17 +50,17 @@ def test_one_seed_has_no_t_interval():
     assert (estimate.low, estimate.high) == (None, None)
 
 
-def test_waste_counts_degenerate_surplus_and_lost_rollouts(tmp_path):
+def test_waste_counts_zero_variance_surplus_and_lost_rollouts(tmp_path):
     decisions = [
         decision(k=4),
-        decision(k=0, outcome="degenerate"),
+        decision(k=0, outcome="zero_variance"),
         decision(k=3, outcome="surplus"),
         decision(k=2, n=6, dropped={"diverged": 2}),
         decision(k=0, n=0, outcome="empty", dropped={"diverged": 8}),
         decision(k=None, n=None, outcome="skipped"),
     ]
     (arm,) = summarize(comparison(tmp_path, {"a": {0: (decisions, [step_record(rollouts=30)], [])}})).arms
-    # 8 trained + 8 degenerate + 8 surplus + 6 trained + 10 lost = 40 rollouts, of which 26 were wasted.
+    # 8 trained + 8 zero-variance + 8 surplus + 6 trained + 10 lost = 40 rollouts, of which 26 were wasted.
     assert arm.wasted.value == pytest.approx(26 / 40)
     assert arm.entropy is not None and arm.entropy.value == 1.0
     assert arm.skipped == 1
@@ -85,7 +85,7 @@ def test_shares_of_the_band_count_the_right_groups(tmp_path):
         decision(k=3),
         decision(k=5),
         decision(k=2),
-        decision(k=0, outcome="degenerate"),
+        decision(k=0, outcome="zero_variance"),
         decision(k=4, origin="prefix", parent_passed=1),
         decision(k=4, origin="generated"),
     ]
@@ -96,7 +96,7 @@ def test_shares_of_the_band_count_the_right_groups(tmp_path):
 
 def test_rollouts_steps_and_seconds_of_an_arm_are_those_of_its_records(tmp_path):
     steps = [step_record(0, 64, trained=4), step_record(1, 160, trained=6)]
-    groups = [decision(k=k) for k in (1, 4, 7, 0, 8)]  # two are degenerate and trained all the same
+    groups = [decision(k=k) for k in (1, 4, 7, 0, 8)]  # two have zero variance and trained all the same
     (arm,) = summarize(comparison(tmp_path, {"a": {0: (groups, steps, [])}})).arms
     assert (arm.rollouts.value, arm.steps.values, arm.seconds) == (160, (2,), 1.6)
     assert arm.trained_per_step.value == 1.5
@@ -147,7 +147,7 @@ def test_groups_behind_prefixes_have_a_row_for_each_pass_count_of_their_parents(
                 k,
                 origin="prefix",
                 parent_passed=7,
-                outcome="degenerate" if k in (0, N) else "trained",
+                outcome="zero_variance" if k in (0, N) else "trained",
                 problem=f"{i}",
             )
             for i, k in enumerate(passed)
@@ -160,7 +160,7 @@ def test_groups_behind_prefixes_have_a_row_for_each_pass_count_of_their_parents(
     row = rows["7 of 8"]
     assert row.groups == 6
     assert row.mean.value == pytest.approx((0 + 0 + 1 + 0 + 0.5 + 0.5) / 6)
-    assert (row.degenerate.value, row.band.value) == (pytest.approx(4 / 6), pytest.approx(2 / 6))
+    assert (row.zero_variance.value, row.band.value) == (pytest.approx(4 / 6), pytest.approx(2 / 6))
     assert row.ratio == pytest.approx(0.3)
     assert rows["fresh"].groups == 1
 
@@ -175,7 +175,7 @@ def test_estimates_of_where_groups_started_are_over_seeds(tmp_path):
     rows = {row.start: row for row in summarize(comparison(tmp_path, arms)).starts}
     assert rows["fresh"].groups == 5
     assert rows["fresh"].mean == over_seeds([0.75, 0.25])
-    assert rows["fresh"].degenerate == over_seeds([1.0, 0.0])
+    assert rows["fresh"].zero_variance == over_seeds([1.0, 0.0])
     assert rows["prefixed"].band == over_seeds([0.0, 0.0])
 
 
@@ -183,7 +183,7 @@ def test_groups_of_one_seed_have_no_interval(tmp_path):
     groups = [decision(k=k, problem=problem) for k, problem in ((2, "a"), (2, "a"), (6, "b"), (6, "b"))]
     groups.append(decision(k=6, origin="prefix", parent_passed=7))
     row = summarize(comparison(tmp_path, {"a": {0: (groups, [step_record()], [])}})).starts[0]
-    assert (row.mean, row.degenerate) == (over_seeds([0.5]), over_seeds([0.0])) and row.mean.low is None
+    assert (row.mean, row.zero_variance) == (over_seeds([0.5]), over_seeds([0.0])) and row.mean.low is None
 
 
 def test_generated_groups_have_a_row_of_their_own(tmp_path):

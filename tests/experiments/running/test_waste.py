@@ -9,9 +9,9 @@ from halfway.experiments.running.waste import STALL_SECONDS, STEPS, Waste
 
 
 def record(**other: Any) -> dict[str, Any]:
-    """A step of 8 groups of 8, of which 2 are silent."""
+    """A step of 8 groups of 8, of which 2 have zero variance."""
     return {
-        "groups": {"rolled_out": 8, "degenerate": 2, "trained": 6},
+        "groups": {"rolled_out": 8, "zero_variance": 2, "trained": 6},
         "responses": {"scored": 64, "truncated": 0, "lost": 0, "repeated": 0},
         "fresh_counts": [1, 6, 1],
         "timing": {"rollout": 2.0, "update": 1.0},
@@ -20,7 +20,7 @@ def record(**other: Any) -> dict[str, Any]:
     }
 
 
-SILENT: Mapping[str, Any] = {"groups": {"rolled_out": 8, "degenerate": 7, "trained": 1}}
+ZERO_VARIANCE: Mapping[str, Any] = {"groups": {"rolled_out": 8, "zero_variance": 7, "trained": 1}}
 ONE_TEXT = {"responses": {"scored": 64, "truncated": 0, "lost": 0, "repeated": 6}}
 
 
@@ -28,12 +28,12 @@ ONE_TEXT = {"responses": {"scored": 64, "truncated": 0, "lost": 0, "repeated": 6
     ("wasted", "what", "remedy"),
     [
         (
-            {**SILENT, "fresh_counts": [7, 1, 0]},
-            "88% of the groups of 10 steps were silent, mostly since all fail",
+            {**ZERO_VARIANCE, "fresh_counts": [7, 1, 0]},
+            "88% of the groups of 10 steps had zero variance, mostly since all fail",
             "hints",
         ),
-        ({**SILENT, "fresh_counts": [0, 1, 7]}, "mostly since all pass", "greso"),
-        ({**SILENT, **ONE_TEXT}, "60 of 70 with one text repeated", "rollouts.temperature"),
+        ({**ZERO_VARIANCE, "fresh_counts": [0, 1, 7]}, "mostly since all pass", "greso"),
+        ({**ZERO_VARIANCE, **ONE_TEXT}, "60 of 70 with one text repeated", "rollouts.temperature"),
         (
             {"responses": {"scored": 64, "truncated": 16, "lost": 0, "repeated": 0}},
             "25% of the answers were cut by a limit",

@@ -89,15 +89,15 @@ def test_groups_of_the_starting_policy_are_spread(task: str, tmp_path: Path) -> 
     assert at_start.pass_counts_K[0] + at_start.pass_counts_K[8] < 0.5 * at_start.num_problems
 
 
-@pytest.mark.parametrize(("recipe", "degenerate"), REGIMES.items())
-def test_regimes_of_the_skills_have_the_stated_share_of_degenerate_groups(
-    recipe: str, degenerate: float, tmp_path: Path
+@pytest.mark.parametrize(("recipe", "zero_variance"), REGIMES.items())
+def test_regimes_of_the_skills_have_the_stated_share_of_zero_variance_groups(
+    recipe: str, zero_variance: float, tmp_path: Path
 ) -> None:
     at_start = measured(recipe, MODELS / "skills", tmp_path, "evaluation.problems=384")
     # Of 384 groups the share has a standard error of .025 at most.
-    assert (at_start.pass_counts_K[0] + at_start.pass_counts_K[8]) / 384 == pytest.approx(degenerate, abs=0.06)
+    assert (at_start.pass_counts_K[0] + at_start.pass_counts_K[8]) / 384 == pytest.approx(zero_variance, abs=0.06)
     # In the hard regime two groups of 384 pass throughout, and none passes seven times.
-    assert min(at_start.pass_counts_K[: 7 if degenerate > 0.7 else 9]) > 0
+    assert min(at_start.pass_counts_K[: 7 if zero_variance > 0.7 else 9]) > 0
 
 
 def test_the_command_names_its_recipes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,7 +82,7 @@ def groups_of_all_origins() -> list[Group]:
 
 def everything(learned: Mapping[str, float], groups: Sequence[Group]) -> set[str]:
     """The names of a step that has whatever a step can have."""
-    outcomes = ("trained", "degenerate", "surplus", "carried", "lost")
+    outcomes = ("trained", "zero_variance", "surplus", "carried", "lost")
     finished = FinishedStep(
         step=0,
         policy_version=1,

@@ -127,7 +127,7 @@ def test_equal_rewards_give_the_decisions_of_the_own_loop(name: str, tmp_path: P
     args = trl_lab.config(tmp_path / "trl", steps, max_completion_length=2, save_strategy="no")
     trl_lab.trainer(CHAINS[name], args, reward=script.reward, through="rollouts").train()
     own = {"rollouts": Script(), "problems": trl_lab.problems(), "controller": CHAINS[name], "num_rollouts": SIZE}
-    training(native, FillOptions(groups=GROUPS, degenerate="keep"), Budget(steps=steps), **own).train()
+    training(native, FillOptions(groups=GROUPS, zero_variance="keep"), Budget(steps=steps), **own).train()
 
     def decided(folder: Path) -> list[Any]:
         lines = map(json.loads, (folder / "decisions.jsonl").read_text().splitlines())

@@ -319,7 +319,7 @@ def test_all_ones_train_as_no_weights_do(tiny_model: Qwen3ForCausalLM) -> None:
     assert_close(left, right, 1e-7)
 
 
-def test_a_degenerate_group_trains_with_the_advantages_given_token_by_token(tiny_model: Qwen3ForCausalLM) -> None:
+def test_a_zero_variance_group_trains_with_the_advantages_given_token_by_token(tiny_model: Qwen3ForCausalLM) -> None:
     failed = group_of([False, False])
     assert not failed.teaches
     given = (np.asarray([-0.1, -0.2, -0.3]), np.asarray([0.4, 0.0]))

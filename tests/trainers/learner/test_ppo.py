@@ -261,7 +261,7 @@ def test_the_critic_learns_who_passes(tiny_model: Qwen3ForCausalLM, options: Lea
     assert metrics[-1]["explained_variance"] > 0.4 > metrics[0]["explained_variance"]
 
 
-def test_degenerate_groups_and_single_rollouts_train_a_critic(tiny_model: Qwen3ForCausalLM) -> None:
+def test_zero_variance_groups_and_single_rollouts_train_a_critic(tiny_model: Qwen3ForCausalLM) -> None:
     groups = [
         make_group([4, 5], [Rollout((make_turn([6, 7, 8 + i]),), True) for i in range(2)]),
         make_group([9, 5], [Rollout((make_turn([6, 7]),), False)]),

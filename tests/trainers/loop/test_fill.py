@@ -61,13 +61,13 @@ def test_an_adaptive_request_is_gresos_formula(arguments: tuple, request_size: i
     assert adaptive_request(*arguments) == request_size
 
 
-def test_once_is_one_round_and_trains_all_that_is_not_degenerate():
+def test_once_is_one_round_and_trains_all_that_is_not_zero_variance():
     filling, asked = filled(FillOptions(groups=5), lambda i, wanted: groups(0, 1, 8, 4, 7))
     assert asked == [5]
     assert outcomes(filling) == [
-        (0, 0, "degenerate"),
+        (0, 0, "zero_variance"),
         (0, 1, "trained"),
-        (0, 8, "degenerate"),
+        (0, 8, "zero_variance"),
         (0, 4, "trained"),
         (0, 7, "trained"),
     ]
@@ -75,15 +75,15 @@ def test_once_is_one_round_and_trains_all_that_is_not_degenerate():
     assert len(filling.groups) == 5 and not filling.starved
 
 
-def test_degenerate_groups_are_kept_if_asked_for_and_empty_ones_never():
-    options = FillOptions(groups=5, degenerate="keep")
+def test_zero_variance_groups_are_kept_if_asked_for_and_empty_ones_never():
+    options = FillOptions(groups=5, zero_variance="keep")
     filling, asked = filled(options, lambda i, wanted: [*groups(0, 8, 4), group(PROBLEMS[3], 0, 0)])
     assert asked == [5] and [g.num_passed for g in filling.trained] == [0, 8, 4]
     assert [outcome for _, _, outcome in outcomes(filling)] == ["trained"] * 3 + ["empty"]
 
 
-def test_degenerate_groups_that_are_kept_leave_room_for_those_that_teach():
-    filling, _ = filled(FillOptions(groups=2, degenerate="keep"), lambda i, wanted: groups(0, 4, 5))
+def test_zero_variance_groups_that_are_kept_leave_room_for_those_that_teach():
+    filling, _ = filled(FillOptions(groups=2, zero_variance="keep"), lambda i, wanted: groups(0, 4, 5))
     assert outcomes(filling) == [(0, 0, "surplus"), (0, 4, "trained"), (0, 5, "trained")]
     assert [g.num_passed for g in filling.trained] == [4, 5]
 
@@ -100,7 +100,7 @@ def test_refill_asks_until_the_batch_is_full_and_discards_the_surplus():
     assert asked == [4, 4, 4]
     assert [g.num_passed for g in filling.trained] == [4, 3, 2, 5]
     assert [g.num_passed for g in filling.surplus] == [6, 7]
-    assert [o for _, _, o in outcomes(filling)].count("degenerate") == 6
+    assert [o for _, _, o in outcomes(filling)].count("zero_variance") == 6
     assert outcomes(filling)[-2:] == [(2, 6, "surplus"), (2, 7, "surplus")]
     assert (filling.rounds, filling.starved, len(filling.groups)) == (3, False, 12)
 
@@ -134,7 +134,7 @@ def test_a_short_round_does_not_end_the_step():
     assert asked == [3, 3, 3] and len(filling.trained) == 3 and not filling.starved
 
 
-def test_a_group_without_rollouts_is_empty_and_not_degenerate():
+def test_a_group_without_rollouts_is_empty_and_not_zero_variance():
     filling, _ = filled(FillOptions(groups=2), lambda i, wanted: [group(PROBLEMS[0], 0, 0), group(PROBLEMS[1], 4)])
     assert [o for _, _, o in outcomes(filling)] == ["empty", "trained"]
 
@@ -172,7 +172,7 @@ def test_carried_groups_do_not_enter_the_zero_variance_share():
 @pytest.mark.parametrize("surplus", ["discard", "carry"])
 def test_nothing_is_lost_or_counted_twice(request_law, surplus):
     options = FillOptions(policy="refill", groups=6, request=request_law, request_groups=9, surplus=surplus)
-    rolled_out = trained = spare = degenerate = 0
+    rolled_out = trained = spare = zero_variance = 0
     carried: tuple[Group, ...] = ()
     for step in range(12):
         passed = [(step * 7 + i * 5) % 9 for i in range(200)]
@@ -184,8 +184,8 @@ def test_nothing_is_lost_or_counted_twice(request_law, surplus):
         rolled_out += len(filling.groups)
         trained += len(filling.trained)
         spare += len(filling.surplus) if surplus == "discard" else 0
-        degenerate += sum(outcome == "degenerate" for _, _, outcome in filling.outcomes)
-    assert rolled_out == trained + spare + degenerate + len(carried)
+        zero_variance += sum(outcome == "zero_variance" for _, _, outcome in filling.outcomes)
+    assert rolled_out == trained + spare + zero_variance + len(carried)
 
 
 def test_a_step_counts_groups_by_origin() -> None:
@@ -202,7 +202,7 @@ def test_a_step_counts_groups_by_origin() -> None:
     }
 
 
-def test_a_step_counts_answers_that_were_cut_or_lost_and_silent_groups_of_one_text() -> None:
+def test_a_step_counts_answers_that_were_cut_or_lost_and_zero_variance_groups_of_one_text() -> None:
     differ, mixed = group(PROBLEMS[0], 0, 4), group(PROBLEMS[1], 2, 4)
     text = differ.rollouts[0]
     cut = replace(differ, rollouts=(replace(text, truncated=True),), dropped={"no_room": 3})

@@ -59,7 +59,7 @@ def test_pilots_go_on_in_the_same_step_and_are_observed_once_and_whole(tmp_path:
     logged = records(tmp_path)
     assert [d["n"] for d in logged] == counting.sizes
     assert {tuple(a for _, a in d["decisions"]) for d in logged if d["n"] == SIZE} == {("drawn", "pilot", "goes on")}
-    assert all(d["outcome"] == "degenerate" for d in logged if d["n"] == 3)
+    assert all(d["outcome"] == "zero_variance" for d in logged if d["n"] == 3)
     if fill is REFILL:
         assert {len(batch) for batch in learner.batches} == {GROUPS}
 
@@ -98,10 +98,10 @@ def test_replayed_groups_cost_no_rollouts_and_are_not_observed_again(tmp_path: P
     assert any(group.request.stored is not None for batch in learner.batches for group in batch)
 
 
-def test_degenerate_groups_that_have_advantages_fill_the_batch(tmp_path: Path) -> None:
+def test_zero_variance_groups_that_have_advantages_fill_the_batch(tmp_path: Path) -> None:
     _, learner, _ = run(tmp_path, ONCE, uniform=Uniform(), signal=Signal())
     assert {len(batch) for batch in learner.batches} == {GROUPS}
-    assert any(group.degenerate for batch in learner.batches for group in batch)
+    assert any(group.zero_variance for batch in learner.batches for group in batch)
     assert {d["outcome"] for d in records(tmp_path)} == {"trained"}
 
 

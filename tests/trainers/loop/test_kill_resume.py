@@ -59,7 +59,7 @@ fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: ca
 """,
     "ppo": """
 controllers: [prefix_sampling, uniform]
-fill: {policy: once, groups: 6, degenerate: keep}
+fill: {policy: once, groups: 6, zero_variance: keep}
 learner:
   advantage: gae
   critic: {lr: 1e-2, gae_lambda: 0.95, warmup_steps: 1}

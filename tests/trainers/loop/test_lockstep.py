@@ -38,7 +38,7 @@ from halfway.trainers.loop.training import Training
 from halfway.trainers.rollouts.judging import Judging
 from halfway.trainers.rollouts.process_pool import ProcessPool
 
-ONCE = FillOptions(groups=GROUPS, degenerate="keep")
+ONCE = FillOptions(groups=GROUPS, zero_variance="keep")
 REFILL = FillOptions(policy="refill", groups=GROUPS, max_rounds=10)
 LATE = pytest.mark.parametrize("staleness", [1, 2, 4, 8])
 
@@ -73,7 +73,7 @@ def test_no_more_is_outstanding_than_staleness_allows(tmp_path: Path, staleness:
     run = training(tmp_path, REFILL, Budget(steps=20), learner=Counting(), staleness=staleness)
     run.train()
     assert most == [(staleness + 1) * GROUPS] * 20
-    assert {len(batch) for batch in run.learner.batches} == {GROUPS}  # silent groups were replaced
+    assert {len(batch) for batch in run.learner.batches} == {GROUPS}  # zero-variance groups were replaced
 
 
 def test_the_learner_is_ahead_of_what_it_trains_on_by_the_lag(tmp_path: Path) -> None:

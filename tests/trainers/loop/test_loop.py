@@ -70,8 +70,8 @@ def test_once_spends_the_same_on_every_step_and_trains_what_is_left(tmp_path: Pa
     assert [step["groups"]["rolled_out"] for step in steps] == [GROUPS] * 10
     assert [step["rounds"] for step in steps] == [1] * 10
     decisions = records(tmp_path)
-    assert {d["outcome"] for d in decisions} == {"trained", "degenerate"}
-    assert all((d["outcome"] == "degenerate") == (d["k"] in (0, SIZE)) for d in decisions)
+    assert {d["outcome"] for d in decisions} == {"trained", "zero_variance"}
+    assert all((d["outcome"] == "zero_variance") == (d["k"] in (0, SIZE)) for d in decisions)
     trained = [d["problem"] for d in decisions if d["outcome"] == "trained"]
     assert trained == [group.request.problem.id for batch in run.learner.batches for group in batch]
     assert [step["trained_tokens"] for step in steps] == [10 * n for n in accumulate(map(len, run.learner.batches))]
@@ -84,7 +84,7 @@ def test_refill_trains_full_batches_and_every_group_is_observed_once(tmp_path: P
     run = training(tmp_path, REFILL, Budget(steps=10), controller=controller)
     done = run.train()
     assert [len(batch) for batch in run.learner.batches] == [GROUPS] * 10
-    assert not any(group.degenerate for batch in run.learner.batches for group in batch)
+    assert not any(group.zero_variance for batch in run.learner.batches for group in batch)
     assert max(step["rounds"] for step in records(tmp_path, "steps")) > 1 and done.starved == 0
     logged = [[d["problem"] for d in records(tmp_path) if d["step"] == step] for step in range(10)]
     assert witness.seen == list(enumerate(logged))

@@ -73,7 +73,7 @@ def test_leaving_early_drops_what_has_not_begun() -> None:
 
 
 STEPS, LENGTH = 10, 12
-FILL = FillOptions(groups=GROUPS, degenerate="keep")
+FILL = FillOptions(groups=GROUPS, zero_variance="keep")
 
 
 @dataclass

@@ -78,7 +78,7 @@ class Observing:
         if steered.synchronous:  # nothing is in flight: missing rollouts have failed, and groups not taken are surplus
             steered.fail_all()
             taken = {self._seen[key.split("_")[0]] for key in batch.keys}
-            whole = {group.request.ticket for group in steered.hosting.session.in_hand() if not group.degenerate}
+            whole = {group.request.ticket for group in steered.hosting.session.in_hand() if not group.zero_variance}
             surplus = dict.fromkeys(whole - taken, "surplus")
         else:
             steered.hosting.session.age(global_steps)

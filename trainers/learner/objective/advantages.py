@@ -18,7 +18,7 @@ def advantages(
     """Reward minus baseline, for each of the N rollouts of a group.
 
     With binary rewards and k successes, "leave_one_out" gives (N - k) / (N - 1) to a success and -k / (N - 1) to a
-    failure, so the mean square is k (N - k) / (N - 1)^2; "mean" gives these values times (N - 1) / N. A degenerate
+    failure, so the mean square is k (N - k) / (N - 1)^2; "mean" gives these values times (N - 1) / N. A zero-variance
     group gives zeros exactly.
 
     Args:

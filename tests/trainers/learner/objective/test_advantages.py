@@ -57,7 +57,7 @@ def test_leave_one_out_is_the_mean_of_the_others_and_sums_to_zero(rewards: list[
 @pytest.mark.parametrize("baseline", ["leave_one_out", "mean"])
 @pytest.mark.parametrize("divide_by_std", [False, True])
 @pytest.mark.parametrize("num", [2, 3, 7, 8])
-def test_a_degenerate_group_has_zero_advantages_exactly(num: int, baseline: str, divide_by_std: bool) -> None:
+def test_a_zero_variance_group_has_zero_advantages_exactly(num: int, baseline: str, divide_by_std: bool) -> None:
     for passed in (0, num):
         assert advantages(group(num, passed), baseline, divide_by_std).tolist() == [0.0] * num  # type: ignore[arg-type]
 

@@ -1,0 +1,79 @@
+"""What a replay of GRPO's log says GRESO would skip, against what GRESO skipped in its own run.
+
+    halfway compare experiments/recipes/compare/contest.yaml name=replayed_middle --arms grpo,greso ...
+    python experiments/results/does_the_audit_count_right/replay_against_run.py middle=runs/replayed_middle ...
+
+Both runs see the same problems in the same order, but with policies of their own: the replayed run trained on all that
+GRESO would have skipped. So a difference lies in the premise of a replay, not in its arithmetic. Prints the page's
+table and writes replay_against_run.json beside this file.
+"""
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from halfway.experiments.audit.counterfactual import Replayed, replay
+from halfway.experiments.audit.reading import read_logs
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Of the replay and of GRESO's run: share of visits skipped, and share of zero-variance groups among the rest."""
+
+    seed: str
+    replay: float
+    run: float
+    zero_variance_replay: float
+    zero_variance_run: float
+
+
+def pair(grpo: Path, greso: Path) -> Pair:
+    [log] = read_logs([grpo])
+    [replayed] = replay(log, ["greso"])
+    assert isinstance(replayed, Replayed), replayed
+    skipped = skipped_V(greso / "decisions.jsonl")[: replayed.visits]
+    kept = replayed.visits - replayed.skipped
+    return Pair(
+        grpo.name,
+        replayed.skipped / replayed.visits,
+        float(skipped.mean()),
+        (replayed.zero_variance - replayed.rightly) / kept,
+        float(read_logs([greso])[0].history.fresh().zero_variance_V.mean()),
+    )
+
+
+def skipped_V(path: Path) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Whether GRESO refused each visit, in the order of its log; (visits,)."""
+    records = map(json.loads, path.read_text().splitlines())
+    fresh = (record["outcome"] for record in records if record["origin"] == "fresh")
+    return np.asarray([outcome == "skipped" for outcome in fresh if outcome != "carried"])
+
+
+def row(regime: str, pairs: list[Pair]) -> str:
+    error = np.asarray([each.replay - each.run for each in pairs])
+    mean = {name: float(np.mean([getattr(each, name) for each in pairs])) for name in Pair.__slots__[1:]}
+    shares = f"{mean['replay']:.3f} | {mean['run']:.3f} | {error.mean():+.3f} | {error.min():+.3f}, {error.max():+.3f}"
+    return (
+        f"| {regime} | {len(pairs)} | {shares} | {mean['zero_variance_replay']:.3f} | {mean['zero_variance_run']:.3f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("comparisons", nargs="+", help="REGIME=FOLDER")
+    found: dict[str, list[Pair]] = {}
+    for each in parser.parse_args().comparisons:
+        regime, folder = each.split("=")
+        seeds = sorted(path.name for path in (Path(folder) / "grpo").glob("seed-*"))
+        found[regime] = [pair(Path(folder) / "grpo" / seed, Path(folder) / "greso" / seed) for seed in seeds]
+    for regime, pairs in found.items():
+        print(row(regime, pairs))
+    text = json.dumps({regime: [asdict(one) for one in pairs] for regime, pairs in found.items()}, indent=1)
+    (Path(__file__).parent / "replay_against_run.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
