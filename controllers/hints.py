@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from halfway.controllers.prefixes.hint_lengths import HintLengths, HintsState
-from halfway.controllers.prefixes.hints import trial_of, tries_without_signal
+from halfway.controllers.prefixes.hints import trial_of, zero_variance_tries
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Verdict
@@ -29,7 +29,7 @@ class Hints(HintLengths, PassRateController[HintsState]):
     - "ghpo" (arXiv 2507.10628): a problem that nobody passes is tried again in the same step with `shares[0]` of its
       solution; half, as in the released script.
     - "seele" (arXiv 2509.06923): a logistic curve through a problem's outcomes with hints of different lengths gives
-      the length that makes it pass `target` of the time; groups without signal are tried again in the same step.
+      the length that makes it pass `target` of the time; zero-variance groups are tried again in the same step.
       Published: the rounds of a step share one baseline; here each hint length is a group of its own.
 
     A problem without a solution is left alone and counted. Hinted groups say nothing about the problem itself.
@@ -72,9 +72,9 @@ class Hints(HintLengths, PassRateController[HintsState]):
         return Verdict(True, "hinted" if hint else "plain", hint=hint)
 
     def _again(self, group: Group, plan: Plan, state: HintsState) -> list[Request]:
-        """The request for another group of a problem whose latest group in hand had no signal; none if it had."""
+        """The request for another group of a problem whose latest group in hand had zero variance; none otherwise."""
         problem = group.request.problem
-        tried = tries_without_signal(group, plan, self.tries + 1)
+        tried = zero_variance_tries(group, plan, self.tries + 1)
         if not tried:
             return []
         if self.kind == "seele":

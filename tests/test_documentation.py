@@ -157,3 +157,5 @@ def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if cell["cell_type"] == "code":
             exec(compile("".join(cell["source"]), f"{path.name}:{number}", "exec"), notebook.__dict__)
     matplotlib.pyplot.close("all")
+    if state := sys.modules.get("accelerate.state"):  # a trainer has set it up in its own way, for good
+        state.AcceleratorState._reset_state(True)

@@ -114,12 +114,12 @@ def trial_of(group: Group) -> Trial:
     return Trial(hint.share if hint else 0.0, float(group.num_passed), float(group.size))
 
 
-def tries_without_signal(group: Group, plan: Plan, most: int) -> list[Group]:
+def zero_variance_tries(group: Group, plan: Plan, most: int) -> list[Group]:
     """The problem's groups in hand on which the plan's member has decided, if `group` is the latest of them and the
     problem should be tried again; otherwise none.
 
-    It should be if `group` has no signal (only failures, or only successes), the plan holds no other request for the
-    problem, and there are fewer than `most` groups.
+    It should be if `group` has zero variance, the plan holds no other request for the problem, and there are fewer
+    than `most` groups.
     """
     problem = group.request.problem
     tried = [g for g in plan.in_hand if g.request.problem.id == problem.id and g.request.decided_by(plan.member)]

@@ -131,12 +131,12 @@ def counterfactuals(one: Audited) -> list[TextTable]:
         price = NONE if findings.price is None else f"{findings.price:.1f}"
         rows: list[tuple[str, ...]] = [("as logged", "", NONE, NONE, NONE, price, NONE)]
         rows += [_replayed(each) for each in done]
-        columns = ("", "does", "skipped", "precision", "recall", "rollouts per useful group", "answered")
+        columns = ("", "does", "skipped", "precision", "recall", "rollouts per mixed group", "answered")
         left_out = done[0].left_out
         caption = (
             "Each controller with its defaults, answered from the log. Precision: share of the skipped visits that "
-            "had zero variance. Recall: share of the zero-variance visits that were skipped. A useful group is a mixed "
-            "one; dynamic sampling pays the price in the first row for each group of a full batch. Answered: share of "
+            "had zero variance. Recall: share of the zero-variance visits that were skipped. In a mixed group some "
+            "passed and some failed; dynamic sampling pays the price in the first row for each. Answered: share of "
             "the requested rollouts that the log holds; again: answered by groups that had been used before, so a "
             "controller that chooses problems would not keep these savings for long."
         )
@@ -240,7 +240,7 @@ def brief(one: Audited) -> TextTable:
     prices = {each.name: each.price for each in lasting if each.price}
     if prices and findings.price:
         best = min(prices, key=prices.__getitem__)
-        rows.append(("rollouts per useful group", f"{findings.price:.1f} as logged, {prices[best]:.1f} with {best}"))
+        rows.append(("rollouts per mixed group", f"{findings.price:.1f} as logged, {prices[best]:.1f} with {best}"))
     return TextTable("", ("", ""), tuple(rows), words=True)
 
 

@@ -63,7 +63,7 @@ PICTURES = (
     Picture("rollout_fates", "Where the rollouts went", lambda runs, _: rollout_fates(runs)),
     Picture("pass_counts", "Pass counts over time", lambda runs, _: pass_counts(runs)),
     Picture("problem_map", "Problem by step", lambda runs, _: problem_map(runs)),
-    Picture("zero_variance", "Groups without signal", lambda runs, _: zero_variance(runs)),
+    Picture("zero_variance", "Zero-variance groups", lambda runs, _: zero_variance(runs)),
     Picture("prefix_control", "What the prefixes do", lambda runs, _: prefix_control(runs)),
     Picture("learner_metrics", "The learner", lambda runs, _: learner_metrics(runs)),
     Picture("timing", "Where the time goes", lambda runs, _: timing(runs)),

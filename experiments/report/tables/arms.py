@@ -93,13 +93,13 @@ def quick_table(summary: Summary) -> TextTable:
         ("arm", lambda arm: arm.arm),
         ("pass@1", lambda arm: interval(arm.after)),
         ("rollouts", lambda arm: number(arm.rollouts, 0)),
-        ("valid\ngroups\n/ step", lambda arm: number(arm.trained_per_step, 1)),
+        ("mixed\ngroups\n/ step", lambda arm: number(arm.trained_per_step, 1)),
         ("wasted", lambda arm: percent(arm.wasted)),
         ("time\n(s)", lambda arm: f"{arm.seconds:.0f}"),
     ]
     before = " or ".join(dict.fromkeys(number(arm.before) for arm in summary.arms))
     caption = (
-        f"pass@1: after training; before, it was {before}. Valid groups: trained groups in which some rollouts passed "
+        f"pass@1: after training; before, it was {before}. Mixed groups: trained groups in which some rollouts passed "
         "and some failed. Wasted: rollouts in dropped or surplus groups, or lost before scoring. Budget: "
         f"{budget_text(summary)}. Intervals: {summary.intervals}."
     )

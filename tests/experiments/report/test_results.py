@@ -266,7 +266,7 @@ def test_tables_print_values_with_their_intervals(tmp_path):
     assert start_table(summary.starts).rows == ()
     caption = quick_table(summary).caption
     assert "before, it was 0.400." in caption
-    assert all(f"{column}: " in caption for column in ("Valid groups", "Wasted"))
+    assert all(f"{column}: " in caption for column in ("Mixed groups", "Wasted"))
     assert quick_table(summary).rich().row_count == 1
 
 
