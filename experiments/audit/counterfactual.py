@@ -316,13 +316,15 @@ class Replay:
         )
 
     def _step(self, due: Sequence[tuple[int, Visit]]) -> None:
-        visits = iter(due)
         tickets = self.session.next_batch(len(due))
-        refused = Counter(skip.problem_id for _, skip in self.session.skipped)
-        if self.kind != "chooses":
-            visits = iter(self._kept(due, refused))
-        for ticket in tickets:
-            self._answer(ticket, None if self.kind == "chooses" else next(visits)[1])
+        if self.kind == "chooses":
+            for ticket in tickets:
+                self._answer(ticket, None)
+        else:
+            refused = Counter(skip.problem_id for _, skip in self.session.skipped)
+            for ticket, (position, visit) in zip(tickets, self._kept(due, refused), strict=True):
+                assert ticket.request.problem.id == self.world.problems[position].id
+                self._answer(ticket, visit)
         while self.session.continues and (more := self.session.next_batch(0)):
             for ticket in more:
                 self._answer(ticket, None)

@@ -12,6 +12,7 @@ own mean curve, made to rise, first attains it. A mean curve that never does is 
 more. So a single run that never arrives moves the mean, and vetoes nothing.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -84,7 +85,7 @@ class PooledRatio:
         low, high: its 95 % percentile interval, None where that is infinite; both None if there were no seeds to
             resample.
         never: share of the resamples in which the mean curve never gets there; None if there were none.
-        p: two-sided p-value for a true ratio of 1.
+        p: two-sided p-value for a true ratio of 1; with few runs never so small that chance could not give it.
         adjusted_p: p after an adjustment over several arms.
     """
 
@@ -250,13 +251,28 @@ def ratio(pooled: Pooled, arm: str, baseline: str, target: float | None = None) 
     observed, drawn_D = logs_D[0], logs_D[1:]
     low, high = np.quantile(drawn_D, [0.025, 0.975], method="inverted_cdf")
     value, low, high = (None if np.isposinf(bound) else float(np.exp(bound)) for bound in (observed, low, high))
-    return PooledRatio(value, low, high, float(np.isposinf(drawn_D).mean()), _p_value(drawn_D))
+    p = max(_p_value(drawn_D), _least_p(pooled, arm, baseline))
+    return PooledRatio(value, low, high, float(np.isposinf(drawn_D).mean()), p)
 
 
 def _p_value(drawn_D: Array) -> float:
     """Two-sided p-value for 0, from resamples of a number: twice the smaller share on either side of it."""
     beyond = min(int((drawn_D <= 0).sum()), int((drawn_D >= 0).sum()))
     return min(1.0, 2 * (beyond + 1) / (len(drawn_D) + 1))
+
+
+def _least_p(pooled: Pooled, *pair: str) -> float:
+    """The smallest two-sided p-value that two arms' runs can give: that of a permutation test, if one is ahead in all.
+
+    Resamples of few runs never leave what was observed. Two runs that are both ahead of two others are so in every
+    resample, and in one of three comparisons of equal arms.
+    """
+    tables = [{arm: table[arm] for arm in pair} for table in pooled.strata]
+    if not _seeds_repeat(tables):
+        return min(1.0, 2 * 0.5 ** len(tables))
+    runs = [[len(cell.rates_SGP) for cell in table.values()] for table in tables]
+    ways: int = math.prod(math.comb(left + right, left) for left, right in runs)
+    return min(1.0, 2 / ways)
 
 
 def best_shares(drawn_DA: Array) -> Array:

@@ -47,6 +47,8 @@ def saving_notes(found: Savings) -> list[str]:
         notes.append(f"No run of {found.baseline} has two evaluations yet, so there is nothing to compare with.")
     if any(row.seeds == 1 for row in found.rows):
         notes.append("One seed shows no spread over seeds, so there are no intervals with it.")
+    if any(row.seeds in (2, 3) for row in found.rows):
+        notes.append("With two or three seeds intervals of multiples are too narrow, and none is called clear.")
     beyond = [goal_text(found, goal) for goal, ratios in _ratios_by_goal(found) if ratios and not any(ratios)]
     if beyond:
         notes.append(f"{found.baseline} never reaches {', '.join(beyond)}, or is there from the start: no ratio.")

@@ -143,9 +143,10 @@ def test_savings_say_what_the_baseline_spends_and_what_the_others_need() -> None
         "P(best)",
     )
     assert rollouts.rows[0] == ("grpo", "2", "0.200", "-", "200", "100", "not reached", "0.00")
-    half = "x0.50 [0.50, 0.50]*"
+    half = "x0.50 [0.50, 0.50]"
     assert rollouts.rows[1] == ("fast", "2", "0.400", "+0.200 [+0.200, +0.200]*", half, half, "-", "1.00")
     assert rollouts.rows[2][4:] == ("not reached (100 %)", "not reached (100 %)", "-", "0.00")
+    assert "With two or three seeds intervals of multiples are too narrow" in rollouts.caption
     assert "grpo never reaches 0.9" in rollouts.caption and "rho is what the hours of published" in rollouts.caption
     assert "Area: " not in tokens.caption
 

@@ -48,7 +48,18 @@ def test_an_arm_that_rises_twice_as_fast_spends_half() -> None:
     measured = ratio(pooled, "fast", "base")
     assert measured is not None and measured.p is not None
     assert (measured.value, measured.low, measured.high) == pytest.approx((0.5, 0.5, 0.5), abs=1e-6)
-    assert measured.never == 0 and measured.p < 0.01
+    assert measured.never == 0 and measured.p == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(("seeds", "least"), [(2, 1 / 3), (3, 1 / 10), (4, 1 / 35), (5, 1 / 126), (8, 2 / 2001)])
+def test_few_runs_that_are_all_ahead_may_be_so_by_chance(seeds: int, least: float) -> None:
+    """No resample says otherwise, so p is what a permutation test of so many runs gives, or 2 of 2,001."""
+    runs_of = {"base": lines("base", *[0.4] * seeds), "fast": lines("fast", *[0.8] * seeds)}
+    found = ratio(pool([runs_of], ROLLOUTS), "fast", "base")
+    assert found is not None and found.p == pytest.approx(least)
+    pairs = [{"base": lines("base", 0.4, 0.4), "fast": lines("fast", 0.8, 0.8)} for _ in range(3)]
+    within = ratio(pool(pairs, ROLLOUTS), "fast", "base")
+    assert within is not None and within.p == pytest.approx(2 / 6**3)
 
 
 def test_one_run_of_eight_that_never_arrives_vetoes_nothing() -> None:
