@@ -76,6 +76,14 @@ def test_skips_are_counted_wherever_the_step_has_them(order: list[int]) -> None:
     assert (found.skipped, found.rightly, found.zero_variance) == (5, 5, 12)
 
 
+def test_problems_may_come_up_twice_in_a_step() -> None:
+    """The first visit is refused; the second comes after as many visits as there are problems, when all pass."""
+    twice = history(STEADY)
+    twice = dataclasses.replace(twice, step_V=twice.step_V // 2)
+    found = Replay("retire", Retire(above=0.9), world_of(twice)).run()
+    assert (found.visits, found.skipped, found.rightly, found.rollouts) == (24, 2, 2, 22 * N)
+
+
 def test_a_skip_that_was_wrong_is_called_so_and_is_not_evidence() -> None:
     woken = STEADY.copy()
     woken[1:, 2] = 4  # what always passed at first does so no more, which nobody sees who skips it
