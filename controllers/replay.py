@@ -47,7 +47,7 @@ class Replay(PassRateController[ReplayState]):
     """Trains on stored rollouts again, with the log-probabilities that were recorded when they were sampled.
 
     - "groups", DOTS (arXiv 2506.05316): a share of every plan consists of groups drawn at random from a first-in,
-      first-out buffer of groups that were mixed. Published: half of a batch of 512, from a buffer of 512
+      first-out buffer of mixed groups. Published: half of a batch of 512, from a buffer of 512
       groups. In a chain it comes before the member that chooses problems.
     - "responses", AR3PO (arXiv 2509.25808), of which no code is published: a group without success after all its rounds
       trains with its first failure replaced by the problem's latest success. In a chain it comes last.

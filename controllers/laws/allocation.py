@@ -33,7 +33,7 @@ def allocate(budget: int, least_G: Sequence[int], most_G: Sequence[int], gain: G
 def signal_gain(rate: float, size: int) -> float:
     """What one more rollout adds to a problem's value in the knapsack (Knapsack RL).
 
-    A group of N is worth (1 - p^N - (1 - p)^N) p (1 - p)^2: the chance of a group that is mixed, times what a
+    A group of N is worth (1 - p^N - (1 - p)^N) p (1 - p)^2: the chance of a mixed group, times what a
     step on it is expected to gain. One more rollout adds (p^N (1 - p) + (1 - p)^N p) p (1 - p)^2.
     """
     mixed = math.pow(rate, size) * (1 - rate) + math.pow(1 - rate, size) * rate

@@ -47,7 +47,7 @@ class ScriptedLearner:
 
 
 def training(folder: Path, fill: FillOptions, budget: Budget, **changes: Any) -> Training:
-    """A run of Uniform on the simulated learner, in which some groups have zero variance and some are not."""
+    """A run of Uniform on the simulated learner, in which some groups have zero variance and some are mixed."""
     values: dict[str, Any] = {
         "rollouts": SimulatedRollouts(),
         "learner": ScriptedLearner(),

@@ -61,7 +61,7 @@ def test_an_adaptive_request_is_gresos_formula(arguments: tuple, request_size: i
     assert adaptive_request(*arguments) == request_size
 
 
-def test_once_is_one_round_and_trains_all_that_is_not_zero_variance():
+def test_once_is_one_round_and_trains_all_that_is_mixed():
     filling, asked = filled(FillOptions(groups=5), lambda i, wanted: groups(0, 1, 8, 4, 7))
     assert asked == [5]
     assert outcomes(filling) == [
