@@ -8,15 +8,17 @@ GRESO would have skipped. So a difference lies in the premise of a replay, not i
 table and writes replay_against_run.json beside this file.
 """
 
-import argparse
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from halfway.curriculum.decision_log import GroupRecord
+from halfway.curriculum.support.atomic import write_json
 from halfway.experiments.audit.counterfactual import Replayed, replay
 from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.report.records import read_jsonl
+from halfway.experiments.scripts import script, script_parser
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ def pair(grpo: Path, greso: Path) -> Pair:
 
 def skipped_V(path: Path) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     """Whether GRESO refused each visit, in the order of its log; (visits,)."""
-    records = map(json.loads, path.read_text().splitlines())
-    fresh = (record["outcome"] for record in records if record["origin"] == "fresh")
+    records, _ = read_jsonl(path, GroupRecord)
+    fresh = (record.outcome for record in records if record.origin == "fresh")
     return np.asarray([outcome == "skipped" for outcome in fresh if outcome != "carried"])
 
 
@@ -61,8 +63,9 @@ def row(regime: str, pairs: list[Pair]) -> str:
     )
 
 
+@script
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument("comparisons", nargs="+", help="REGIME=FOLDER")
     found: dict[str, list[Pair]] = {}
     for each in parser.parse_args().comparisons:
@@ -71,8 +74,8 @@ def main() -> None:
         found[regime] = [pair(Path(folder) / "grpo" / seed, Path(folder) / "greso" / seed) for seed in seeds]
     for regime, pairs in found.items():
         print(row(regime, pairs))
-    text = json.dumps({regime: [asdict(one) for one in pairs] for regime, pairs in found.items()}, indent=1)
-    (Path(__file__).parent / "replay_against_run.json").write_text(text + "\n")
+    written = {regime: [asdict(one) for one in pairs] for regime, pairs in found.items()}
+    write_json(Path(__file__).parent / "replay_against_run.json", written)
 
 
 if __name__ == "__main__":
