@@ -10,6 +10,7 @@ from halfway.experiments.pages.verdict import (
     arms_table,
     best_table,
     headline_table,
+    lab_table,
     pairs_table,
     read_verdict,
     screened_table,
@@ -33,10 +34,12 @@ def blocks(root: Path) -> dict[Path, dict[str, str]]:
         "screened": screened_table(verdict),
     }
     model = root / "experiments" / "results" / "does_a_pretrained_model_learn"
+    found = read_verdict(model / "verdict.json")
+    model_tables = {"lab": lab_table(found, verdict), "verdict": arms_table(found), "screened": screened_table(found)}
+    pages = {model: model_tables, paying: tables, root: {"headline": headline_table(verdict)}}
     return {
-        model / "README.md": {"verdict": arms_table(read_verdict(model / "verdict.json")).markdown()},
-        paying / "README.md": {name: table.markdown() for name, table in tables.items()},
-        root / "README.md": {"headline": headline_table(verdict).markdown()},
+        folder / "README.md": {name: table.markdown() for name, table in tables.items()}
+        for folder, tables in pages.items()
     }
 
 

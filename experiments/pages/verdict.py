@@ -336,25 +336,39 @@ def pairs_table(verdict: Verdict) -> TextTable:
 
 def headline_table(verdict: Verdict) -> TextTable:
     """What the headline's arms gain and spend along rollouts, beside the best plain recipe, by kind of data."""
-    kinds = verdict.regimes
-    rows = [("plain, for comparison", *(regime.baselines[ROLLOUTS.name] for regime in kinds.values()), NONE)]
-    for arm in verdict.headline:
-        pooled = verdict.pooled[ROLLOUTS.name].get(arm)
-        rows.append((arm, *(_headline_cell(regime, arm) for regime in kinds.values()), _gain(pooled)))
-    columns = ("arm", *(_kind(name, regime) for name, regime in kinds.items()), "all kinds")
+    found = verdict.pooled[ROLLOUTS.name]
+    pooled = [("all kinds", NONE, *(_gain(found.get(arm)) for arm in verdict.headline))]
+    kinds = {_kind(name, regime): regime for name, regime in verdict.regimes.items()}
+    return _beside_plain(verdict.headline, kinds, pooled)
+
+
+def lab_table(verdict: Verdict, lab: Verdict) -> TextTable:
+    """What arms gain and spend along rollouts, and what they did in the lab, by kind of data."""
+    arms = dict.fromkeys(arm for regime in verdict.regimes.values() for arm in regime.runs)
+    kinds = {_kind(name, regime): regime for name, regime in verdict.regimes.items()}
+    kinds |= {f"lab: {_kind(name, regime)}": regime for name, regime in lab.regimes.items()}
+    return _beside_plain([*arms], kinds)
+
+
+def _beside_plain(arms: Sequence[str], kinds: Mapping[str, Regime], more: Sequence[Sequence[str]] = ()) -> TextTable:
+    """Arms beside the best plain recipe of each kind of data, along rollouts, and more columns after those."""
+    columns = [("arm", "plain, for comparison", *arms)]
+    for name, regime in kinds.items():
+        columns.append((name, regime.baselines[ROLLOUTS.name], *(_headline_cell(regime, arm) for arm in arms)))
+    heads, *rows = zip(*columns, *more, strict=True)
     notes = (
         "Gain in area under pass@1 along rollouts, and the multiple of the plain recipe's rollouts that the arm needs "
         "for that one's final score; -: it does not get there. *: clear after Holm's adjustment over the planned "
         "contrasts; brackets: 95 % intervals, not adjusted."
     )
-    return TextTable("Beside the best plain recipe, along rollouts", columns, tuple(rows), notes)
+    return TextTable("Beside the best plain recipe, along rollouts", heads, tuple(rows), notes)
 
 
 def _headline_cell(regime: Regime, arm: str) -> str:
-    if arm not in regime.runs:
+    if arm not in regime.runs or arm == regime.baselines[ROLLOUTS.name]:
         return NONE
     row = regime.axes[ROLLOUTS.name][arm]
-    assert row.gain is not None, "an arm of the headline is not a plain recipe"
+    assert row.gain is not None, "only the baseline has none"
     spent = NONE if row.ratio is None else f"x{row.ratio.value:.2f}"
     return f"{row.gain.value:+.3f}{'*' * row.gain.clear}, {spent}"
 

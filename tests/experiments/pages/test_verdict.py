@@ -5,7 +5,15 @@ from collections.abc import Sequence
 import pytest
 
 from halfway.experiments.pages.run_curves import Curve, Evaluation
-from halfway.experiments.pages.verdict import arms_table, best_table, headline_table, judge, pairs_table, screened_table
+from halfway.experiments.pages.verdict import (
+    arms_table,
+    best_table,
+    headline_table,
+    judge,
+    lab_table,
+    pairs_table,
+    screened_table,
+)
 
 PLAN = {
     "plain": ["grpo", "small"],
@@ -124,6 +132,15 @@ def test_the_headline_has_the_planned_arms_beside_the_plain_recipes_that_are_bes
     assert [row[:2] for row in wider.rows[1:2]] == [("other", "+0.150, x0.67")]
     gain, rollouts = table.rows[1][1].split(", ")
     assert gain == "+0.100*" and float(rollouts[1:]) == pytest.approx(0.75, abs=0.02)
+
+
+def test_arms_stand_beside_what_they_did_in_the_lab() -> None:
+    lab = judge({"hard": screened([("grpo", 4), ("small", 5), ("fast", 8)])}, PLAN)
+    table = lab_table(judge({"sums": screened([("grpo", 5), ("fast", 3), ("new", 5)])}, PLAN), lab)
+    assert table.columns == ("arm", "sums, screening", "lab: hard, screening")
+    plain, grpo, fast, new = table.rows
+    assert plain == ("plain, for comparison", "grpo", "small") and grpo == ("grpo", "-", "-0.050, -")
+    assert fast[1] == "-0.100, -" and fast[2].startswith("+0.150, x0.") and new == ("new", "+0.000, x1.00", "-")
 
 
 def test_pairs_that_have_both_run_are_compared_with_each_other() -> None:
