@@ -67,15 +67,19 @@ def _hyperparameters(fit_shift: bool, shift: float) -> tuple[Tensor, Tensor, Ten
     return mu, tau, sigma, moved
 
 
-def guide(evidence: Evidence, start: Scales, fit_shift: bool) -> None:
-    """Point estimates of the hyperparameters; normal distributions of roots, and of children given their roots."""
+def guide(evidence: Evidence, start: Scales, guess: tuple[Tensor, Tensor], fit_shift: bool) -> None:
+    """Point estimates of the hyperparameters; normal distributions of roots, and of children given their roots.
+
+    Args:
+        guess: means and standard deviations that those of the nodes begin with, (M,) each.
+    """
     _point("mu", start.mu)
     _point("tau", start.tau, positive=True)
     _point("sigma", start.sigma, positive=True)
     if fit_shift:
         _point("shift", start.shift)
     num_roots = evidence.num_roots
-    mean_M, width_M = _first_guess(evidence, start)
+    mean_M, width_M = guess
     where_R, width_R = _vector("root_where", mean_M[:num_roots]), _vector("root_width", width_M[:num_roots], True)
     with pyro.plate("roots", num_roots):
         root_R = pyro.sample("root", dist.Normal(where_R, width_R))
@@ -109,6 +113,7 @@ def fit(forest: Forest, start: Scales, fit_shift: bool, seed: int, steps: int = 
     if len(trees) > MOST_TREES:
         trees = np.sort(np.random.default_rng(seed).choice(trees, MOST_TREES, replace=False))
     evidence = _without_unseen_children(evidence_of(forest, trees))
+    guess = _first_guess(evidence, start)
     own_draws = torch.random.fork_rng(devices=[])
     with own_draws, pyro.get_param_store().scope(), pyro.validation_enabled(False):
         torch.manual_seed(seed)
@@ -118,7 +123,7 @@ def fit(forest: Forest, start: Scales, fit_shift: bool, seed: int, steps: int = 
             return model(evidence, fit_shift, start.shift)
 
         def guided() -> None:
-            guide(evidence, start, fit_shift)
+            guide(evidence, start, guess, fit_shift)
 
         optimiser = pyro.optim.ClippedAdam({"lr": LEARNING_RATE, "lrd": 0.1 ** (1 / steps)})
         svi = SVI(conditioned, guided, optimiser, TraceMeanField_ELBO())
