@@ -10,7 +10,7 @@ import numpy as np
 from halfway.curriculum.support.atomic import reading
 from halfway.experiments.pages.random_effects import over_regimes
 from halfway.experiments.pages.run_curves import Curve, by_arm
-from halfway.experiments.report.analysis.axes import PAPERS_RHO, ROLLOUTS, TOKENS, cost_axis
+from halfway.experiments.report.analysis.axes import PAPERS_RHO, ROLLOUTS, TOKENS, Axis, cost_axis
 from halfway.experiments.report.analysis.curves import common_reach
 from halfway.experiments.report.analysis.pooled import Pooled, area_gain, areas, best_shares, by_instance, pool, ratio
 from halfway.experiments.report.records import Run
@@ -19,7 +19,6 @@ from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.statistics.multiple import LEVEL, holm
 from halfway.experiments.report.tables.text import NONE, TextTable, interval
 
-AXES = (ROLLOUTS, TOKENS, *(cost_axis(rho) for rho in PAPERS_RHO))
 BUDGETS = {"a quarter": 0.25, "half": 0.5, "all": 1.0}
 """Parts of what every run of a regime has spent, for which the page says who ends highest."""
 
@@ -89,7 +88,7 @@ class Regime(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     pairs: tuple[Pair, ...] = ()
 
 
-class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """All regimes, and by axis and arm the gain in area over those that are at the same stage.
 
     Attributes:
@@ -97,6 +96,7 @@ class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         planned: the arms of the planned contrasts.
         headline: the arms of the front page's table, by the plan's `headline`; the planned ones without it.
         told: what arms are told beyond the outcomes of their rollouts; the others nothing.
+        rho: the prices of a trained token in generated ones.
     """
 
     planned: tuple[str, ...]
@@ -105,6 +105,12 @@ class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     regimes: dict[str, Regime]
     screened: dict[str, Regime]
     pooled: dict[str, dict[str, Number]]
+    rho: tuple[float, ...] = PAPERS_RHO
+
+    @property
+    def prices(self) -> tuple[Axis, ...]:
+        """What is paid for."""
+        return _prices(self.rho)
 
 
 def read_verdict(path: Path) -> Verdict:
@@ -122,7 +128,7 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
 
     Args:
         curves: by regime.
-        plan: what was fixed beforehand: instances, seeds by stage, plain recipes, and the arms that are tested.
+        plan: what was fixed beforehand: instances, seeds by stage, plain recipes, the arms that are tested, and prices.
     """
     regimes, gains, screened = {}, {}, {}
     for name, found in curves.items():
@@ -136,9 +142,14 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
     last = "confirming" if "confirming" in stages else "screening"
     used = [name for name in gains if regimes[name].stage == last]
     tested = _tested(plan) if all(regimes[name].complete for name in used) else ()
-    pooled = {axis.name: _pooled([gains[name][axis.name] for name in used], tested) for axis in AXES}
+    rho = tuple(plan.get("rho", PAPERS_RHO))
+    pooled = {axis.name: _pooled([gains[name][axis.name] for name in used], tested) for axis in _prices(rho)}
     headline = tuple(plan.get("headline", _tested(plan)))
-    return Verdict(_tested(plan), headline, plan.get("told", {}), regimes, screened, pooled)
+    return Verdict(_tested(plan), headline, plan.get("told", {}), regimes, screened, pooled, rho)
+
+
+def _prices(rho: Sequence[float]) -> tuple[Axis, ...]:
+    return (ROLLOUTS, TOKENS, *map(cost_axis, rho))
 
 
 def _tested(plan: Mapping[str, Any]) -> tuple[str, ...]:
@@ -179,7 +190,7 @@ def _regime(
     tested = _tested(plan) if stage == "confirming" else ()
     whole = [{run.seed for run in runs_of.get(arm, ())} == {*plan["seeds"][stage]} for arm in (*plain, *tested)]
     axes, gains, baselines = {}, {}, {}
-    for axis in AXES:
+    for axis in _prices(plan.get("rho", PAPERS_RHO)):
         amount, pooled = common_reach(used, axis), pool(parts, axis)
         observed = areas(pooled, amount)[0]
         baseline = baselines[axis.name] = max(plain, key=lambda arm: observed[pooled.place(arm)])
@@ -195,24 +206,26 @@ def _regime(
         {arm: runs[0].config["learner"]["lr"] for arm, runs in runs_of.items()},
         {arm: float(np.mean([run.evaluations[-1].pass_at_1 for run in runs])) for arm, runs in runs_of.items()},
         axes,
-        _pairs(runs_of, plan["instances"], named),
+        _pairs(runs_of, plan, named),
     )
     return regime, gains
 
 
-def _pairs(runs_of: Mapping[str, list[Run]], instances: int, named: Sequence[Sequence[str]]) -> tuple[Pair, ...]:
+def _pairs(
+    runs_of: Mapping[str, list[Run]], plan: Mapping[str, Any], named: Sequence[Sequence[str]]
+) -> tuple[Pair, ...]:
     """The differences in area, along rollouts unless a third word says otherwise, adjusted together.
 
     Pairs that have not been run count in the adjustment.
     """
     found = []
     done = [pair for pair in named if runs_of.keys() >= {*pair[:2]}]
-    for axis in AXES:
+    for axis in _prices(plan.get("rho", PAPERS_RHO)):
         along = [(arm, beside) for arm, beside, *other in done if (other or [ROLLOUTS.name]) == [axis.name]]
         arms = dict.fromkeys(arm for pair in along for arm in pair)
         used = {arm: runs_of[arm] for arm in arms}
         if used:
-            pooled = pool(by_instance(used, instances), axis)
+            pooled = pool(by_instance(used, plan["instances"]), axis)
             amount = common_reach([run for runs in used.values() for run in runs], axis)
             found += [(arm, beside, axis, area_gain(pooled, arm, beside, amount)) for arm, beside in along]
     adjusted = holm([gain.p for *_, gain in found], len(named))
@@ -271,7 +284,7 @@ def best_table(verdict: Verdict) -> TextTable:
     """Which of the arms that are told nothing most likely scores highest, by kind of data, price and budget."""
     rows = []
     for name, regime in verdict.regimes.items():
-        for axis in AXES:
+        for axis in verdict.prices:
             found = regime.axes[axis.name]
             cells = [_best_cell({arm: row.best[budget] for arm, row in found.items()}) for budget in BUDGETS]
             rows.append((_kind(name, regime), axis.label, *cells))
@@ -291,7 +304,7 @@ def _best_cell(shares: Mapping[str, float]) -> str:
 def arms_table(verdict: Verdict) -> TextTable:
     """Every arm's gain in area and cost to the baseline's end, by kind of data."""
     rows = [_arm_row(name, regime, arm, verdict) for name, regime in verdict.regimes.items() for arm in regime.runs]
-    return _arms("Every arm of the verdict", rows)
+    return _arms("Every arm of the verdict", rows, verdict.prices)
 
 
 def screened_table(verdict: Verdict) -> TextTable:
@@ -302,18 +315,19 @@ def screened_table(verdict: Verdict) -> TextTable:
         for arm in regime.runs
         if arm in regime.baselines.values() or arm not in verdict.regimes[name].runs
     ]
-    return _arms("Arms that were screened only", rows)
+    return _arms("Arms that were screened only", rows, verdict.prices)
 
 
 def _arm_row(name: str, regime: Regime, arm: str, verdict: Verdict) -> tuple[str, ...]:
     gain, ends = regime.axes[ROLLOUTS.name][arm].gain, f"{regime.start:.3f} -> {regime.ends[arm]:.3f}"
-    costs = [_ratio_cell(regime.axes[axis.name][arm], arm == regime.baselines[axis.name]) for axis in AXES]
+    costs = [_ratio_cell(regime.axes[axis.name][arm], arm == regime.baselines[axis.name]) for axis in verdict.prices]
     runs = (verdict.told.get(arm, NONE), str(regime.runs[arm]), f"{regime.rates[arm]:g}")
     return (_kind(name, regime), arm, *runs, ends, _gain(gain), *costs)
 
 
-def _arms(title: str, rows: Sequence[tuple[str, ...]]) -> TextTable:
-    columns = ("kind of data", "arm", "is told", "runs", "lr", "pass@1", "gain in area", *(axis.label for axis in AXES))
+def _arms(title: str, rows: Sequence[tuple[str, ...]], prices: Sequence[Axis]) -> TextTable:
+    spent = (axis.label for axis in prices)
+    columns = ("kind of data", "arm", "is told", "runs", "lr", "pass@1", "gain in area", *spent)
     notes = (
         "Gain in area: over the best plain recipe along rollouts, the arm with the multiple 1 there; *: clear after "
         "Holm's adjustment. Then what is spent until that price's best plain recipe's end, as a multiple of what it "

@@ -16,7 +16,7 @@ from matplotlib import rc_context
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.pages.run_curves import read_curves
-from halfway.experiments.pages.verdict import AXES, Verdict, compared, judge
+from halfway.experiments.pages.verdict import Verdict, compared, judge
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.pooled import by_instance, pool
 from halfway.experiments.report.figures.style import PALETTE, STYLE, grid, legend_above, thousands
@@ -67,8 +67,8 @@ def draw(path: Path, verdict: Verdict, regime: str, runs_of: Mapping[str, Sequen
     shown = {arm: runs_of[arm] for arm in (*plain, *untold[:DRAWN], *told[:1])}
     colors = (*GREYS[: len(plain)], *PALETTE)
     with rc_context(STYLE):
-        figure, axes = grid(1, len(AXES), height=3.3, sharey=True)
-        for axis, ax in zip(AXES, axes[0], strict=True):
+        figure, axes = grid(1, len(verdict.prices), height=3.3, sharey=True)
+        for axis, ax in zip(verdict.prices, axes[0], strict=True):
             pooled = pool(by_instance(shown, instances), axis)
             bands = np.percentile(pooled.draws_DAG, [2.5, 97.5], axis=0)
             for place, (arm, color) in enumerate(zip(pooled.arms, colors, strict=False)):

@@ -105,6 +105,12 @@ def test_the_tables_say_who_scores_highest_and_what_every_arm_costs() -> None:
     assert rows["long, screening", "fast"][5] == "0.000 -> 0.900"
 
 
+def test_the_prices_are_those_of_the_plan() -> None:
+    verdict = judge({"hard": screened([("grpo", 4), ("fast", 8)])}, {**PLAN, "rho": [0.5]})
+    assert arms_table(verdict).columns[7:] == ("rollouts", "generated tokens", "cost, rho 0.5")
+    assert verdict.regimes["hard"].baselines.keys() == {"rollouts", "tokens", "cost_0.5"}
+
+
 def test_what_was_screened_before_stays_in_a_table_of_its_own() -> None:
     confirming = [curve(arm, seed, end) for arm, end in (("grpo", 6), ("fast", 8)) for seed in (2, 3, 4, 5)]
     verdict = judge({"hard": [*screened([("grpo", 4), ("slow", 2)]), *confirming]}, PLAN)
