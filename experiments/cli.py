@@ -565,25 +565,30 @@ def survey(
         column_table,
         example_lines,
         finish_survey,
+        keep_problems,
         run_survey,
         sentences,
         survey_config,
         survey_tables,
     )
+    from halfway.experiments.survey.findings import check_expression
 
+    check_expression(keep)
     config = survey_config([word if "=" in word else str(recipe(word)) for word in words], samples)
     folder = output or Path(config.output) / f"{config.name}-survey"
     tried, records = run_survey(config, folder, problems, form, now().progress)
-    findings, use = finish_survey(config, folder, tried, records, keep)
+    findings = finish_survey(config, folder, records)
     if now().json:
         typer.echo(as_json(findings))
+        keep_problems(folder, tried, records, keep)
         return
     console = _console()
     for table in (*survey_tables(findings), column_table(findings)) if now().full else (brief(findings),):
         console.print(table)
     for line in example_lines(records) if now().full else ():
         typer.echo(clean(line))
-    typer.echo(f"\n{sentences(findings)}\n{use}")
+    typer.echo(f"\n{sentences(findings)}")
+    typer.echo(keep_problems(folder, tried, records, keep))
 
 
 @command()

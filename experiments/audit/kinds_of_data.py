@@ -68,7 +68,7 @@ fill: {policy: refill, request: fixed, groups: 4, request_factor: 1.5, surplus: 
 """,
     ),
     "unreliable steps": Advice(
-        "In two kinds of data whose steps are unreliable, replay with a belief that problems share needed .62 and .71 "
+        "In two kinds of data whose steps are unreliable, replay with a belief that problems share needed .62 and .96 "
         "of the best plain recipe's rollouts, not clearly fewer. Where a trained token costs as much as a generated "
         "one, nothing was clearly cheaper than dynamic sampling with a quarter of the usual batch.",
         """controllers:

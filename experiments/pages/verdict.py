@@ -330,8 +330,8 @@ def _arms(title: str, rows: Sequence[tuple[str, ...]], prices: Sequence[Axis]) -
     columns = ("kind of data", "arm", "is told", "runs", "lr", "pass@1", "gain in area", *spent)
     notes = (
         "Gain in area: over the best plain recipe along rollouts, the arm with the multiple 1 there; *: clear after "
-        "Holm's adjustment. Then what is spent until that price's best plain recipe's end, as a multiple of what it "
-        "spends. 95 % intervals."
+        "Holm's adjustment. Then what is spent until the final score of that price's best plain recipe, as a multiple "
+        "of what that one spends until it first has it. 95 % intervals."
     )
     return TextTable(title, columns, tuple(rows), notes)
 
@@ -371,9 +371,9 @@ def _beside_plain(arms: Sequence[str], kinds: Mapping[str, Regime], more: Sequen
         columns.append((name, regime.baselines[ROLLOUTS.name], *(_headline_cell(regime, arm) for arm in arms)))
     heads, *rows = zip(*columns, *more, strict=True)
     notes = (
-        "Gain in area under pass@1 along rollouts, and the multiple of the plain recipe's rollouts that the arm needs "
-        "for that one's final score; -: it does not get there. *: clear after Holm's adjustment over the planned "
-        "contrasts; brackets: 95 % intervals, not adjusted."
+        "Gain in area under pass@1 along rollouts, and the rollouts needed for the plain recipe's final score, as a "
+        "multiple of those after which that one first has it; -: the arm does not get there. *: clear after Holm's "
+        "adjustment over the planned contrasts; brackets: 95 % intervals, not adjusted."
     )
     return TextTable("Beside the best plain recipe, along rollouts", heads, tuple(rows), notes)
 

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median_low
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class Findings:
 
     Attributes:
         problems: problems with at least one judged attempt.
-        samples: judged attempts of a problem, the fewest of all.
+        samples: judged attempts that half of the problems have, or more.
         rate: mean pass rate.
         stderr: standard error of `rate`, over the choice of problems.
         never, always, middle: shares of problems that never passed, always passed, or passed in 1/4 to 3/4 of attempts.
@@ -108,7 +109,7 @@ def find(records: Sequence[Record]) -> Findings:
     if not judged:
         raise UserError(f"survey: no attempt could be judged ({dict(lost)}); mend the cause and survey again")
     rates = np.array([record.rate for record in judged])
-    samples = min(record.samples for record in judged)
+    samples = median_low(record.samples for record in judged)
     attempts = sum(record.samples for record in judged)
     truncated = sum(record.truncated for record in judged)
     known_form = [record.malformed for record in judged if record.malformed is not None]
@@ -135,12 +136,14 @@ def find(records: Sequence[Record]) -> Findings:
 
 def parts(records: Sequence[Record], samples: int) -> Iterable[Part]:
     """The findings by source and by every column that all problems have and that tells them apart."""
-    size = max((size for size in GROUP_SIZES[:2] if size <= samples), default=samples)
+    size = max((size for size in GROUP_SIZES[:2] if size <= samples), default=max(2, samples))
     columns = set.intersection(*(set(record.features) for record in records))
     for column in ("source", *sorted(columns - {"source"})):
         divided = divide(records, [r.source if column == "source" else r.features[column] for r in records])
         for name, some in divided.items() if len(divided) > 1 else ():
-            yield Part(column, name, len(some), float(np.mean([r.rate for r in some])), zero_variance_share(some, size))
+            if any(record.samples >= size for record in some):
+                rate = float(np.mean([record.rate for record in some]))
+                yield Part(column, name, len(some), rate, zero_variance_share(some, size))
 
 
 def divide(records: Sequence[Record], values: Sequence[float | str]) -> dict[str, list[Record]]:
@@ -176,18 +179,20 @@ COMPARISONS = (ast.Compare, ast.BoolOp, ast.UnaryOp)
 WORDS = (ast.And, ast.Or, ast.Not, ast.Load, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
 
+KNOWN = ("rate", "passed", "samples", "distinct", "truncated", "lost", "tokens")
+"""What an expression may speak of; tokens are the mean length of an attempt."""
+
+
 def known_values(record: Record) -> dict[str, float]:
-    """What an expression may speak of: rate, passed, samples, distinct, truncated, lost, tokens (mean length)."""
     tokens = sum(record.lengths) / len(record.lengths) if record.lengths else 0.0
-    return {
-        "rate": record.rate,
-        "passed": record.passed,
-        "samples": record.samples,
-        "distinct": record.distinct,
-        "truncated": record.truncated,
-        "lost": sum(record.lost.values()),
-        "tokens": tokens,
-    }
+    values = (record.rate, record.passed, record.samples, record.distinct, record.truncated, sum(record.lost.values()))
+    return dict(zip(KNOWN, (*values, tokens), strict=True))
+
+
+def check_expression(expression: str) -> None:
+    """Refuse an expression that `holds` would refuse; an empty one keeps everything."""
+    if expression:
+        holds(expression, dict.fromkeys(KNOWN, 1.0))
 
 
 def holds(expression: str, values: Mapping[str, float]) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,6 +55,16 @@ def test_findings_of_known_records() -> None:
     assert findings.truncated == 2 / 16 and findings.malformed == pytest.approx(1 / 14)
     assert findings.lost == {"tool": 6}
     assert [row.size for row in findings.zero_variance] == [4]
+
+
+def test_a_problem_of_which_few_attempts_were_judged_does_not_speak_for_the_others() -> None:
+    some = [replace(record(passed, 16), source=source) for passed in (0, 8) for source in "ab" for _ in range(3)]
+    findings = find([*some, replace(record(0, 1), source="c")])
+    assert findings.samples == 16 and [row.size for row in findings.zero_variance] == [4, 8, 16]
+    assert [(part.value, part.problems) for part in findings.parts] == [("a", 6), ("b", 6)]
+    assert findings.parts[0].zero_variance == zero_variance_share(some, 8)
+    alone = find([record(0, 1)])
+    assert not alone.parts and not alone.zero_variance
 
 
 def test_a_survey_without_a_judged_attempt_says_what_was_lost() -> None:
@@ -155,6 +166,9 @@ def test_the_command_surveys_a_recipe_and_refuses_to_mix_settings(
     assert "Of groups of 4" in first.output and "surveyed" in first.output
     values = json.loads((tmp_path / "out" / "survey.json").read_text())
     assert values["problems"] == 12 and values["samples"] == 4
+    none = CliRunner().invoke(app, [*words, "--keep", "rate > 1"])
+    assert none.exit_code == 2 and "Of groups of 4" in none.output and "keeps none of 12" in none.stderr
+    assert CliRunner().invoke(app, words).output == first.output
     again = CliRunner().invoke(app, [*words, "learner.lr=1e-3"])
     assert again.exit_code == 2 and "other settings" in again.stderr
 
@@ -166,6 +180,9 @@ def test_a_survey_that_failed_before_its_first_attempt_leaves_nothing_in_the_way
     words = ["survey", str(SUMS), "problems.train=12", "--problems", "2", "--samples", "2", "--output", "out"]
     failed = CliRunner().invoke(app, [*words, "model.chat=all"])
     assert failed.exit_code == 2 and "no chat template" in failed.stderr
+    refused = CliRunner().invoke(app, [*words, "--keep", "rate <"])
+    assert refused.exit_code == 2 and "--keep: 'rate <'" in refused.stderr
+    assert not read_records(tmp_path / "out")
     assert CliRunner().invoke(app, words).exit_code == 0
 
 

@@ -210,10 +210,18 @@ def spent_until(pooled: Pooled, arm: str, targets_D: Array) -> Array:
     Args:
         targets_D: the target of the observed curve, then of every resample, (1 + D,).
     """
-    if arm not in pooled.risen:
-        pooled.risen[arm] = rising(_curves(pooled, arm))
-    crossings_D, reached_D = first_crossings(pooled.grid_G, pooled.risen[arm], targets_D)
+    crossings_D, reached_D = first_crossings(pooled.grid_G, _risen(pooled, arm), targets_D)
     return np.where(reached_D, crossings_D, np.inf)
+
+
+def final_scores(pooled: Pooled, arm: str) -> Array:
+    """The height of an arm's mean curve at the mean amount that its runs have spent: observed, then resampled.
+
+    A hair less where the curve, made to rise, is lower there, so that an arm always reaches its own end.
+    """
+    end = int(np.searchsorted(pooled.grid_G, pooled.ends_A[pooled.place(arm)]).clip(max=len(pooled.grid_G) - 1))
+    lower_D: Array = np.minimum(_curves(pooled, arm)[:, end], _risen(pooled, arm)[:, end])
+    return lower_D
 
 
 def _curves(pooled: Pooled, arm: str) -> Array:
@@ -223,26 +231,22 @@ def _curves(pooled: Pooled, arm: str) -> Array:
     return curves_DG
 
 
-def final_scores(pooled: Pooled, arm: str) -> Array:
-    """The height of an arm's mean curve at the mean amount that its runs have spent: observed, then resampled."""
-    end = int(np.searchsorted(pooled.grid_G, pooled.ends_A[pooled.place(arm)]).clip(max=len(pooled.grid_G) - 1))
-    return _curves(pooled, arm)[:, end]
+def _risen(pooled: Pooled, arm: str) -> Array:
+    if arm not in pooled.risen:
+        pooled.risen[arm] = rising(_curves(pooled, arm))
+    return pooled.risen[arm]
 
 
 def ratio(pooled: Pooled, arm: str, baseline: str, target: float | None = None) -> PooledRatio | None:
-    """What an arm spends until it has a target, divided by what the baseline spends until then.
+    """What an arm spends until it has a target, divided by what the baseline spends until it first has it.
 
     None if the baseline's mean curve never has the target, or has it from the start.
 
     Args:
-        target: a score; by default the baseline's final score, for which the baseline spends all that it does.
+        target: a score; by default the baseline's final score.
     """
-    if target is None:
-        targets_D = final_scores(pooled, baseline)
-        beside_D = np.full_like(targets_D, pooled.ends_A[pooled.place(baseline)])
-    else:
-        targets_D = np.full(1 + len(pooled.draws_DAG), target)
-        beside_D = spent_until(pooled, baseline, targets_D)
+    targets_D = final_scores(pooled, baseline) if target is None else np.full(1 + len(pooled.draws_DAG), target)
+    beside_D = spent_until(pooled, baseline, targets_D)
     if not 0 < beside_D[0] < np.inf:
         return None
     with np.errstate(divide="ignore", invalid="ignore"):

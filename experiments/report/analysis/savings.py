@@ -119,11 +119,11 @@ def _along(runs_of: Mapping[str, Sequence[Run]], axis: Axis, amount: float, desi
 
 
 def _goals(pooled: Pooled, design: Design) -> dict[str, Goal]:
-    end = float(final_scores(pooled, design.baseline)[0])
-    goals = {END: Goal(end, float(pooled.ends_A[pooled.place(design.baseline)]))}
-    for target in design.targets:
-        spent = float(spent_until(pooled, design.baseline, np.full(1 + len(pooled.draws_DAG), target))[0])
-        goals[f"{target:g}"] = Goal(target, None if np.isinf(spent) else spent)
+    goals = {}
+    ends_D = final_scores(pooled, design.baseline)
+    for name, score in {END: float(ends_D[0]), **{f"{target:g}": target for target in design.targets}}.items():
+        spent = float(spent_until(pooled, design.baseline, np.full_like(ends_D, score))[0])
+        goals[name] = Goal(score, None if np.isinf(spent) else spent)
     return goals
 
 

@@ -62,6 +62,13 @@ def test_few_runs_that_are_all_ahead_may_be_so_by_chance(seeds: int, least: floa
     assert within is not None and within.p == pytest.approx(2 / 6**3)
 
 
+@pytest.mark.parametrize("scores", [[0, 0.2, 0.4, 0.4, 0.4], [0, 0.2, 0.4, 0.42, 0.4]])
+def test_an_arm_with_the_baselines_curve_spends_as_much_though_both_stop_rising(scores: list[float]) -> None:
+    runs_of = {arm: [run_of(arm, seed, scores=scores) for seed in (0, 1)] for arm in ("base", "copy")}
+    found = ratio(pool([runs_of], ROLLOUTS), "copy", "base")
+    assert found is not None and (found.value, found.low, found.high) == pytest.approx((1, 1, 1))
+
+
 def test_one_run_of_eight_that_never_arrives_vetoes_nothing() -> None:
     fast = lines("fast", *[0.8] * 7, 0.3)
     measured = ratio(pool([{"base": lines("base", *[0.4] * 8), "fast": fast}], ROLLOUTS), "fast", "base")
