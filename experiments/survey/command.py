@@ -1,5 +1,6 @@
 """The survey of one model on one set of problems: its configuration, its folder, its tables."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -92,7 +93,7 @@ def run_survey(
 
 def prepare_folder(settings: Mapping[str, Any], folder: Path) -> None:
     """Make the folder, or accept one that holds no attempts yet, or attempts with the same settings."""
-    path = folder / SETTINGS
+    path, settings = folder / SETTINGS, json.loads(json.dumps(settings))  # lists, as in the file, in place of tuples
     differs = path.exists() and read_json(path, f"remove {folder} and survey again") != settings
     if differs and read_records(folder):
         raise UserError(f"{folder}: holds a survey with other settings; give another --output, or remove it")
@@ -116,26 +117,37 @@ def form_pattern(form: str, problems: Sequence[Problem]) -> "re.Pattern[str] | N
 
 def build_collector(config: RunConfig) -> "Collector":
     """The engine of the run with the model as it stands, without a learner."""
+    import torch
+
     from halfway.trainers.policy import load_policy, prepare_torch
 
     prepare_torch(config.seed, config.threads)
     policy = load_policy(config.model, find_model(config.model.path))
     options = config.rollouts
+    if options.engine.part.uses_module and torch.cuda.is_available():
+        policy.model.to("cuda")
     engine = options.engine.part.build(policy.engine_setup(options))
     return policy.collector(
         engine, config.environment.part, options.max_response_tokens, options.max_context_tokens, options.max_diverged
     )
 
 
-def finish_survey(
-    config: RunConfig, folder: Path, problems: Sequence[Problem], records: Sequence[Record], keep: str
-) -> tuple[Findings, str]:
-    """Write `survey.json` and `problems.jsonl` into the folder; returns the findings and what to do with the file."""
+def finish_survey(config: RunConfig, folder: Path, records: Sequence[Record]) -> Findings:
+    """Write `survey.json` into the folder, and return what it says."""
     findings = find(records)
-    kept = write_kept(problems, records, keep, folder / KEPT)
     write_json(folder / FINDINGS, {"model": config.model.path, **asdict(findings)})
+    return findings
+
+
+def keep_problems(folder: Path, problems: Sequence[Problem], records: Sequence[Record], keep: str) -> str:
+    """Write the problems that an expression keeps into the folder; returns what to do with the file.
+
+    Raises:
+        UserError: if there are none.
+    """
+    kept = write_kept(problems, records, keep, folder / KEPT)
     use = f"problems.source={{surveyed: {{path: {folder / KEPT}}}}}"
-    return findings, f"{kept} of {len(problems)} problems are in a file with their pass rates; to train on it: {use}"
+    return f"{kept} of {len(problems)} problems are in a file with their pass rates; to train on it: {use}"
 
 
 def sentences(findings: Findings) -> str:
