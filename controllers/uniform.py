@@ -11,7 +11,6 @@ from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Request
 from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 
 
@@ -48,8 +47,9 @@ class Uniform(PassRateController[UniformState]):
         return UniformState(problems, epoch=-1, cursor=len(problems))
 
     def propose(self, plan: Plan, state: UniformState, stream: Stream) -> tuple[Plan, UniformState]:
-        # Generated problems do not belong to the set that is shuffled.
-        held = {request.problem.id for request in plan.requests if request.origin is not Origin.GENERATED}
+        # Generated problems do not belong to the set that is shuffled, whether they are new or train again.
+        ids: set[object] = {request.problem.id for request in plan.requests}
+        held = {name for name in ids if name in state.problems}
         drawn: list[Request] = []
         while len(drawn) < plan.missing:
             if len(held) == len(state.problems):
@@ -68,7 +68,7 @@ class Uniform(PassRateController[UniformState]):
         }
 
 
-def _draw(state: UniformState, held: set[str], stream: Stream) -> tuple[int, UniformState]:
+def _draw(state: UniformState, held: set[object], stream: Stream) -> tuple[int, UniformState]:
     """The next position whose problem is not held; there must be one."""
     for i, position in enumerate(state.deferred):
         if state.problems[position].id not in held:

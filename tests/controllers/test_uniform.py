@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from controller_harness import problem_set, propose, through_json
+from controller_harness import group, problem_set, propose, through_json
 
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Origin, Plan, Request, Stream
@@ -46,6 +46,16 @@ def test_order_of_an_epoch_does_not_depend_on_the_step_in_which_it_begins():
 def test_set_smaller_than_the_plan_goes_round_evenly():
     for plan in drawn(3, 8, steps=4):
         assert sorted(Counter(plan).values()) == [2, 3, 3]
+
+
+def test_an_old_group_of_a_generated_problem_is_not_held_of_the_set():
+    problems = problem_set(3, generated=1)
+    old = group(problems.generated[0], 4)
+    stored = Request(old.request.problem, old.size, Origin.STORED, stored=old)
+    held = tuple(Request(problem, 8, Origin.PREFIX) for problem in problems)
+    plan, _ = UNIFORM.propose(Plan(0, 6, 8, (*held, stored)), UNIFORM.init(problems), Stream(0))
+    again = [request.problem.id for request in plan.requests[4:]]
+    assert len(again) == len(set(again)) == 2
 
 
 def test_problem_that_the_plan_holds_already_waits_for_the_next_plan():
