@@ -41,7 +41,8 @@ class Knapsack(PassRateController[KnapsackState]):
     A group of n is worth what `signal_gain` adds up to at the problem's believed pass rate. Gains fall with n, so
     giving out one rollout after the other finds the optimum that dynamic programming would. A problem gets no more than
     `sufficient_size` while others can use them. Problems that always passed get the least; problems that never passed
-    share evenly what no other can use; unseen problems get N. Requests of other origins keep their size.
+    share evenly what no other can use; unseen problems get N. Requests of other origins keep their size. A stored group
+    costs no rollout; it takes N of the plan's, however large it is, so that the others have N on average.
 
     There is no official code; the rule and its numbers come from public implementations. Without the bound (`certainty:
     1`) every mixed problem can always use one more rollout, and problems that never passed get hardly more than the
@@ -79,7 +80,8 @@ class Knapsack(PassRateController[KnapsackState]):
         others = [r for r in plan.requests if not r.extends and all(r is not own for own in ours)]
         if not plan.undecided:
             return plan, state
-        left = plan.budget - plan.missing * plan.num_rollouts - sum(request.num_rollouts for request in others)
+        taken = sum(plan.num_rollouts if r.origin is Origin.STORED else r.num_rollouts for r in others)
+        left = plan.budget - plan.missing * plan.num_rollouts - taken
         sizes = iter(self._shared_out(left, ours, state, plan.num_rollouts))
         verdicts = [
             Verdict(True, self._why(r, state), next(sizes)) if r.origin is Origin.FRESH else Verdict(True, "exempt")

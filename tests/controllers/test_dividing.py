@@ -90,6 +90,15 @@ def test_only_fresh_groups_are_evidence_and_only_fresh_requests_change() -> None
     assert [request.num_rollouts for request in plan.requests] == [8, 8]
 
 
+@pytest.mark.parametrize("size", [2, 8, 24])
+def test_a_stored_group_takes_the_same_part_of_the_budget_however_large_it_is(size: int) -> None:
+    knapsack, old = Knapsack(), group(PROBLEMS[2], 1, size)
+    stored = Request(PROBLEMS[2], size, Origin.STORED, stored=old)
+    requests = (stored, Request(PROBLEMS[0], 8), Request(PROBLEMS[1], 8))
+    plan, _ = knapsack.propose(Plan(1, 3, 8, requests, member="k"), believing([1, 8], knapsack), Stream(0))
+    assert [request.num_rollouts for request in plan.requests] == [size, 14, 2]
+
+
 def test_the_belief_is_the_last_pass_rate_unless_it_is_averaged() -> None:
     for alpha, expected in ((1.0, 1.0), (0.25, 0.25)):
         knapsack = Knapsack(alpha=alpha)
