@@ -37,6 +37,7 @@ class _Piece(NamedTuple):
     tokens: bytes
     observation: str
     observation_tokens: bytes
+    state: str = ""
 
 
 class _Text(NamedTuple):
@@ -99,8 +100,9 @@ def start_of(rollout: Rollout, group: Group, leak_tokens: int, top_values: float
 
 def pack(turns: Sequence[Turn], unit: Unit) -> bytes:
     """The replayed turns as bytes; equal turns give equal bytes."""
-    pieces = (_Piece(_raw(turn.tokens_T), turn.observation, _raw(turn.observation_tokens_O)) for turn in turns)
-    return msgspec.msgpack.encode(_Text(unit, tuple(pieces)))
+    pieces = [_Piece(_raw(t.tokens_T), t.observation, _raw(t.observation_tokens_O), t.state) for t in turns]
+    # An empty state is left out, as it was in older checkpoints, so that their texts are still found.
+    return msgspec.msgpack.encode((unit, [piece if piece.state else piece[:3] for piece in pieces]))
 
 
 def prefix_of(start: Start) -> Prefix:
@@ -136,6 +138,7 @@ def _turn(piece: _Piece, policy_version: int) -> Turn:
         num_replayed=len(tokens_T),
         observation=piece.observation,
         observation_tokens_O=np.frombuffer(piece.observation_tokens, np.int32).copy(),
+        state=piece.state,
     )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from controller_harness import group, problem_set, rollout
@@ -84,13 +85,21 @@ def test_steps_are_cut_between_turns():
 def test_packing_is_the_identity_on_what_matters():
     for unit in ("tokens", "steps"):
         made = rollout(True, 6, unit, first=7)
+        made = replace(made, turns=tuple(replace(turn, state=f"hash{i}") for i, turn in enumerate(made.turns)))
         prefix = Prefix(cut(made, 3, unit), 3, unit, 2, 8, parent_success=True)
         again = prefix_of(Start(text_of(prefix), 3, 2, 8, 5))
         assert again.policy_version == 5
         assert text_of(again) == text_of(prefix)
         assert [t.tokens_T.tolist() for t in again.turns] == [t.tokens_T.tolist() for t in prefix.turns]
+        assert [t.state for t in again.turns] == ([""] if unit == "tokens" else ["hash0", "hash1", "hash2"])
         assert all(t.num_replayed == len(t.tokens_T) for t in again.turns)
     assert text_of(Prefix(cut(rollout(True, 6, first=8), 3, "tokens"), 3, "tokens", 2, 8, True)) != text_of(prefix)
+
+
+def test_turns_without_a_state_are_packed_as_they_were_before_states_were():
+    turns = cut(rollout(True, 6, "steps", first=7), 2, "steps")
+    written = ("steps", [(np.int32(7 + i).tobytes(), f"o{i}", b"") for i in range(2)])
+    assert text_of(Prefix(turns, 2, "steps", 2, 8, True)) == msgspec.msgpack.encode(written)
 
 
 def test_grandchildren_are_cut_in_what_they_wrote_and_keep_what_they_replayed():
