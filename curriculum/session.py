@@ -364,8 +364,17 @@ def joined(group: Group, more: Group) -> Group:
     )
     cost = more.replay_cost if group.replay_cost is None else group.replay_cost.plus(more.replay_cost)
     dropped = _summed(group.dropped, more.dropped)
-    rollouts, lag = group.rollouts + more.rollouts, max(group.lag, more.lag)
-    return replace(group, request=asked, rollouts=rollouts, dropped=dropped, replay_cost=cost, lag=lag)
+    known = group if group.rollouts else more  # nothing is known of the prompt of a group that lost all its rollouts
+    return replace(
+        group,
+        request=asked,
+        prompt_tokens_P=known.prompt_tokens_P,
+        rollouts=group.rollouts + more.rollouts,
+        unit=known.unit,
+        dropped=dropped,
+        replay_cost=cost,
+        lag=max(group.lag, more.lag),
+    )
 
 
 def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

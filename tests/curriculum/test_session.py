@@ -248,6 +248,17 @@ def test_rollouts_lost_in_an_extension_are_lost_to_the_group() -> None:
     assert (whole.size, whole.num_passed, dict(whole.dropped)) == (5, 2, {"stale": 1})
 
 
+def test_a_group_that_lost_its_rollouts_has_the_prompt_and_the_unit_of_its_extension() -> None:
+    session = Session(PROBLEMS, chain_of("uniform", "rounds"), 4)
+    (ticket,) = session.next_batch(1)
+    session.abandon(ticket.id, "stale")
+    (more,) = session.next_batch(0)
+    session.record(more.id, [Rollout((), i < 2) for i in range(4)], np.array([5, 6], np.int32), "steps")
+    (whole,) = session.commit()
+    assert (whole.size, dict(whole.dropped)) == (4, {"stale": 4})
+    assert (whole.prompt_tokens_P.tolist(), whole.unit) == ([5, 6], "steps")
+
+
 def test_an_extension_with_another_start_than_its_group_is_lost() -> None:
     session = piloted()
     (ticket,) = session.next_batch(1)
