@@ -68,7 +68,8 @@ class Replay(PassRateController[ReplayState]):
         matched: for "groups": whether a step replays at most as many groups as came in during the step before.
         order: for "groups": "random", or "rare" = without replacement in proportion to (1 - p) .9^age, p being the
             group's pass rate.
-        tokens: bound on the number of stored tokens; each takes about 40 bytes of a checkpoint.
+        tokens: bound on the number of stored tokens, those of prompts and observations included. A token of a response
+            takes about 40 bytes of a checkpoint, the others 10.
     """
 
     kind: Literal["groups", "responses"] = "groups"
@@ -163,8 +164,8 @@ class Replay(PassRateController[ReplayState]):
                 successes.pop(problem, None)  # the newest goes to the end
                 passed = next(rollout for rollout in reversed(group.bare().rollouts) if rollout.success)
                 successes[problem] = passed
-        rollouts = [group.rollouts for group in stored]
-        start = _first_kept([sum(map(_length, r)) for r in rollouts], self.capacity, self.tokens)
+        lengths = [len(group.prompt_tokens_P) + sum(map(_length, group.rollouts)) for group in stored]
+        start = _first_kept(lengths, self.capacity, self.tokens)
         first = _first_kept([_length(rollout) for rollout in successes.values()], self.capacity, self.tokens)
         successes = dict(list(successes.items())[first:])
         return replace(
@@ -193,7 +194,7 @@ class Replay(PassRateController[ReplayState]):
 
 
 def _length(rollout: Rollout) -> int:
-    return sum(len(turn.tokens_T) for turn in rollout.turns)
+    return sum(len(turn.tokens_T) + len(turn.observation_tokens_O) for turn in rollout.turns)
 
 
 def _first_kept(lengths: Sequence[int], capacity: int, tokens: int) -> int:

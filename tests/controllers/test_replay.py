@@ -1,5 +1,7 @@
 """Replay: what is stored, when it trains again, and how much is kept."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from controller_harness import group, problem_set
@@ -7,7 +9,7 @@ from controller_harness import group, problem_set
 from halfway.controllers.replay import Replay
 from halfway.controllers.rounds import Rounds
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, Origin, Plan, Stream, chain
+from halfway.curriculum import Group, Origin, Plan, Rollout, Stream, chain
 from halfway.curriculum.session import Session
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.learner.batch import make_batch
@@ -116,13 +118,23 @@ def test_a_stored_group_trains_with_the_log_probabilities_it_was_sampled_with() 
         )
 
 
-@pytest.mark.parametrize(("capacity", "tokens", "kept"), [(2, 10_000, 2), (512, 8 * 8 * 3, 3), (512, 8 * 8 * 3 - 1, 2)])
+# A group has a prompt of 2 tokens and 8 rollouts of 8.
+@pytest.mark.parametrize(("capacity", "tokens", "kept"), [(2, 10_000, 2), (512, 66 * 3, 3), (512, 66 * 3 - 1, 2)])
 def test_the_oldest_go_first_and_both_bounds_hold(capacity: int, tokens: int, kept: int) -> None:
     replay = Replay(capacity=capacity, tokens=tokens)
     state = replay.init(PROBLEMS)
     for made in GROUPS:
         state = replay.observe(state, [made], 0)
     assert [g.request.problem.id for g in state.groups] == ["p1", "p2", "p4", "p5"][-kept:]
+
+
+@pytest.mark.parametrize(("kind", "tokens"), [("groups", 2 + 2 * (8 + 5)), ("responses", 8 + 5)])
+def test_observations_count_as_stored_tokens(kind: str, tokens: int) -> None:
+    turn = replace(GROUPS[0].rollouts[0].turns[0], observation_tokens_O=np.zeros(5, np.int32))
+    made = group(PROBLEMS[0], 1, 2, rollouts=[Rollout((turn,), success) for success in (False, True)])
+    for bound, stored in ((tokens, 1.0), (tokens - 1, 0.0)):
+        replay = Replay(kind=kind, tokens=bound)
+        assert replay.metrics(replay.observe(replay.init(PROBLEMS), [made], 0))["stored"] == stored
 
 
 def test_a_failed_group_trains_with_an_old_success_in_the_place_of_a_failure() -> None:
