@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.controllers.beliefs.counts import fresh_counts
+from halfway.controllers.beliefs.counts import fresh_counts, fresh_groups
 from halfway.controllers.beliefs.features import Categories, ColumnIs, difficulties, levels
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.laws.choice import first_by
@@ -40,7 +40,8 @@ class Servo(PassRateController[ServoState]):
     - "adarft": a plan takes the problems nearest a target difficulty T, and among equals those with the fewest turns so
       far (the published code repeats the same problems). After a step T <- T + gain tanh(sensitivity (rate -
       pass_rate)), clipped to its bounds, where rate is the mean pass rate of the step's fresh rollouts. The published
-      code has 50, 2, 0.5 and T from 0, on a scale of 100 times the failure rate of a reference model.
+      code has 50, 2, 0.5 and T from 0, on a scale of 100 times the failure rate of a reference model. The gain is
+      smaller on late evidence (`halfway.controllers.laws.control.damped`; ours).
     - "cosine", "gaussian": every slot draws one of K levels, easiest first, with probabilities that depend on the step
       alone (E2H-C and E2H-G, see `halfway.controllers.laws.shares`), and takes the level's problems in turn. The
       published configuration leaves the bell's floor out, which makes its code fail; ours is then 2 / (K (K + 1)),
@@ -137,7 +138,8 @@ class Servo(PassRateController[ServoState]):
         if not counts.tried:
             return state
         rate = sum(counts.passed) / sum(counts.tried)
-        moved = state.target + damped(self.gain, groups) * math.tanh(self.sensitivity * (rate - self.pass_rate))
+        gain = damped(self.gain, fresh_groups(groups, state.problems))
+        moved = state.target + gain * math.tanh(self.sensitivity * (rate - self.pass_rate))
         return replace(state, target=min(max(moved, self.bounds[0]), self.bounds[1]), rate=rate)
 
     def metrics(self, state: ServoState) -> Mapping[str, float]:

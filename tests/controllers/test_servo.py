@@ -30,6 +30,7 @@ def test_the_target_of_adarft_by_hand() -> None:
     controller = Servo()
     state = controller.init(PROBLEMS)
     others = [child(PROBLEMS[3], (1, 8), 0), group(PROBLEMS[4], 0, origin=Origin.GENERATED)]
+    others = [replace(other, lag=4) for other in others]  # late, but no evidence
     state = controller.observe(state, [group(PROBLEMS[0], 8), group(PROBLEMS[1], 6), *others], 0)
     first = 50 * math.tanh(2 * (14 / 16 - 0.5))
     assert state.target == pytest.approx(first)
