@@ -104,10 +104,15 @@ def node_of(state: ProsState, group: Group, known: Mapping[tuple[int, bytes], in
 
 
 def taken_by(plan: Plan, state: ProsState) -> Taken:
-    """What a plan already holds or refuses: nodes, groups of each tree, and problems that were skipped."""
+    """What a plan already holds or refuses: nodes, groups of each tree, and problems that were skipped.
+
+    The groups in hand count too, those of other members by their requests, the controller's own as `ProsState.offered`.
+    """
     taken = Taken()
-    known = children_of(state, [request for request in plan.requests if request.prefix is not None])
-    for request in plan.requests:
+    in_hand = [group.request for group in plan.in_hand if not group.request.decided_by(plan.member)]
+    requests = (*plan.requests, *in_hand)
+    known = children_of(state, [request for request in requests if request.prefix is not None])
+    for request in requests:
         tree = position_of(state.problems, request.problem.id)
         if tree is None or request.origin is Origin.GENERATED:
             continue

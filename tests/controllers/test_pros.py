@@ -7,7 +7,7 @@ from itertools import groupby
 
 import numpy as np
 import pytest
-from controller_harness import group, play, problem_set, propose, rollout, simulated, through_json
+from controller_harness import child, group, play, problem_set, propose, rollout, simulated, through_json
 
 from halfway.controllers.beliefs.forest import bare_forest, crowded, grow, learn, nodes_of, prune
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
@@ -30,6 +30,7 @@ from halfway.controllers.pros import Pros
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Origin, Plan, Stream, UserError, chain, restore_state, save_state
 from halfway.curriculum.decision_log import group_record
+from halfway.curriculum.groups import Decision
 from halfway.testing.simulator import SimulatedRollouts
 
 PROBLEMS = problem_set(40)
@@ -254,6 +255,16 @@ def test_further_rounds_of_a_step_take_other_nodes():
     assert max(Counter(problem for problem, _ in nodes).values()) == 2
     plan, state = controller.propose(Plan(7, 15, 8), state, Stream(0).at(7))
     assert len(state.offered) == 15 and state.offered_in == 7
+
+
+def test_groups_of_others_from_earlier_rounds_count_in_the_quota_of_their_tree():
+    problems = problem_set(3)
+    prefixed = child(problems[0], (1, 8), 4)
+    signed = replace(prefixed.request, ticket="0.0.0", decisions=(Decision("other", "prefix"),))
+    plan = Plan(0, 2, 8, member="pros", in_hand=(replace(prefixed, request=signed),))
+    for seed in range(10):
+        full, _ = FAST.propose(plan, FAST.init(problems), Stream(seed))
+        assert {request.problem.id for request in full.requests} == {"p1", "p2"}
 
 
 def test_a_pool_without_children_and_a_child_that_is_gone():
