@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from halfway.controllers.beliefs.counts import fresh_groups
-from halfway.controllers.laws.stopping import SCORES, accepted_miss, conformal_quantile
+from halfway.controllers.laws.stopping import SCORES, accepted_miss, conformal_quantile, pass_rate_score
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Verdict
@@ -21,7 +21,7 @@ class ConformalState:
     """Scores of the calibration groups, which get all N rollouts whatever the outcome, and counts.
 
     Attributes:
-        scores: for each of the latest calibration groups, its score at every budget.
+        scores: for each of the latest calibration groups, its score at every budget, and last its share of failures.
         calibrating: problem id -> number of its groups, not observed yet, that serve for calibration.
         groups, rollouts: numbers of fresh groups so far, and of their rollouts.
     """
@@ -130,7 +130,8 @@ class Conformal(PassRateController[ConformalState]):
     def observe(self, state: ConformalState, groups: Sequence[Group], step: int) -> ConformalState:
         fresh = fresh_groups(groups, state.problems)
         whole = [_passed(group) for group in fresh if group.size and group.request.problem.id in state.calibrating]
-        scores = tuple(tuple(SCORES[self.score](passed[:k]) for k in (*self.budgets, len(passed))) for passed in whole)
+        score = SCORES[self.score]
+        scores = tuple((*(score(passed[:k]) for k in self.budgets), pass_rate_score(passed)) for passed in whole)
         observed = Counter(_own_groups(group.request for group in groups))
         return replace(
             state,

@@ -20,7 +20,7 @@ class PilotState:
 
     Attributes:
         settled: tickets of groups that were judged and have not been observed yet.
-        pilots, continued: numbers of pilot groups so far, and of those that were continued.
+        pilots, continued: numbers of pilot groups that were judged so far, and of those that were continued.
     """
 
     settled: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Pilot(PassRateController[PilotState]):
             plan = plan.extend(group, more, "goes on") if more else plan
         return plan, PilotState(
             settled=(*state.settled, *(group.request.ticket for group in pilots)),
-            pilots=state.pilots + sum(new),
+            pilots=state.pilots + len(pilots),
             continued=state.continued + sum(more > 0 for more in more_G),
         )
 
@@ -98,5 +98,5 @@ class Pilot(PassRateController[PilotState]):
         return replace(state, settled=tuple(ticket for ticket in state.settled if ticket not in whole))
 
     def metrics(self, state: PilotState) -> Mapping[str, float]:
-        """pilots: number so far; continued: how many of them got more rollouts."""
+        """pilots: number judged so far; continued: how many of them got more rollouts."""
         return {"pilots": float(state.pilots), "continued": float(state.continued)}

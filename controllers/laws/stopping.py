@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 LARGEST = 1.0
-"""The score of a group that is not solved."""
+"""The score of a group that is not solved; by `first_success` also of one that only its last rollout solves."""
 
 
 def first_success_score(passed: Sequence[bool]) -> float:
@@ -35,10 +35,13 @@ def conformal_quantile(scores: Sequence[float], miss: float) -> float:
     return sorted(scores)[min(max(place, 1), len(scores)) - 1]
 
 
-def accepted_miss(final_scores: Sequence[float], margin: float) -> float:
+def accepted_miss(failures: Sequence[float], margin: float) -> float:
     """The share of groups that may be missed: those that all N rollouts fail to solve, plus a margin; in [.05, .95].
 
     A fixed small share would put every threshold of a weak policy at 1.
+
+    Args:
+        failures: each group's share of failures among all N rollouts.
     """
-    solved = sum(score < LARGEST - 1e-9 for score in final_scores) / max(1, len(final_scores))
+    solved = sum(share < 1 for share in failures) / max(1, len(failures))
     return min(max(1 - solved + margin, 0.05), 0.95)

@@ -1,6 +1,7 @@
 """Controllers that extend groups round by round: `rounds`, `pilot`, `conformal`."""
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from halfway.controllers.conformal import Conformal, ConformalState
 from halfway.controllers.pilot import Pilot
 from halfway.controllers.rounds import Rounds
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, Stream, UserError, chain
+from halfway.curriculum import Group, PassRateController, Plan, Stream, UserError, Verdict, chain
 from halfway.curriculum.session import Session
 from halfway.trainers.learner.batch import group_advantages
 from halfway.trainers.learner.options import LearnerOptions
@@ -116,6 +117,25 @@ def test_a_pilot_is_judged_once_and_the_next_step_begins_anew() -> None:
         assert session.state["pilot"].settled == ()
 
 
+@dataclass(frozen=True)
+class OddOnes(PassRateController[None]):
+    """Refuses every other problem."""
+
+    def propose(self, plan: Plan, state: None, stream: Stream) -> tuple[Plan, None]:
+        odd = [int(request.problem.id[1:]) % 2 == 1 for request in plan.undecided]
+        return plan.decide([Verdict(it, "odd" if it else "even") for it in odd]), state
+
+
+def test_pilots_that_a_later_member_drops_are_not_counted() -> None:
+    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("pilot", Pilot()), ("odd", OddOnes())), 8)
+    tickets = session.next_batch(6)
+    for ticket, passed in zip(tickets, (0, 1, 4, 4, 4, 4), strict=True):
+        session.record_counts(ticket.id, passed, 4)
+    assert len(session.next_batch(0)) == 1
+    metrics = session.metrics()
+    assert (metrics["pilot/pilots"], metrics["pilot/continued"]) == (6.0, 1.0)
+
+
 def test_a_pilot_that_lost_its_rollouts_ends() -> None:
     session = Session(PROBLEMS, chain(("uniform", Uniform()), ("pilot", Pilot())), 8)
     for ticket in session.next_batch(2):
@@ -174,6 +194,16 @@ def test_a_group_stops_at_the_first_budget_at_which_enough_have_passed() -> None
     asked = sizes_of(session_of(controller, scores), passed, 12)
     # Of two one has passed; of four two; never half: to the end.
     assert [asked[name] for name in names[:4]] == [[2], [2, 2], [2, 2, 4], [2, 2, 4]]
+
+
+def test_a_group_that_only_its_last_rollout_solves_is_solved() -> None:
+    # The first successes are at 1, 8, 8 and 8 of 8. All are solved, so that .05 may be missed, and no group of two is.
+    controller = Conformal(score="first_success", least=1)
+    groups = [group(problem, passed) for problem, passed in zip(PROBLEMS, (8, 1, 1, 1), strict=False)]
+    state = ConformalState(PROBLEMS, calibrating={made.request.problem.id: 1 for made in groups})
+    state = controller.observe(state, groups, 0)
+    assert [scores[0] for scores in state.scores] == [0.5, 1.0, 1.0, 1.0]
+    assert controller.thresholds(state)[0] == 1.0
 
 
 def test_problems_that_pass_seldom_get_more_rollouts_than_those_that_pass_often() -> None:
