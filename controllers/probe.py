@@ -102,7 +102,7 @@ class Probed(PassRateController[ProbedState]):
         rising = 0 <= self.band[0] < self.band[1] <= 1
         require(rising, "probe.band", list(self.band), "give two pass rates that rise, from 0 to 1")
         require(self.tries >= 1, "probe.tries", self.tries, "give at least 1")
-        require(self.noise >= 0, "probe.noise", self.noise, "give 0 (= the probe knows all) or more logits")
+        require(0 <= self.noise <= 20, "probe.noise", self.noise, "give 0 (= the probe knows all) to 20 logits")
         require(0 <= self.impossible < 1, "probe.impossible", self.impossible, "give 0 (= never) or a small chance")
 
     def init(self, problems: ProblemSet) -> ProbedState:

@@ -94,8 +94,9 @@ class Calibration:
     drift: float = 0.01
 
     def __post_init__(self) -> None:
-        require(self.doubt > 0, "calibration.doubt", self.doubt, "give a positive number of logits")
-        require(self.drift >= 0, "calibration.drift", self.drift, "give 0 (= the solver stands still) or more")
+        require(0 < self.doubt <= 20, "calibration.doubt", self.doubt, "give a number of logits above 0, at most 20")
+        drift = 0 <= self.drift <= 20
+        require(drift, "calibration.drift", self.drift, "give 0 (= the solver stands still) to 20 squared logits")
 
     def start(self) -> Line:
         """The belief before any outcome: the guess is right."""

@@ -70,7 +70,8 @@ class DiscountedBeta:
     draw: bool = False
 
     def __post_init__(self) -> None:
-        require(min(self.prior) > 0, "belief.beta.prior", self.prior, "give two numbers above 0")
+        fits = all(0 < count <= 1e6 for count in self.prior)
+        require(fits, "belief.beta.prior", self.prior, "give two numbers above 0, at most a million")
 
     def init(self, num_trees: int) -> Forest:
         return bare_forest(num_trees, 0.0, self.prior[0] / sum(self.prior))

@@ -51,9 +51,11 @@ class SkillModel:
     residual: float = 0.7
 
     def __post_init__(self) -> None:
-        require(self.spread > 0, "model.spread", self.spread, "give a standard deviation of logits above 0")
-        require(self.drift >= 0, "model.drift", self.drift, "give a share of the prior variance, 0 or more")
-        require(self.residual >= 0, "model.residual", self.residual, "give a standard deviation of logits, 0 or more")
+        spread = 0.01 <= self.spread <= 20
+        require(spread, "model.spread", self.spread, "give a standard deviation from 0.01 to 20 logits")
+        require(0 <= self.drift <= 1, "model.drift", self.drift, "give a share of the prior variance, from 0 to 1")
+        residual = 0 <= self.residual <= 20
+        require(residual, "model.residual", self.residual, "give a standard deviation from 0 to 20 logits")
 
     def prior(self, columns: int) -> Floats:
         """Variances of the weights, (columns,): the constant's, then equal parts for the standardised features."""

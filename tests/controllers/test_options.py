@@ -1,5 +1,6 @@
 """Options of controllers, and chains read from a file."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from halfway.controllers import CONTROLLERS
 from halfway.controllers.beliefs.calibration import Calibration
 from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
+from halfway.controllers.beliefs.shared_skills import SkillModel
 from halfway.controllers.chains import members
 from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
@@ -82,7 +84,7 @@ FURTHER: list[tuple[str, dict[str, Any]]] = [
     ("prefix_sampling", {"variant": "categories", "update_unit": "step"}),
     ("prefix_sampling", {"variant": "categories", "bucket_by": "count"}),
     ("prefix_sampling", {"variant": "categories", "cooldown_steps": 2}),
-    ("probe", {"band": (-0.1, 1.0)}),
+    *(("probe", {"band": (-0.1, 1.0)}), ("probe", {"noise": math.inf})),
     ("servo", {"pass_rate": 1.0}),
     ("variants", {"band": (0.0, 0.5)}),
 ]
@@ -126,6 +128,13 @@ def test_bad_options_of_a_chain_are_refused(chain: dict[str, Any], words: str) -
     ("part", "options", "words"),
     [
         (Calibration, {"drift": -1}, r"^calibration\.drift: -1"),
+        (Calibration, {"drift": 1e300}, r"^calibration\.drift: 1e\+300 .* to 20 squared logits"),
+        (Calibration, {"doubt": math.inf}, r"^calibration\.doubt: inf .*, at most 20"),
+        (SkillModel, {"spread": 1e9}, r"^model\.spread: 1000000000\.0 .* from 0\.01 to 20 logits"),
+        (SkillModel, {"spread": 1e-300}, r"^model\.spread: 1e-300 .* from 0\.01 to 20 logits"),
+        (SkillModel, {"drift": math.inf}, r"^model\.drift: inf .* from 0 to 1"),
+        (SkillModel, {"residual": 1e300}, r"^model\.residual: 1e\+300 .* from 0 to 20 logits"),
+        (DiscountedBeta, {"prior": (1.0, math.inf)}, r"^belief\.beta\.prior: \(1\.0, inf\) .*, at most a million"),
         (PassRateBelief, {"forgetting": 1.1}, r"belief\.forgetting"),
         (PassRateBelief, {"kind": "beta", "bayes": HierarchicalBayes(tau=2.0)}, r"belief\.bayes.*kind=hierarchical"),
         (PassRateBelief, {"beta": DiscountedBeta(draw=True)}, r"belief\.beta.*kind=beta"),
