@@ -74,6 +74,7 @@ class Greso(PassRateController[GresoState]):
     - a plan never starves: once it has been offered as many candidates as there are problems, it takes whatever comes
       next ("readmitted");
     - exactly as many problems are rolled out as were asked for; none are dropped to suit devices or chunks of 32;
+    - `step` is smaller on late evidence (`halfway.controllers.laws.control.damped`);
     - order and draws come from the run's seed, not from the clock, and everything that steers is in the checkpoint.
 
     Attributes:

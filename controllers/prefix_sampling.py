@@ -84,7 +84,8 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         thresholds: pass rates below and above which a group is skewed; a rate equal to one of them is balanced.
         alpha: weight of the newest pass rate in the moving average over the children.
         initial_belief: where that moving average starts.
-        deadzone, step: the ratio moves by `step` when the belief is outside the dead zone.
+        deadzone, step: the ratio moves by `step` when the belief is outside the dead zone, by less on late evidence
+            (`halfway.controllers.laws.control.damped`; ours).
         bounds: range of every ratio; ours.
         cooldown: how many updates of the bucket ("buckets"), or steps ("categories"), change nothing after a move.
         max_share: largest share of a plan that may start from a prefix, the newest saved rollouts first; ours.

@@ -34,8 +34,8 @@ class Knob:
 class RatioLaw:
     """Moves a ratio by one step when the believed pass rate leaves a dead zone around the target.
 
-    Rollout Pass-Rate Control, section 2.2: nothing inside the dead zone, one fixed step outside it, and a cooldown; the
-    bounds are those of its table 9.
+    Rollout Pass-Rate Control, section 2.2: nothing inside the dead zone, one fixed step outside it, and a cooldown. The
+    bounds are ours; the paper's are lost.
 
     Attributes:
         deadzone: pass rates (low, high) between which, both included, nothing happens.
