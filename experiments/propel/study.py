@@ -40,7 +40,7 @@ def frozen_policy(options: ModelOptions, rollouts: RolloutOptions | None = None)
     """
     policy = load_policy(options, find_model(options.path))
     if rollouts is None or rollouts.engine.part.uses_module:
-        policy.model.to(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
+        policy.model.to("cuda" if torch.cuda.is_available() else "cpu")
     policy.model.eval().requires_grad_(False)
     return policy
 

@@ -3,6 +3,7 @@
 import copy
 import errno
 import math
+import os
 import re
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
+from halfway.trainers.distributed.ports import use_interface_towards
 from halfway.trainers.learner.adapters import adapter_parameters, has_adapters, load_adapters, save_adapters
 from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.weights import full_tensor, is_partitioned, named_weights
@@ -126,11 +128,15 @@ class PlainBackend:
 def build_accelerator() -> Accelerator:
     """The accelerator that prepares whole models, which compute in the type of their weights.
 
+    Without CUDA it is the CPU: Apple's GPUs have no float64.
+
     Raises:
         UserError: if another trainer has set up accelerate differently in this process, which cannot be undone.
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        use_interface_towards(os.environ.get("MASTER_ADDR", ""))
     try:
-        return Accelerator(cpu=not torch.accelerator.is_available(), mixed_precision="no")
+        return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision="no")
     except ValueError:
         state = AcceleratorState()
         raise UserError(

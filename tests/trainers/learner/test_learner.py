@@ -30,6 +30,7 @@ from learner_harness import (
 from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 
 from halfway.curriculum import Rollout, Stream, UserError
+from halfway.trainers.learner import backend
 from halfway.trainers.learner.learner import PolicyGradientLearner, lr_factor
 from halfway.trainers.learner.microbatches import split_minibatches
 from halfway.trainers.learner.options import LearnerOptions
@@ -471,6 +472,25 @@ def test_mixed_precision_of_another_trainer_is_refused(
     monkeypatch.setitem(vars(AcceleratorState()), "_mixed_precision", "bf16")
     with pytest.raises(UserError, match=r"^learner: .* mixed_precision=bf16 on cpu, .*; start Halfway in a process of"):
         learner(tiny_model)
+
+
+def test_without_cuda_a_model_stays_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apple's accelerator has no float64."""
+    monkeypatch.setattr(backend, "Accelerator", lambda **options: options)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert backend.build_accelerator() == {"cpu": True, "mixed_precision": "no"}
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_several_processes_use_the_interface_towards_the_first(monkeypatch: pytest.MonkeyPatch, processes: str) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(backend, "use_interface_towards", told.append)
+    monkeypatch.setattr(backend, "Accelerator", lambda **_: told.append("accelerator"))
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    monkeypatch.setenv("MASTER_ADDR", "first")
+    backend.build_accelerator()
+    assert told == ["first", "accelerator"][processes == "1" :]
 
 
 def test_gradient_clipping_can_be_switched_off(tiny_model: Qwen3ForCausalLM) -> None:
