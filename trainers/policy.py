@@ -131,6 +131,7 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
         raise UserError(f"model.path: {options.path!r} cannot be loaded: {one_line(error)}") from error
     ends = find_end_tokens(tokenizer, model)
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+    make_savable(model, ends, padding)
     return Policy(model, tokenizer, ends, padding, path, options.chat == "all", options.system)
 
 
@@ -156,6 +157,18 @@ def find_end_tokens(tokenizer: Any, model: Any) -> list[int]:
     if not tokens:
         raise UserError("model.path: neither tokenizer nor model names an end token; set eos_token in the tokenizer")
     return tokens
+
+
+def make_savable(model: Any, ends: list[int], padding: int) -> None:
+    """Keep only the tokens of generation settings that `transformers` loads with a warning and refuses to save, such
+    as a temperature without do_sample. The policy is sampled by the engine's settings, never by these."""
+    settings = model.generation_config
+    try:
+        if settings:
+            settings.validate(strict=True)
+    except ValueError:
+        tokens = {"bos_token_id": settings.bos_token_id, "eos_token_id": ends, "pad_token_id": padding}
+        model.generation_config = type(settings)(**tokens)
 
 
 def prepare_torch(seed: int, threads: int) -> None:
