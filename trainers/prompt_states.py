@@ -45,11 +45,17 @@ def with_blank_states(problems: ProblemSet) -> ProblemSet:
 
 
 def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> Floats:
-    """The policy's last hidden state, averaged over the tokens of each prompt, (P, width)."""
+    """The policy's last hidden state, averaged over the tokens of each prompt, (P, width).
+
+    They are computed on the GPU if there is one; the model then goes back to where it was.
+    """
     import torch
 
     model: Any = policy.model
-    training, device = model.training, next(model.parameters()).device
+    training, home = model.training, next(model.parameters()).device
+    if torch.cuda.is_available():
+        model.to("cuda")
+    device = next(model.parameters()).device
     states_PW = np.zeros((len(prompts), model.config.get_text_config().hidden_size))
     model.eval()
     with torch.no_grad():
@@ -64,7 +70,7 @@ def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> Floats:
             states_BTW = model.base_model(input_ids=tokens_BT, attention_mask=mask_BT).last_hidden_state.float()
             sums_BW = (states_BTW * mask_BT[:, :, None]).sum(1) / mask_BT.sum(1, keepdim=True)
             states_PW[places] = sums_BW.cpu().numpy()
-    model.train(training)
+    model.train(training).to(home)
     return states_PW
 
 

@@ -234,7 +234,7 @@ def _sync_check(engine: Any, learner: Any, max_length: int, tolerance: float) ->
 
     if tolerance == 0:
         return None
-    model = learner.policy.config
+    model = learner.policy.config.get_text_config()
     room = max_length or model.max_position_embeddings
     first = int(os.environ.get("RANK", "0")) == 0
     samples = first or not engine.serves_all

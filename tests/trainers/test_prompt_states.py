@@ -29,6 +29,16 @@ def test_a_state_is_the_mean_over_the_prompts_own_tokens(policy: Policy) -> None
         assert state == pytest.approx(alone[0].mean(0).numpy(), abs=1e-5)
 
 
+def test_states_are_computed_on_the_gpu_and_the_model_goes_back(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(policy.model, "to", lambda device: moved.append(str(device)))
+    mean_states(policy, [np.array([3, 4], np.int32)])
+    assert moved == ["cuda", "cpu"]
+
+
 def test_components_keep_the_distances_of_rows_that_differ_in_few_directions() -> None:
     generator = np.random.default_rng(0)
     rows = generator.normal(size=(40, 3)) @ generator.normal(size=(3, 20)) + 7
