@@ -33,7 +33,7 @@ SHORT = {"curves": "learning_curves", "groups": "pass_counts", "spending": "roll
 PROBLEMS = """
     {by}problem, count(*) AS groups, sum(n)::BIGINT AS rollouts, sum(k)::BIGINT AS passed, sum(k) / sum(n) AS pass_rate,
     arg_min(k / n, step) AS first_rate, arg_max(k / n, step) AS last_rate,
-    sum((k IN (0, n))::INT)::BIGINT AS zero_variance
+    sum(({zero_variance})::INT)::BIGINT AS zero_variance
 """
 
 
@@ -86,7 +86,8 @@ class Trained:
     def problems(self) -> Table:
         """For each problem of each run, how often it was tried and passed, from plain groups: fresh, scored."""
         fresh = self.groups.filter("origin = 'fresh'")
-        return fresh.aggregate(PROBLEMS.format(by="arm, seed, "), "arm, seed, problem").order("arm, seed, problem")
+        columns = PROBLEMS.format(by="arm, seed, ", zero_variance="k IN (0, n)")
+        return fresh.aggregate(columns, "arm, seed, problem").order("arm, seed, problem")
 
     @property
     def curves(self) -> Table:
@@ -186,7 +187,8 @@ class AuditedLogs:
     def problems(self) -> Table:
         """For each problem of each log, how often it was tried and passed, from groups that say something about it."""
         fresh = self.groups.filter("fresh AND n > 0")
-        return fresh.aggregate(PROBLEMS.format(by="log, "), "log, problem").order("log, problem")
+        columns = PROBLEMS.format(by="log, ", zero_variance="zero_variance")
+        return fresh.aggregate(columns, "log, problem").order("log, problem")
 
     def plain(self) -> dict[str, Any]:
         """The audit as data for JSON."""

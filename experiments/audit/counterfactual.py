@@ -132,11 +132,12 @@ class Refused:
 
 
 class Visit(NamedTuple):
-    """A group of the log: its step and its outcome."""
+    """A group of the log: its step, its outcome, and whether its rewards, which may be partial, were equal."""
 
     step: int
     passed: int
     size: int
+    zero_variance: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,9 +187,9 @@ def world_of(history: History, most: int = MOST_VISITS) -> World:
     problems = ProblemSet([_problem(history, place) for place in places.tolist()])
     schedule: list[list[tuple[int, Visit]]] = [[] for _ in range(whole)]
     visits_P: list[list[Visit]] = [[] for _ in places]
-    columns = (index_V, position_V, some.passed_V, some.size_V)
-    for step, position, passed, size in zip(*(column.tolist() for column in columns), strict=True):
-        visit = Visit(step, passed, size)
+    columns = (index_V, position_V, some.passed_V, some.size_V, some.zero_variance_V)
+    for step, position, *outcome in zip(*(column.tolist() for column in columns), strict=True):
+        visit = Visit(step, *outcome)
         schedule[step].append((position, visit))
         visits_P[position].append(visit)
     apart = [b.step - a.step for visits in visits_P for a, b in pairwise(visits) if b.step > a.step]
@@ -336,12 +337,11 @@ class Replay:
         problems = self.world.problems
         kept = []
         for position, visit in due:
-            zero_variance = visit.passed in (0, visit.size)
-            self.zero_variance += zero_variance
+            self.zero_variance += visit.zero_variance
             if refused[problems[position].id]:
                 refused[problems[position].id] -= 1
                 self.skipped += 1
-                self.rightly += zero_variance
+                self.rightly += visit.zero_variance
             else:
                 kept.append((position, visit))
         return kept

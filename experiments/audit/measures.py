@@ -230,7 +230,7 @@ def findings(log: Log, hours: float | None = None) -> Findings:
     """
     history = log.history
     fresh = history.fresh()
-    taught = int((~fresh.zero_variance_V).sum())
+    mixed = int(((fresh.passed_V > 0) & (fresh.passed_V < fresh.size_V)).sum())
     names = sorted({name for name in fresh.category_P if name})
     codes = {name: code for code, name in enumerate(names)}
     code_P = np.asarray([codes.get(name, UNKNOWN) for name in fresh.category_P], np.int32)
@@ -250,7 +250,7 @@ def findings(log: Log, hours: float | None = None) -> Findings:
             all_failed=failed,
             all_passed=passed,
             near_half=near_half,
-            price=fresh.num_rollouts / taught if taught else None,
+            price=fresh.num_rollouts / mixed if mixed else None,
             spending=spending(history, log.hours if hours is None else hours),
             fates=Fates(*tables.rows(FATES)[0]),
             over_time=tuple(Stretch(*row) for row in tables.rows(OVER_TIME, BINS)),

@@ -1,5 +1,6 @@
 """What a comparison fixes before it runs: its arms, their sweeps, the contrasts, the targets and the costs."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -157,7 +158,7 @@ def contrast_pairs(contrasts: Any, arms: Iterable[str]) -> list[tuple[str, str]]
             return []
         case {"baseline": baseline, **rest} if not rest:
             _known(baseline, arms, "contrasts.baseline")
-            return [(arm, str(baseline)) for arm in arms if arm != baseline]
+            return [(arm, str(baseline)) for arm in arms if arm != str(baseline)]
         case [*pairs] if pairs and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
             return _checked_pairs(pairs, arms)
         case _:
@@ -170,16 +171,17 @@ def _checked_pairs(pairs: Iterable[Sequence[Any]], arms: Sequence[str]) -> list[
     for left, right in pairs:
         for arm in (left, right):
             _known(arm, arms, "contrasts")
+        left, right = str(left), str(right)
         require(left != right, "contrasts", [left, right], "an arm is compared with another one")
         again = (left, right) in checked or (right, left) in checked
         require(not again, "contrasts", [left, right], "this pair is given twice; remove one")
-        checked.append((str(left), str(right)))
+        checked.append((left, right))
     return checked
 
 
 def _known(arm: Any, arms: Sequence[str], where: str) -> None:
-    if arm not in arms:
-        raise unknown(where, arm, arms)
+    if str(arm) not in arms:
+        raise unknown(where, str(arm), arms)
 
 
 def check_targets(targets: Sequence[float]) -> None:
@@ -203,7 +205,8 @@ class Costs:
 
     def __post_init__(self) -> None:
         for rho in self.rho:
-            require(rho >= 0, "costs.rho", rho, "give the cost of a trained token in generated ones: 0 or more")
+            remedy = "give the cost of a trained token in generated ones: 0 or more"
+            require(0 <= rho < math.inf, "costs.rho", rho, remedy)
         require(len(set(self.rho)) == len(self.rho), "costs.rho", list(self.rho), "give each ratio once")
         price = 0 if self.judge_second is None else self.judge_second
         remedy = "give what a second of judging costs in generated tokens: 0 or more"

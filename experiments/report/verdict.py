@@ -41,7 +41,9 @@ def _comparison(summary: Summary, headline: Matched) -> Iterator[str]:
     for row in clear:
         yield f"{row.arm} minus {row.reference} is {interval(row.difference, 3, True)}: clear."
     shown = [row.smallest_shown for row in headline.contrasts if row.smallest_shown is not None]
-    if all(row.p is None for row in headline.contrasts):
+    if not headline.contrasts:
+        yield "No planned contrast has runs of both its arms yet."
+    elif all(row.p is None for row in headline.contrasts):
         yield "One seed shows no spread over seeds, so no difference can be clear."
     elif not clear:
         yield f"Nothing is clear after Holm's adjustment over {family}{_smallest(shown)}."

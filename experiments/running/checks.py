@@ -54,12 +54,17 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
         missing = list(_missing_files(config))
         if missing:
             return [*unchecked, f"{'; '.join(missing)}; the problems were not checked"]
-    key = repr((config.problems, config.evaluation.problems, config.environment))
+    key = _drawn_by(config)
     if key not in drawn:
         drawn[key] = build_problems(config)
     problems = drawn[key].train
     config.chain.init(with_blank_states(problems) if NEED in config.chain.needs else problems)
     return [*unchecked, *_check_prompts(config, drawn[key])]
+
+
+def _drawn_by(config: RunConfig) -> str:
+    """Everything that a run's problems depend on."""
+    return repr((config.problems, config.evaluation.problems, config.environment))
 
 
 def check_comparison(config: ComparisonConfig) -> list[str]:
@@ -73,7 +78,18 @@ def check_comparison(config: ComparisonConfig) -> list[str]:
                 unchecked += check_run(config.run(arm, seed), drawn)
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
-    return [*dict.fromkeys(unchecked), *unwise_choices(config, runs)]
+    return [*dict.fromkeys(unchecked), *_judged_apart(config, drawn), *unwise_choices(config, runs)]
+
+
+def _judged_apart(config: ComparisonConfig, drawn: Drawn) -> Iterator[str]:
+    """Arms whose held-out problems are not those of the first arm, one line each."""
+    for seed in config.seeds[: max(1, len(config.instances))]:
+        splits = {arm: drawn.get(_drawn_by(config.run(arm, seed))) for arm in config.arms}
+        heldout = {arm: {problem.id for problem in split.heldout} for arm, split in splits.items() if split}
+        first = next(iter(heldout), "")
+        for arm, others in heldout.items():
+            if others != heldout[first]:
+                yield f"arms.{arm}: is judged on other held-out problems than {first}; give both the same"
 
 
 def unwise_choices(config: ComparisonConfig, runs: Mapping[str, RunConfig]) -> list[str]:

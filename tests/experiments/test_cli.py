@@ -16,6 +16,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app, resumable, split_seeds
 
 SUMS = REPOSITORY / "experiments" / "recipes" / "propel" / "sums.yaml"
+LAB = SUMS.parent.parent / "lab" / "sums.yaml"
 RUN = "problems: {source: running_sums, train: 8}\ncontrollers: [uniform]\nbudget: {steps: 2}\n"
 
 
@@ -59,6 +60,13 @@ def test_checks_and_lists_need_no_heavy_import(run_file: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert "ok: " in done.stdout and "HEAVY []" in done.stdout, done.stdout
+
+
+def test_validate_warns_of_arms_that_are_judged_on_other_problems(tmp_path: Path) -> None:
+    path = tmp_path / "duel.yaml"
+    path.write_text(f"base: {{base: {LAB}}}\nseeds: [0]\narms: {{a: {{}}, b: {{problems: {{seed: 7}}}}, c: {{}}}}\n")
+    words = " ".join(halfway("validate", path).output.split())
+    assert "arms.b: is judged on other held-out problems than a; give both the same" in words and "arms.c" not in words
 
 
 def test_validate_tells_what_each_file_is_and_refuses_the_bad_ones(run_file: Path) -> None:

@@ -1,5 +1,6 @@
 """The base classes of readers. To add a format, subclass one and register it under the format's name."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -8,6 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from halfway.curriculum.support.errors import require
 from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import Lines, LogFile
 from halfway.experiments.audit.history import Log, Reading
@@ -31,6 +33,10 @@ class Choices:
     reward: str = ""
     passes_at: float | None = None
 
+    def __post_init__(self) -> None:
+        known = self.passes_at is None or math.isfinite(self.passes_at)
+        require(known, "--passes-at", self.passes_at, "give the least reward that counts as passed")
+
 
 @dataclass
 class Reader:
@@ -41,6 +47,7 @@ class Reader:
         known_by: the columns that a file of the format has, and files of other formats do not have together.
         named: whether the logs identify problems by the trainer's own keys.
         identified: whether a problem is recognised when it appears again in another step.
+        chooses_reward: whether the user's choice of a reward is heeded; otherwise it is refused.
         guesses, traps: what is assumed about every log in the format, and what every such log hides.
         choices: what the user says about how to read the log.
     """
@@ -49,6 +56,7 @@ class Reader:
     known_by: ClassVar[tuple[str, ...]] = ()
     named: ClassVar[bool] = False
     identified: ClassVar[bool] = True
+    chooses_reward: ClassVar[bool] = False
     guesses: ClassVar[tuple[str, ...]] = ()
     traps: ClassVar[tuple[str, ...]] = ()
     choices: Choices = field(default_factory=Choices)
@@ -81,7 +89,12 @@ class Reader:
 
         Args:
             name: the format's name.
+
+        Raises:
+            UserError: if a reward is chosen where the format has one.
         """
+        reward, remedy = self.choices.reward, f"logs of {self.trainer} have one reward; leave it out"
+        require(not reward or self.chooses_reward, "--reward", reward, remedy)
         reading = Reading(name, self.trainer, guesses=self.guesses, traps=self.traps, identified=self.identified)
         into = HistoryBuilder(reading, self.names_problems(files))
         self.read(files, into)

@@ -7,7 +7,8 @@ of rollouts and the number that passed; or for a whole step: DeepScaleR and POLA
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import count, repeat
 from operator import attrgetter
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -83,6 +84,7 @@ class Table(Reader):
     """Reads plain tables of problems and rewards."""
 
     trainer = "a plain table"
+    chooses_reward = True
     named = True
 
     @classmethod
@@ -101,9 +103,9 @@ class Table(Reader):
         )
         if not columns.step:
             into.trap("the table has no step, so nothing is said about change over time")
-        left = MOST_COUNTED
+        left, rows = MOST_COUNTED, zip(repeat(file.path), count())
         for batch in _batches(file, columns, into):
-            for rollouts in _rollouts(batch, columns):
+            for rollouts in _rollouts(batch, columns, rows):
                 if not columns.reward:
                     left -= len(rollouts.steps)
                 if left < 0:
@@ -158,16 +160,20 @@ def _csv(file: LogFile, columns: ColumnNames, into: HistoryBuilder) -> Iterator[
         yield {name: [row[i] for row in whole] for name, i in places.items()}
 
 
-def _rollouts(batch: Batch, columns: ColumnNames) -> Iterator[RolloutColumns]:
-    """Yield the rollouts of a batch of rows: one per row, or several where a row stands for a group or a whole step."""
+def _rollouts(batch: Batch, columns: ColumnNames, rows: Iterator[Hashable]) -> Iterator[RolloutColumns]:
+    """Yield the rollouts of a batch of rows: one per row, or several where a row stands for a group or a whole step.
+
+    Args:
+        rows: what tells rows apart that stand for a group.
+    """
     problems = batch[columns.problem]
     steps = _integers(batch[columns.step]) if columns.step else [0] * len(problems)
     if not columns.reward:
         sizes = zip(map(_whole, batch[columns.passed]), map(_whole, batch[columns.size]), strict=True)
         rewards = [[1.0] * k + [0.0] * (n - k) if 0 <= k <= n <= MOST_ROLLOUTS else None for k, n in sizes]
-        yield from _expanded(problems, rewards, steps)
+        yield from _expanded(problems, rewards, steps, rows)
     elif list in set(map(type, batch[columns.reward])):
-        yield from _expanded(problems, batch[columns.reward], steps)
+        yield from _expanded(problems, batch[columns.reward], steps, rows)
     else:
         yield _one_per_row(batch, columns, steps)
 
@@ -189,16 +195,17 @@ def _one_per_row(batch: Batch, columns: ColumnNames, steps: Sequence[int] | NDAr
 
 
 def _expanded(
-    problems: Sequence[Any], rewards: Sequence[Any], steps: Sequence[int] | NDArray[Any]
+    problems: Sequence[Any], rewards: Sequence[Any], steps: Sequence[int] | NDArray[Any], rows: Iterator[Hashable]
 ) -> Iterator[RolloutColumns]:
     """Yield the rollouts of rows that each hold a list of rewards, of one problem or of a list of problems."""
     for problem, row_rewards, step in zip(problems, rewards, steps, strict=True):
         if isinstance(row_rewards, list):
             several = problem if isinstance(problem, list) else [problem] * len(row_rewards)
-            count = min(len(several), len(row_rewards))
-            yield RolloutColumns(
-                [step] * count, list(map(_key, several[:count])), list(map(_number, row_rewards[:count]))
-            )
+            size = min(len(several), len(row_rewards))
+            row = RolloutColumns([step] * size, list(map(_key, several[:size])), list(map(_number, row_rewards[:size])))
+            if several is not problem:
+                row.groups = [next(rows)] * size
+            yield row
 
 
 def _key(value: Any) -> bytes:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from halfway.curriculum.support.errors import require
 from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.database import batches
 from halfway.experiments.audit.files import LogFile
@@ -26,6 +27,7 @@ class Trl(Reader):
     """Reads TRL's completions in Parquet."""
 
     trainer = "TRL"
+    chooses_reward = True
     known_by = ("step", "prompt", "completion", "advantage")
     guesses = (BY_PROMPT,)
 
@@ -63,6 +65,7 @@ class Swift(JsonLines[dict[str, msgspec.Raw]]):
     """Reads ms-swift's completions."""
 
     trainer = "ms-swift"
+    chooses_reward = True
     known_by = ("prompt", "completion", "advantages")
     guesses = (BY_PROMPT,)
     row = dict[str, msgspec.Raw]
@@ -88,9 +91,13 @@ def from_columns(columns: Mapping[str, Sequence[Any]], reward: str, into: Histor
         columns: the values of each column.
         reward: the column that the user chose as the reward; "" = the sum of all columns that may be rewards.
         into: takes the notes about which columns were used.
+
+    Raises:
+        UserError: if there is no such column.
     """
     numeric = [name for name, values in columns.items() if name not in NO_REWARD and _numeric(values)]
-    chosen = [reward] if reward in numeric else [name for name in numeric if "reward" in name.lower()] or numeric
+    require(not reward or reward in numeric, "--reward", reward, f"the table has {', '.join(numeric)}")
+    chosen = [reward] if reward else [name for name in numeric if "reward" in name.lower()] or numeric
     if len(chosen) > 1:
         into.guess(f"the reward is the sum of {', '.join(chosen)} with weights 1; --reward NAME chooses one of them")
     elif chosen:

@@ -128,11 +128,12 @@ def _goals(pooled: Pooled, design: Design) -> dict[str, Goal]:
 
 
 def _beside(row: SavingRow, baseline: SavingRow, pooled: Pooled, amount: float, targets: Sequence[float]) -> SavingRow:
-    """The row with its comparisons to the baseline, without intervals and p-values if either has a single seed."""
+    """The row with its comparisons to the baseline; without intervals and p-values if no spread over seeds is seen."""
     gain = area_gain(pooled, row.arm, baseline.arm, amount)
     ratios = {END: ratio(pooled, row.arm, baseline.arm)}
     ratios |= {f"{target:g}": ratio(pooled, row.arm, baseline.arm, target) for target in targets}
-    if min(row.seeds, baseline.seeds) > 1:
+    runs = [len(table[arm].rates_SGP) for table in pooled.strata for arm in (row.arm, baseline.arm)]
+    if len(pooled.strata) > 1 or min(runs) > 1:
         return replace(row, gain=gain.estimate, p=gain.p, ratios=ratios)
     alone = {goal: each and PooledRatio(each.value) for goal, each in ratios.items()}
     return replace(row, gain=Estimate(gain.mean), ratios=alone)

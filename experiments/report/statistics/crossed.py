@@ -87,13 +87,14 @@ def crossed_difference(left_SP: Array, right_SP: Array) -> CrossedMean:
     `crossed_mean` of the difference of the tables.
     """
     tables, problems = (left_SP, right_SP), left_SP.shape[1]
+    lengths = [len(table) for table in tables]
     seed_parts = [(_seed_part(table), len(table) - 1) for table in tables]
     problem_part = _problem_part(left_SP.mean(axis=0) - right_SP.mean(axis=0))
     variance = corrected(sum(part for part, _ in seed_parts), problem_part, sum(map(_rest_part, tables)))
     return CrossedMean(
         mean=float(left_SP.mean() - right_SP.mean()),
-        stderr=_root(variance, max(map(len, tables)), problems),
-        dof=satterthwaite(seed_parts) if min(map(len, tables)) > 1 else problems - 1,
+        stderr=_root(variance, max(lengths) if problems > 1 else min(lengths), problems),
+        dof=satterthwaite(seed_parts) if min(lengths) > 1 else problems - 1,
     )
 
 

@@ -28,6 +28,7 @@ from halfway.experiments.audit.counterfactual import (
     world_of,
 )
 from halfway.experiments.audit.history import UNKNOWN, History, Log, Reading
+from halfway.experiments.audit.measures import findings
 from halfway.experiments.cli import app
 
 N = 8
@@ -74,6 +75,17 @@ def test_skips_are_counted_wherever_the_step_has_them(order: list[int]) -> None:
     """The last order has the refused visit after every one that was kept."""
     found = Replay("retire", Retire(above=0.9), world_of(history(STEADY[:, order]))).run()
     assert (found.skipped, found.rightly, found.zero_variance) == (5, 5, 12)
+
+
+def test_a_skip_is_judged_by_the_rewards_which_may_differ_though_none_passed() -> None:
+    past = history(STEADY)
+    partial = dataclasses.replace(past, zero_variance_V=past.passed_V == N)
+    found = Replay("greso", Greso(), world_of(partial)).run()
+    whole = Replay("greso", Greso(), world_of(past)).run()
+    assert (found.skipped, found.teaching) == (whole.skipped, whole.teaching) and found.zero_variance == 6
+    assert 0 < found.rightly < whole.rightly
+    as_logged = findings(Log("log", partial, Reading("table", "ours")))
+    assert as_logged.price == 2 * N  # by passes, as those of replays
 
 
 def test_problems_may_come_up_twice_in_a_step() -> None:
@@ -141,7 +153,7 @@ def test_what_was_never_visited_near_is_not_answered() -> None:
 
 
 def test_rollouts_are_drawn_without_replacement() -> None:
-    pool = Pool(Visit(0, 3, 8), np.random.default_rng(0))
+    pool = Pool(Visit(0, 3, 8, False), np.random.default_rng(0))
     drawn = [pool.draw(3) for _ in range(4)]
     assert [count for _, count in drawn] == [3, 3, 2, 0] and sum(passed for passed, _ in drawn) == 3
 

@@ -313,6 +313,29 @@ def test_a_table_is_read_in_every_kind_of_file(write: Any, name: str, tmp_path: 
     assert counted(log) == COUNTED and log.history.zero_variance_V.sum() == 3
 
 
+@pytest.mark.parametrize("name", ["groups.jsonl", "groups.csv"])
+def test_rows_of_a_table_that_are_groups_stay_apart(name: str, tmp_path: Path) -> None:
+    """Two groups of each problem, in a table without steps."""
+    outcomes = [(problem, passed) for problem in "abc" for passed in (0, 4)]
+    lines = [json.dumps({"problem": problem, "rewards": [bool(passed)] * 4}) for problem, passed in outcomes]
+    if name.endswith(".csv"):
+        lines = ["problem,k,n", *(f"{problem},{passed},4" for problem, passed in outcomes)]
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+    history = read_one(tmp_path / name).history
+    assert sorted(history.passed_V.tolist()) == [0, 0, 0, 4, 4, 4] and history.zero_variance_V.all()
+    assert history.size_V.tolist() == [4] * 6
+
+
+def test_a_reward_is_chosen_where_there_are_several_and_refused_where_it_cannot_be(tmp_path: Path) -> None:
+    assert "the reward is the column format_reward" in read_one(LOGS / "trl", reward="format_reward").reading.guesses
+    with pytest.raises(UserError, match=r"--reward: 'nosuch' .*accuracy_reward"):
+        read_one(LOGS / "trl", reward="nosuch")
+    with pytest.raises(UserError, match=r"--reward: 'score' .*logs of verl have one reward"):
+        read_one(LOGS / "verl", reward="score")
+    with pytest.raises(UserError, match=r"--passes-at: nan"):
+        read_one(LOGS / "trl", passes_at=float("nan"))
+
+
 def test_prompts_of_a_table_are_hashed(tmp_path: Path) -> None:
     write_lines(tmp_path / "t.jsonl", [{"prompt": "what?", "reward": 1}, {"prompt": "what?", "reward": 0}])
     log = read_one(tmp_path)

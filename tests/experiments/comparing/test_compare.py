@@ -122,6 +122,13 @@ def test_contrasts_of_arms_that_come_later_wait_for_them(comparison: ComparisonC
         assert contrast_pairs(some.contrasts, some.arms) == pairs
 
 
+def test_an_arm_may_be_named_by_a_number() -> None:
+    assert contrast_pairs([["a", 1]], ["a", "1"]) == [("a", "1")]
+    assert contrast_pairs({"baseline": 1}, ["a", "1"]) == [("a", "1")]
+    with pytest.raises(UserError, match="an arm is compared with another one"):
+        contrast_pairs([["1", 1]], ["a", "1"])
+
+
 def test_a_comparison_with_other_settings_is_not_mixed_in(comparison: ComparisonConfig) -> None:
     prepare_comparison(comparison, comparison.folder)
     other = ComparisonConfig("duel", comparison.base, (0,), Budget(rollouts=30), comparison.arms)

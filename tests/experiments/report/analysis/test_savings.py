@@ -80,6 +80,14 @@ def test_one_seed_has_values_alone() -> None:
     assert (measured.low, measured.never, measured.p, measured.clear) == (None, None, None, False)
 
 
+def test_two_seeds_of_which_one_instance_alone_is_shared_show_no_spread() -> None:
+    runs = [*lines("base", 0.4), *lines("base", 0.5, first=2), *lines("arm", 0.5, 0.6)]
+    arm = row_of(compared(runs, instances=[{}, {}])["rollouts"], "arm")
+    assert arm.seeds == 2 and arm.p is None and arm.gain is not None and arm.gain.low is None
+    again = row_of(compared([*runs, *lines("arm", 0.4, first=2)], instances=[{}, {}])["rollouts"], "arm")
+    assert again.p is not None
+
+
 def test_an_arm_with_one_seed_takes_no_chance_from_the_others() -> None:
     found = compared([*lines("base", 0.4, 0.4), *lines("fast", 0.8, 0.8), *lines("once", 0.9)])["rollouts"]
     assert [row.best for row in found.rows] == [0, 1, None]
