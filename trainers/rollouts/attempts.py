@@ -82,12 +82,14 @@ class Cohort:
     """The rollouts in progress of one request.
 
     Attributes:
+        stream: its own stream; attempt n draws from `stream.at(n)`.
         replay_cost: None if nothing was replayed through the environment.
     """
 
     request: Request
     prompt_tokens_P: IntArray
     attempts: Sequence[Attempt]
+    stream: Stream
     replay_cost: ReplayCost | None = None
 
     def group(self, unit: Unit) -> Group:

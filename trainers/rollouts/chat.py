@@ -69,13 +69,17 @@ class Prompts:
         """Like `of_problem`, for a prompt alone."""
         return self.of_problem(Problem("", prompt, ""))
 
-    def of_observation(self, problem: Problem, text: str) -> IntArray:
-        """The environment's answer as tokens, as it follows a response that ended with the end token."""
+    def of_observation(self, problem: Problem, text: str, response_T: IntArray) -> IntArray:
+        """The environment's answer as tokens, as it follows a response.
+
+        Args:
+            response_T: the response. Its last token, which ended it, is not written again.
+        """
         if not self._chats(problem):
             return self._encode(text)
         rendered = self._render([*self._messages(problem), Message("assistant", MARK), Message("user", text)])
-        tokenizer: Any = self.tokenizer
-        return self._encode(rendered.rpartition(MARK)[2].removeprefix(tokenizer.eos_token))
+        ending = self.tokenizer.decode(response_T[-1:].tolist(), skip_special_tokens=False)
+        return self._encode(rendered.rpartition(MARK)[2].removeprefix(ending))
 
     def _chats(self, problem: Problem) -> bool:
         return self.wrap or bool(problem.messages)

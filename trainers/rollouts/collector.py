@@ -85,9 +85,10 @@ class Collector:
             UserError: if a verifier raises, or the policy's weights have diverged.
 
         A rollout draws from its own part of `stream`: problem id, origin, how many requests with both came before,
-        number of the rollout, turn. So its tokens do not depend on the other requests.
+        number of the rollout, turn. A request begun anew draws from a part of that. So its tokens do not depend on the
+        other requests.
         """
-        cohorts = self._replayed(self._begin(requests, stream), stream)
+        cohorts = self._replayed(self._begin(requests, stream))
         attempts = [attempt for cohort in cohorts for attempt in cohort.attempts]
         try:
             deadline = time.monotonic() + (self.max_seconds or math.inf)
@@ -128,10 +129,10 @@ class Collector:
                 Attempt(group_stream.at(number), problem, next(episodes), prompt_P, prefix, start_T=start_T)
                 for number in range(request.num_rollouts)
             ]
-            cohorts.append(Cohort(request, prompt_P, attempts))
+            cohorts.append(Cohort(request, prompt_P, attempts, group_stream))
         return cohorts
 
-    def _replayed(self, cohorts: Sequence[Cohort], stream: Stream) -> list[Cohort]:
+    def _replayed(self, cohorts: Sequence[Cohort]) -> list[Cohort]:
         """The attempts where their prefix or hint ends, or marked as lost.
 
         A request whose replay was not as recorded has become a fresh request with fresh attempts.
@@ -156,7 +157,7 @@ class Collector:
                 for attempt, episode in zip(cohort.attempts, cycle(ends[i]), strict=False):
                     attempt.resume(episode)
             elif not divergence.lost:
-                [anew] = self._begin([begun_anew(cohort.request, divergence)], stream.at("anew", i))
+                [anew] = self._begin([begun_anew(cohort.request, divergence)], cohort.stream.at("anew"))
                 cohort = replace(anew, replay_cost=cohort.replay_cost)
             replayed[i] = cohort
         for attempt in (attempt for cohort in replayed for attempt in cohort.attempts):
@@ -269,7 +270,7 @@ class Collector:
         elif used >= self.max_response_tokens:
             attempt.end(turn, success=False, truncated=True)
         else:
-            tokens_O = self.prompts.of_observation(attempt.problem, result.observation)
+            tokens_O = self.prompts.of_observation(attempt.problem, result.observation, turn.tokens_T)
             context = len(attempt.context_P) + len(turn.tokens_T) + len(tokens_O)
             if self.max_context_tokens and context >= self.max_context_tokens:
                 attempt.end(turn, success=False, truncated=True)

@@ -1,5 +1,6 @@
 """Rollouts in a process of their own: sampling and judging go on while this process trains."""
 
+import copy
 import multiprocessing
 import os
 import signal
@@ -120,8 +121,9 @@ class Sampler:
         return os.getpid()
 
     def run(self, requests: Sequence[Request], stream: Stream) -> Done:
-        """See `Collector.run`."""
-        began, collector = time.time(), replace(self._collector, judging=Judging())
+        """See `Collector.run`. Each run has an environment of its own, which it closes when it ends."""
+        began, environment = time.time(), copy.deepcopy(self._collector.environment)
+        collector = replace(self._collector, environment=environment, judging=Judging())
         groups = collector.run(requests, stream)
         return Done(groups, collector.judge_seconds, (began, time.time()), dict(take_counts()))
 

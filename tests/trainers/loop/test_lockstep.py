@@ -268,6 +268,7 @@ class Simulated:
     """The simulator in the place of a collector."""
 
     engine: SimulatedRollouts = field(default_factory=lambda: SimulatedRollouts(length=12))
+    environment: Any = None
     judging: Judging = field(default_factory=Judging)
     judge_seconds: float = 0.0
 

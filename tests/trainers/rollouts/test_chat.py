@@ -5,10 +5,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.problems import Message
+from halfway.curriculum.rollouts import IntArray
 from halfway.curriculum.tasks.files import File, write_problems
 from halfway.trainers.rollouts.chat import Prompts
 
@@ -31,12 +33,16 @@ def text(tokenizer: Any, tokens: Any) -> str:
     return str(tokenizer.decode(tokens.tolist(), skip_special_tokens=False))
 
 
+def response(tokenizer: Any, end: str) -> IntArray:
+    return np.asarray(tokenizer.encode(f"6{end}", add_special_tokens=False), np.int32)
+
+
 def test_messages_go_through_the_template_and_plain_text_does_not(tokenizer: Any) -> None:
     prompts = Prompts(tokenizer)
     assert text(tokenizer, prompts.of_problem(ASKED)) == "system:default<end>#user:2+3<end>#bot:"
     plain = Problem("p", "2+3", "5")
     assert text(tokenizer, prompts.of_problem(plain)) == "2+3"
-    assert text(tokenizer, prompts.of_observation(plain, "no")) == "no"
+    assert text(tokenizer, prompts.of_observation(plain, "no", response(tokenizer, "<end>"))) == "no"
     assert prompts.of_problem(ASKED).tolist()[14] == tokenizer.eos_token_id  # one token, not its characters
 
 
@@ -50,11 +56,19 @@ def test_plain_text_can_be_wrapped_with_a_system_message(tokenizer: Any) -> None
 def test_an_observation_is_what_the_template_writes_after_a_response(tokenizer: Any) -> None:
     prompts = Prompts(tokenizer)
     read = text(tokenizer, prompts.of_problem(ASKED))
-    after = text(tokenizer, prompts.of_observation(ASKED, "try again"))
+    after = text(tokenizer, prompts.of_observation(ASKED, "try again", response(tokenizer, "<end>")))
     assert after == "#user:try again<end>#bot:"
     whole = [{"role": "user", "content": "2+3"}, {"role": "bot", "content": "6"}]
     whole.append({"role": "user", "content": "try again"})
     assert read + "6<end>" + after == tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
+
+
+def test_the_token_that_ended_a_response_is_not_written_again_whichever_it_is(tokenizer: Any) -> None:
+    """Gemma's turns end with another token than its eos_token."""
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<turn>"]})
+    tokenizer.chat_template = TEMPLATE.replace("<end>", "<turn>")
+    after = Prompts(tokenizer).of_observation(ASKED, "try again", response(tokenizer, "<turn>"))
+    assert text(tokenizer, after) == "#user:try again<turn>#bot:"
 
 
 def test_a_tokenizer_without_a_template_or_a_template_that_refuses_costs_one_line(

@@ -25,6 +25,7 @@ from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.rollouts import judging
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.collector import Collector
+from halfway.trainers.rollouts.process_pool import Sampler
 
 END = 1
 STREAM = Stream(0, ("test",))
@@ -417,6 +418,20 @@ def test_a_diverged_replay_is_rolled_out_from_the_beginning(
     assert all(not rollout.num_replayed for rollout in child.rollouts) and len(engine.contexts) - before >= 4
 
 
+def test_other_requests_do_not_change_what_is_begun_anew(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, count_to_the_target)
+    (parent,) = Collector(engine, Counting(), tiny_tokenizer, 40).run([Request(problem(), 1)], STREAM)
+    anew, other = prefixed(problem(), parent.rollouts[0], 3, "steps", 2), Request(problem("q"), 1)
+    drawn = []
+    for requests in ([anew], [other, anew], [anew, anew]):
+        engine.seeds.clear()
+        collector = Collector(engine, Drifting(first_run=0), tiny_tokenizer, 40, replays=Replays(1.0))
+        groups = collector.run(requests, STREAM)
+        assert collector.replays.diverged == requests.count(anew) and groups[-1].request.origin is Origin.FRESH
+        drawn.append(set(engine.seeds))
+    assert drawn[0] < drawn[1] and drawn[0] < drawn[2]  # two such requests draw apart from each other
+
+
 def test_a_request_is_replayed_once_and_every_rollout_forks(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     engine = Script(tiny_tokenizer, count_to_the_target)
     environment, single = Counting(), Counting()
@@ -604,6 +619,21 @@ def test_an_environment_is_closed_after_every_collection(tiny_tokenizer: PreTrai
     engine = Script(tiny_tokenizer, count_to_the_target)
     Collector(engine, environment, tiny_tokenizer, 40).run([Request(problem(), 2)], STREAM)
     assert environment.closed == 1
+
+
+def test_no_run_in_another_process_closes_the_environment_of_another(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    """Several of its threads roll out at once, and an environment closes all boxes that it has open."""
+    closed: list[Counting] = []
+
+    class Closing(Counting):
+        def close(self) -> None:
+            closed.append(self)
+
+    sampler = object.__new__(Sampler)
+    sampler._collector = Collector(Script(tiny_tokenizer, count_to_the_target), Closing(), tiny_tokenizer, 40)
+    for name in "pq":
+        sampler.run([Request(problem(name), 1)], STREAM)
+    assert [len(each.stepped) for each in closed] == [5, 5] and closed[0] is not closed[1]
 
 
 def test_a_group_never_mixes_starts(tiny_model: Qwen3ForCausalLM, tiny_tokenizer: PreTrainedTokenizerFast) -> None:
