@@ -17,7 +17,7 @@ class Rollouts(Protocol):
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]: ...
 
 
-def judge_seconds(rollouts: Rollouts) -> float:
+def judge_seconds(rollouts: object) -> float:
     """Seconds that the environment has taken so far to answer and judge, summed over all rollouts, concurrent or not,
     and without replays. 0 where `rollouts` has no attribute of that name."""
     return float(getattr(rollouts, "judge_seconds", 0.0))

@@ -122,8 +122,12 @@ class Stopwatch:
         return sum(v for part, v in self.seconds.items() if part not in ("evaluate", "measure", "checkpoint"))
 
 
-def evaluation_record(progress: Progress, evaluation: Evaluation) -> dict[str, Any]:
-    """One line of evaluations.jsonl."""
+def evaluation_record(progress: Progress, evaluation: Evaluation, unjudged: Mapping[str, int]) -> dict[str, Any]:
+    """One line of evaluations.jsonl.
+
+    Args:
+        unjudged: number of its responses that failed because no verifier could judge them, by reason.
+    """
     return {
         "step": progress.step,
         "rollouts": progress.rollouts,
@@ -138,4 +142,5 @@ def evaluation_record(progress: Progress, evaluation: Evaluation) -> dict[str, A
         "pass_counts": list(evaluation.pass_counts_K),
         "passed": list(evaluation.passed_G),
         "strata": {name: {"problems": num, "passed": passed} for name, (num, passed) in evaluation.strata.items()},
+        **({"unjudged": dict(unjudged)} if unjudged else {}),
     }

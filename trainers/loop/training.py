@@ -123,7 +123,9 @@ class Training:
         step = self.progress.step
         self.measure_if_due(clock)
         self.score_if_needed(clock)
-        judged = judge_seconds(self.rollouts)
+        judging = self.pool or self.rollouts
+        judged = judge_seconds(judging)
+        take_counts()  # what could not be judged in a measurement is not the step's
         filling = Filling.begin(self.fill, [self.aged(group) for group in self.carried])
         while (wanted := self.wanted(filling)) or (self.session.continues and filling.rounds < self.fill.max_rounds):
             self.draw(wanted, clock)
@@ -141,7 +143,7 @@ class Training:
             spent = self.progress.share(self.budget)
             learned = self.learner.update(filling.trained, self.stream.at(step, "update"), spent)
         self.hand_over(clock)
-        clock.judged += judge_seconds(self.rollouts) - judged
+        clock.judged += judge_seconds(judging) - judged
         self.carried = filling.surplus if self.fill.surplus == "carry" else ()
         self.progress = self.progress.after(filling, learned, clock)
         self.record(filling, skips, learned, clock)
@@ -190,7 +192,8 @@ class Training:
     def take(self, tickets: Sequence[str]) -> list[Group]:
         """Record these tickets' outcomes. Returns their groups: new ones, what extends those in hand, and stored ones.
 
-        A group now learns its lag: how many updates the learner is ahead of the weights that sampled it.
+        A group now learns its lag: how many updates the learner is ahead of the weights that sampled it. So does a
+        stored one, which was less late when it was recorded.
         """
         self.await_groups(tickets)
         taken = [group for ticket in tickets if (group := self.waiting.pop(ticket)) is not None]
@@ -198,7 +201,7 @@ class Training:
             if group.request.stored is None:
                 self.recorded(self.aged(group))
         in_hand = {group.request.ticket: group for group in self.session.in_hand()}
-        return [in_hand.get(group.request.extends or group.request.ticket, group) for group in taken]
+        return [in_hand.get(group.request.extends or group.request.ticket, self.aged(group)) for group in taken]
 
     def recorded(self, group: Group) -> None:
         """Have the session record a group."""
@@ -275,8 +278,9 @@ class Training:
         passed = math.floor(self.progress.share(self.budget) * self.evaluation_points + 1e-9)
         if self.evaluate is None or self.evaluation_points == 0 or passed < self.progress.evaluations:
             return
+        take_counts()  # what was judged before is not the evaluation's
         with clock.time("evaluate"):
-            record = evaluation_record(self.progress, self.evaluate())
+            record = evaluation_record(self.progress, self.evaluate(), take_counts())
         self.progress = replace(self.progress, evaluations=passed + 1)
         self.log.evaluations.append(record)
         for recorder in self.recorders:

@@ -93,6 +93,7 @@ def test_replayed_groups_cost_no_rollouts_and_are_not_observed_again(tmp_path: P
     logged = records(tmp_path)
     stored = [d for d in logged if d["origin"] == "stored"]
     assert len(stored) >= 12 and all(d["tokens"] == 0 and d["outcome"] == "trained" for d in stored)
+    assert all(d["lag"] == d["step"] - d["policy_version"] > 0 for d in stored)
     assert set(counting.seen.values()) == {1} and sum(counting.sizes) == rollouts
     assert rollouts == sum(d["n"] for d in logged if d["origin"] != "stored")
     assert any(group.request.stored is not None for batch in learner.batches for group in batch)

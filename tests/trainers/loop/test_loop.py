@@ -24,11 +24,13 @@ from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.tasks.helpers import Unjudged, counted, take_counts
 from halfway.testing.simulator import SimulatedRollouts
+from halfway.trainers.contracts import judge_seconds
 from halfway.trainers.loop import progress
 from halfway.trainers.loop import training as loop
 from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.options import Budget, FillOptions
 from halfway.trainers.loop.training import Training
+from halfway.trainers.rollouts.pool import InlinePool
 
 HOPELESS = ProblemSet([Problem(f"p{i}", "", "", features={"difficulty": 1000.0}) for i in range(24)])
 
@@ -152,6 +154,12 @@ class Judged(SimulatedRollouts):
         return super().run(requests, stream)
 
 
+class JudgingPool(InlinePool):
+    @property
+    def judge_seconds(self) -> float:
+        return judge_seconds(self.rollouts)
+
+
 def test_judged_seconds_are_those_of_training(tmp_path: Path) -> None:
     rollouts = Judged()
 
@@ -176,6 +184,26 @@ def test_a_step_counts_what_no_verifier_could_judge(tmp_path: Path) -> None:
     take_counts()
     training(tmp_path, ONCE, Budget(steps=3), rollouts=Hard()).train()
     assert [step.get("unjudged") for step in records(tmp_path, "steps")] == [None, {"died": 1, "time": 2}, None]
+
+
+def test_what_an_evaluation_or_a_measurement_could_not_judge_is_not_the_step_s(tmp_path: Path) -> None:
+    def judged(reason: Any) -> Evaluation:
+        counted(Unjudged(reason))
+        return evaluation()
+
+    changes: dict[str, Any] = {"evaluate": lambda: judged("time"), "evaluation_points": 1}
+    changes["oracle"] = lambda _: replace(judged("died"), passed_G=(0,) * len(PROBLEMS))
+    counted(Unjudged("raised"))  # before the run
+    training(tmp_path, ONCE, Budget(steps=2), **changes).train()
+    assert [step.get("unjudged") for step in records(tmp_path, "steps")] == [None, None]
+    assert [one.get("unjudged") for one in records(tmp_path, "evaluations")] == [{"time": 1}] * 2
+
+
+def test_the_judged_seconds_of_a_pool_are_its_own(tmp_path: Path) -> None:
+    """With several processes, `rollouts` hears nothing of what the pool judges."""
+    judge = Judged()
+    run = training(tmp_path, ONCE, Budget(steps=2), pool=JudgingPool(judge), staleness=1)
+    assert run.train().judge_seconds == judge.judge_seconds > 0
 
 
 def test_rollouts_that_cannot_say_count_no_judged_seconds(tmp_path: Path) -> None:
