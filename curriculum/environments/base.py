@@ -57,7 +57,8 @@ class Environment(Protocol[Episode]):
     is called before a model is loaded (see `check`).
 
     An environment that holds resources beside its episodes releases them in `close()`, which is called, if it exists,
-    when all episodes of a collection have ended.
+    when all episodes of a collection have ended. Collections that overlap then each have one from `apart()`, whose
+    `close()` leaves the others alone.
     """
 
     @property

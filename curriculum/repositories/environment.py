@@ -139,6 +139,12 @@ class Repository:
         """End the boxes of episodes that were not continued."""
         self._live.close()
 
+    def apart(self) -> "Repository":
+        """The same environment, with the same limit on parallel commands, for a collection that closes on its own."""
+        apart = replace(self)
+        apart.__dict__.update(boxes=self.boxes, _pool=self._pool)
+        return apart
+
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.parallel or os.cpu_count() or 1, "boxes")

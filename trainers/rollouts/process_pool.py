@@ -1,6 +1,5 @@
 """Rollouts in a process of their own: sampling and judging go on while this process trains."""
 
-import copy
 import multiprocessing
 import os
 import signal
@@ -121,9 +120,10 @@ class Sampler:
         return os.getpid()
 
     def run(self, requests: Sequence[Request], stream: Stream) -> Done:
-        """See `Collector.run`. Each run has an environment of its own, which it closes when it ends."""
-        began, environment = time.time(), copy.deepcopy(self._collector.environment)
-        collector = replace(self._collector, environment=environment, judging=Judging())
+        """See `Collector.run`. Runs overlap, so each has an environment that it may close, if that can be had."""
+        began, environment = time.time(), self._collector.environment
+        apart = getattr(environment, "apart", lambda: environment)()
+        collector = replace(self._collector, environment=apart, judging=Judging())
         groups = collector.run(requests, stream)
         return Done(groups, collector.judge_seconds, (began, time.time()), dict(take_counts()))
 

@@ -41,6 +41,23 @@ def test_it_keeps_the_contract(tmp_path: Path) -> None:
     check_environment(Repository(max_turns=4, seconds=20, test_seconds=60), [(problem, solution)])
 
 
+def test_collections_that_overlap_end_only_the_boxes_of_their_own() -> None:
+    class Opened:
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    one, two = ENVIRONMENT.apart(), ENVIRONMENT.apart()
+    box: Any = Opened()
+    one._live.put(("task", ()), box)
+    two.close()
+    assert not box.closed and one == two == ENVIRONMENT
+    assert one._pool is two._pool is ENVIRONMENT._pool and one.boxes is ENVIRONMENT.boxes
+    one.close()
+    assert box.closed
+
+
 def test_what_the_policy_reads(tmp_path: Path) -> None:
     problem = small_problem(tmp_path)
     found = play(
