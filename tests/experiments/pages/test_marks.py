@@ -267,6 +267,25 @@ def test_the_signs_of_the_pretrained_model_are_what_was_counted(sign: str) -> No
     assert sign_row(sign, [here]) in " ".join((PRETRAINED / "README.md").read_text().split())
 
 
+def test_the_contest_on_the_pretrained_model_is_told_as_it_went() -> None:
+    page = " ".join((PRETRAINED / "README.md").read_text().split()).replace("\\*", "*")
+    front = " ".join((REPOSITORY / "README.md").read_text().split())
+    found = json.loads((PRETRAINED / "verdict.json").read_text())["regimes"]["sums"]
+    assert found["complete"] and set(found["runs"].values()) == {16}
+    gains = {axis: rows["replay_frontier_epochs"]["gain"] for axis, rows in found["axes"].items()}
+    for axis, clear in (("rollouts", False), ("cost_0.25", True), ("cost_0.5", True), ("cost_1", True)):
+        value, low, high, *_ = gains[axis]
+        star = "*" * clear
+        assert f"{number(value, 3, '+')}{star} [{number(low, 3, '+')}, {number(high, 3, '+')}]" in page
+        assert gains[axis][3] is clear
+        lab = [kind["axes"].get(axis, {}).get("replay_frontier_epochs") for kind in VERDICT["regimes"].values()]
+        told = ", ".join(number(row["gain"][0], 3, "+") + "*" * row["gain"][3] for row in lab if row)
+        assert told in page
+    assert interval(gains["rollouts"], 3, "+") in front
+    one = interval(found["axes"]["rollouts"]["grpo"]["gain"], 3, "+")
+    assert one == "-.012 [-.043, +.019]" and "+.012 [-.019, +.043]" in page  # two epochs beside one
+
+
 @pytest.mark.parametrize("sign", LAB)
 def test_the_audit_reads_signs_by_what_was_counted(sign: str) -> None:
     kinds = (("hard", "middle", "broad"), ("long", "turns"))
