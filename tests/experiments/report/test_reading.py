@@ -41,7 +41,7 @@ def test_the_verdict_says_when_nothing_is_clear(scores: list[list[float]], sente
 
 def test_a_planned_contrast_that_has_not_begun_is_not_called_a_lack_of_seeds() -> None:
     runs = [run_of(arm, seed, scores=[0.1, 0.3 + seed / 100]) for arm in ("a", "b") for seed in range(4)]
-    said = verdict(summarize(comparison_of(runs, arms=dict.fromkeys("abc", {}), contrasts=[["c", "a"]])))
+    said = verdict(summarize(comparison_of(runs, arms={arm: {} for arm in "abc"}, contrasts=[["c", "a"]])))
     assert "No planned contrast has runs of both its arms yet." in said and not any("One seed" in each for each in said)
 
 
