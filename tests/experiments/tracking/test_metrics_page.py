@@ -101,7 +101,8 @@ def everything(learned: Mapping[str, float], groups: Sequence[Group]) -> set[str
 
 def test_the_page_lists_everything_else_that_a_run_can_log(tiny_model: Qwen3ForCausalLM) -> None:
     options = replace(SEPARATE, kl_coefficient=0.1, mismatch="token_truncated")
-    learned = learner(tiny_model, options).update(random_groups(0), Stream(0), 0.0)
+    late = [replace(group, lag=i % 2) for i, group in enumerate(random_groups(0))]
+    learned = learner(tiny_model, options).update(late, Stream(0), 0.0)
     names = everything(learned, groups_of_all_origins())
     always, sometimes = listed("In every run"), listed("Where there is one")
     unlogged, unlisted = differing(always | sometimes, names)
