@@ -10,8 +10,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -136,6 +137,17 @@ def take_counts() -> dict[str, int]:
         counts = dict(sorted(_COUNTS.items()))
         _COUNTS.clear()
     return counts
+
+
+@contextmanager
+def counted_apart() -> Iterator[dict[str, int]]:
+    """What cannot be judged in the block, by reason, once it ends; `take_counts` later gives the rest alone."""
+    before, apart = take_counts(), dict[str, int]()
+    try:
+        yield apart
+    finally:
+        apart.update(take_counts())
+        add_counts(before)
 
 
 @lru_cache(maxsize=8)

@@ -18,7 +18,7 @@ from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks.helpers import take_counts
+from halfway.curriculum.tasks.helpers import counted_apart, take_counts
 from halfway.trainers.contracts import Learner, Recorder, Rollouts, Scorer, judge_seconds
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation
@@ -98,6 +98,7 @@ class Training:
         state = "failed"
         try:
             self.resume()
+            take_counts()  # those of another run in this process are not this one's
             write_json(self.folder / "status.json", {"state": "running"})
             clock = Stopwatch()
             self.evaluate_if_due(clock)
@@ -125,7 +126,6 @@ class Training:
         self.score_if_needed(clock)
         judging = self.pool or self.rollouts
         judged = judge_seconds(judging)
-        take_counts()  # what could not be judged in a measurement is not the step's
         filling = Filling.begin(self.fill, [self.aged(group) for group in self.carried])
         while (wanted := self.wanted(filling)) or (self.session.continues and filling.rounds < self.fill.max_rounds):
             self.draw(wanted, clock)
@@ -248,7 +248,7 @@ class Training:
         """Tell the chain the policy's current pass rates, if it asks for them."""
         if self.oracle is None or self.progress.step % self.oracle_every:
             return
-        with clock.time("measure"):
+        with clock.time("measure"), counted_apart():  # what cannot be judged here is not the step's
             measured = self.oracle(self.stream.at(self.progress.step, "measure"))
         self.session.inform(np.array(measured.passed_G) / measured.samples)
         self.tell("measured", passed=measured.passed_G, samples=measured.samples)
@@ -278,9 +278,9 @@ class Training:
         passed = math.floor(self.progress.share(self.budget) * self.evaluation_points + 1e-9)
         if self.evaluate is None or self.evaluation_points == 0 or passed < self.progress.evaluations:
             return
-        take_counts()  # what was judged before is not the evaluation's
-        with clock.time("evaluate"):
-            record = evaluation_record(self.progress, self.evaluate(), take_counts())
+        with clock.time("evaluate"), counted_apart() as unjudged:
+            evaluation = self.evaluate()
+        record = evaluation_record(self.progress, evaluation, unjudged)
         self.progress = replace(self.progress, evaluations=passed + 1)
         self.log.evaluations.append(record)
         for recorder in self.recorders:

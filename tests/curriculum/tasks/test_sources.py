@@ -15,7 +15,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks import reasoning_gym
 from halfway.curriculum.tasks.files import File, Pool, write_problems
-from halfway.curriculum.tasks.helpers import take_counts
+from halfway.curriculum.tasks.helpers import Unjudged, counted, counted_apart, take_counts
 from halfway.curriculum.tasks.lab import ledger, sums
 from halfway.curriculum.tasks.lab.sources import LedgerAccounts, OperatorSheets, RunningSums
 from halfway.curriculum.tasks.reasoning_gym import EVALUATING, LITERAL, ReasoningGym, _carried, is_formula
@@ -495,3 +495,11 @@ def test_a_formula_that_has_no_end_has_failed_and_is_counted(monkeypatch: pytest
     take_counts()
     assert verify(problem, "9**9**9**9 - 9**9**9**9") is False
     assert sum(take_counts().values()) <= 1
+
+
+def test_what_is_counted_apart_leaves_earlier_counts_where_they_were() -> None:
+    take_counts()
+    counted(Unjudged("time"))
+    with counted_apart() as apart:
+        counted(Unjudged("died"))
+    assert apart == {"died": 1} and take_counts() == {"time": 1}
