@@ -127,7 +127,7 @@ def attribute_texts(kind: type[Any]) -> dict[str, str]:
     """What the docstrings of a class and its bases say under "Attributes:", as one line per field.
 
     Example:
-        >>> from halfway.trainers.loop.options import CheckpointOptions
+        >>> from halfway.trainers.loop.loop_options import CheckpointOptions
         >>> attribute_texts(CheckpointOptions)["keep"]
         'newest checkpoints kept.'
     """

@@ -25,7 +25,7 @@ LIGHT = (
     "from halfway.controllers import CONTROLLERS; [CONTROLLERS.get(name)() for name in CONTROLLERS.names()]",
     "import halfway.curriculum, halfway.curriculum.signals, halfway.testing.simulator",
     "import halfway.curriculum.tasks.files, halfway.curriculum.environments",
-    "import halfway.experiments.config.run, halfway.trainers.learner.options, halfway.trainers.loop.fill",
+    "import halfway.experiments.config.run, halfway.trainers.learner.learner_options, halfway.trainers.loop.fill",
     "import halfway.trainers.engines, halfway.experiments.catalogue",
     "import halfway.experiments.audit.page; from halfway.experiments.audit.formats.registry import FORMATS; "
     "[FORMATS.get(name) for name in FORMATS.names()]",

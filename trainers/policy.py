@@ -9,11 +9,11 @@ from halfway.curriculum.environments.base import Environment
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.base import Engine, EngineSetup
-from halfway.trainers.learner.options import LoraOptions
+from halfway.trainers.learner.learner_options import LoraOptions
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.chat import Tokenizer
 from halfway.trainers.rollouts.collector import Collector
-from halfway.trainers.rollouts.options import RolloutOptions
+from halfway.trainers.rollouts.rollout_options import RolloutOptions
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from halfway.experiments.config.loading import flat, load_run_config, to_plain
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.tuning import SWEEPS, Sweep, Trial
 from halfway.experiments.running.runs import CONFIG, claimed, prepare, read_state
-from halfway.trainers.loop.options import Budget
+from halfway.trainers.loop.loop_options import Budget
 
 AXES = {"rollouts": "rollouts", "tokens": "tokens", "steps": "step", "seconds": "seconds"}
 """Units of a budget, each with the field of an evaluation that counts it."""

@@ -25,7 +25,7 @@ from halfway.experiments.config.design import (
 )
 from halfway.experiments.config.names import CHARACTERS, is_label, require_name, require_seeds
 from halfway.experiments.config.run import RunConfig, parse_run_config
-from halfway.trainers.loop.options import Budget
+from halfway.trainers.loop.loop_options import Budget
 
 TUNING = "tuning"
 """The folder of the sweeps in a comparison's directory."""

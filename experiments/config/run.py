@@ -19,10 +19,10 @@ from halfway.experiments.config.names import require_name
 from halfway.experiments.config.paths import PROBLEM_SOURCES, model_config, openable
 from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
 from halfway.trainers.engines.part import PlannedRun
-from halfway.trainers.learner.options import LearnerOptions
-from halfway.trainers.loop.options import Budget, CheckpointOptions, EvaluationOptions, FillOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
+from halfway.trainers.loop.loop_options import Budget, CheckpointOptions, EvaluationOptions, FillOptions
 from halfway.trainers.policy import ModelOptions
-from halfway.trainers.rollouts.options import RolloutOptions
+from halfway.trainers.rollouts.rollout_options import RolloutOptions
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from halfway.experiments.propel.summary import draw_summary, write_summary
 from halfway.experiments.report.provenance import write_provenance
 from halfway.experiments.running.checks import check_model
 from halfway.experiments.running.progress_bars import progress_display, single_run
-from halfway.trainers.loop.options import Budget
+from halfway.trainers.loop.loop_options import Budget
 
 if TYPE_CHECKING:
     from halfway.experiments.propel.stages import Progress

@@ -19,7 +19,8 @@ from halfway.experiments.config.run import check_precision, planned_run
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.propel.domains import DOMAINS
 from halfway.trainers.propel.domains.base import Domain
-from halfway.trainers.propel.options import (
+from halfway.trainers.propel.probes.probe_options import ActivationOptions, SweepOptions
+from halfway.trainers.propel.propel_options import (
     Band,
     CorpusOptions,
     ExportOptions,
@@ -27,8 +28,7 @@ from halfway.trainers.propel.options import (
     GeneratorTraining,
     RewardOptions,
 )
-from halfway.trainers.propel.probes.options import ActivationOptions, SweepOptions
-from halfway.trainers.rollouts.options import RolloutOptions
+from halfway.trainers.rollouts.rollout_options import RolloutOptions
 
 BASE = "base"  # the name of the untrained arm
 UNTRAINED = "this model is not trained; give 0"

@@ -12,7 +12,7 @@ from halfway.curriculum.support.components import plain
 from halfway.experiments.propel.stages import ProbeAt, chosen_cell, trained_author
 from halfway.experiments.propel.study import Study
 from halfway.trainers.propel.corpus import labelled_rows
-from halfway.trainers.propel.pool import guess_own, write_fresh, write_pool
+from halfway.trainers.propel.guessed_problems import guess_own, write_fresh, write_pool
 from halfway.trainers.propel.probes.activations import ActivationStore
 from halfway.trainers.propel.probes.heads import Site, load_probe, save_probe
 from halfway.trainers.propel.probes.rates import fit_rates, score_rates

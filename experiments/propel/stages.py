@@ -19,8 +19,8 @@ from halfway.experiments.propel.study import Study, build_engine, frozen_policy
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.learner.learner import PolicyGradientLearner, saved_version
 from halfway.trainers.loop.checkpoint import Checkpoints
+from halfway.trainers.loop.loop_options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.manifest import damage
-from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.training import Training
 from halfway.trainers.policy import Policy
 from halfway.trainers.propel.corpus import (
@@ -33,7 +33,6 @@ from halfway.trainers.propel.corpus import (
     write_rows,
 )
 from halfway.trainers.propel.evaluation import check_health, choose_checkpoint, numeric_features, score_generator
-from halfway.trainers.propel.options import RewardOptions
 from halfway.trainers.propel.probes.activations import ActivationStore, extract
 from halfway.trainers.propel.probes.heads import Probe, Site, load_probe
 from halfway.trainers.propel.probes.scores import Floats
@@ -47,6 +46,7 @@ from halfway.trainers.propel.probes.sweep import (
     read_cells,
     sweep,
 )
+from halfway.trainers.propel.propel_options import RewardOptions
 from halfway.trainers.propel.rewards import ProbeReward, Reward, SolverReward, shape
 from halfway.trainers.propel.rollouts import ReportingLearner, RewardedRollouts, Writing, prompt_set
 from halfway.trainers.propel.writing import Author, Written

@@ -16,7 +16,7 @@ from halfway.experiments.config.paths import find_model, openable
 from halfway.experiments.propel.config import PropelConfig
 from halfway.trainers.engines.base import Engine
 from halfway.trainers.learner.adapters import add_adapters
-from halfway.trainers.learner.options import LoraOptions
+from halfway.trainers.learner.learner_options import LoraOptions
 from halfway.trainers.policy import ModelOptions, Policy, load_policy, prepare_torch
 from halfway.trainers.propel.corpus import Corpus, load_corpus
 from halfway.trainers.propel.domains.oracles import Panel
@@ -25,7 +25,7 @@ from halfway.trainers.propel.rewards import Reader
 from halfway.trainers.propel.solver import ModelOracle, Solver
 from halfway.trainers.propel.writing import Author
 from halfway.trainers.rollouts.chat import Prompts
-from halfway.trainers.rollouts.options import RolloutOptions
+from halfway.trainers.rollouts.rollout_options import RolloutOptions
 
 
 def frozen_policy(options: ModelOptions, rollouts: RolloutOptions | None = None) -> Policy:

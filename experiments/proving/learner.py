@@ -67,7 +67,7 @@ def groups_of(step: int) -> list[Group]:
 
 def build_learner(way: str) -> "PolicyGradientLearner":
     from halfway.trainers.learner.learner import PolicyGradientLearner
-    from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions
+    from halfway.trainers.learner.learner_options import DeepSpeedOptions, LearnerOptions
 
     options = LearnerOptions(
         lr=1e-3,

@@ -29,7 +29,7 @@ class Trial:
         from halfway.trainers.engines.base import EngineSetup
         from halfway.trainers.engines.vllm_servers.part import VllmServers
         from halfway.trainers.learner.learner import PolicyGradientLearner
-        from halfway.trainers.learner.options import LearnerOptions
+        from halfway.trainers.learner.learner_options import LearnerOptions
 
         self.gpu, self.planted = torch.cuda.is_available(), planted
         self.model = build_model()

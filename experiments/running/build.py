@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from halfway.trainers.loop.samples import Decode
     from halfway.trainers.loop.training import Training
     from halfway.trainers.rollouts.collector import Collector
-    from halfway.trainers.rollouts.process_pool import ProcessPool
+    from halfway.trainers.rollouts.sampling_process import ProcessPool
 
     # Rollouts, learner, a function that hands the weights to the engine, and whether the engine serves all processes.
     Parts = tuple[Collector | ProcessPool, PolicyGradientLearner, Callable[[], None], bool]
@@ -102,7 +102,7 @@ def _build_parts(config: RunConfig, policy: Policy) -> "Parts":
     from halfway.trainers.distributed.collectives import wait_for_all
     from halfway.trainers.learner.adapters import add_adapters
     from halfway.trainers.learner.learner import PolicyGradientLearner
-    from halfway.trainers.rollouts.process_pool import ProcessPool
+    from halfway.trainers.rollouts.sampling_process import ProcessPool
 
     options, part = config.rollouts, config.rollouts.engine.part
     apart = options.staleness > 0 and int(os.environ.get("RANK", "0")) == 0

@@ -18,7 +18,7 @@ from halfway.experiments.tracking.mlflow_store import require_known_store
 from halfway.trainers.engines.part import require_known_servers
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.prompt_states import NEED, with_blank_states
-from halfway.trainers.rollouts.options import RolloutOptions
+from halfway.trainers.rollouts.rollout_options import RolloutOptions
 
 MOST_PROMPTS = 20_000
 """Maximum number of prompts that the tokenizer is tried on, which takes about a second."""

@@ -10,7 +10,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, bytes_of
-from halfway.trainers.learner.options import DeepSpeedOptions
+from halfway.trainers.learner.learner_options import DeepSpeedOptions
 
 # Memory for a rank's CUDA context and communication buffers, and of its programs where there is no GPU (measured).
 RANK_EXTRA_GIB, PROGRAMS_GIB = 2.0, 0.5

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from halfway.trainers.contracts import Recorder
-from halfway.trainers.loop.options import Budget
+from halfway.trainers.loop.loop_options import Budget
 
 HOUR = 3600
 

@@ -19,7 +19,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation, summarize
 from halfway.trainers.loop.events import unpacked
-from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
+from halfway.trainers.loop.loop_options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.progress import Stopwatch
 from halfway.trainers.loop.training import Training
 

@@ -13,7 +13,7 @@ from halfway.curriculum import Group, Origin, Plan, Rollout, Stream, chain
 from halfway.curriculum.session import Session
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.learner.batch import make_batch
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 
 PROBLEMS = problem_set(12)
 GROUPS = [group(problem, k) for problem, k in zip(PROBLEMS, (0, 1, 4, 8, 5, 7), strict=False)]

@@ -14,7 +14,7 @@ from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, Plan, Stream, UserError, Verdict, chain
 from halfway.curriculum.session import Session
 from halfway.trainers.learner.batch import group_advantages
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 
 PROBLEMS = problem_set(12)
 

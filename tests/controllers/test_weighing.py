@@ -13,7 +13,7 @@ from halfway.controllers.signal import Signal
 from halfway.controllers.vcrl import Vcrl
 from halfway.curriculum import Group, Rollout, Stream, Turn
 from halfway.trainers.learner.batch import make_batch
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 
 (PROBLEM,) = problem_set(1)
 

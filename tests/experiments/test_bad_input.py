@@ -27,9 +27,9 @@ from halfway.experiments.running import build
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.learner import passes
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.loop.checkpoint import Checkpoints
-from halfway.trainers.loop.options import CheckpointOptions
+from halfway.trainers.loop.loop_options import CheckpointOptions
 from halfway.trainers.policy import ModelOptions, load_policy
 
 RUN = """

@@ -30,8 +30,8 @@ from halfway.experiments.running.retrace import read_events
 from halfway.experiments.running.runs import RecordForwarder, last_spent
 from halfway.experiments.survey.command import prepare_folder
 from halfway.experiments.survey.sampling import read_records
-from halfway.trainers.loop.options import Budget
-from halfway.trainers.propel.pool import read_provenance
+from halfway.trainers.loop.loop_options import Budget
+from halfway.trainers.propel.guessed_problems import read_provenance
 from halfway.trainers.propel.probes.sweep import read_cells
 
 DEEP = b"[" * 100_000

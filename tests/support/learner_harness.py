@@ -10,7 +10,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.learner.options import CriticOptions, LearnerOptions
+from halfway.trainers.learner.learner_options import CriticOptions, LearnerOptions
 
 PAD = 0
 

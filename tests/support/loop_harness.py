@@ -14,7 +14,7 @@ from halfway.curriculum import Group, PassRateController, Stream, chain
 from halfway.curriculum.session import ALWAYS_PROVIDED, Session
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.checkpoint import Checkpoints
-from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
+from halfway.trainers.loop.loop_options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.training import Training
 
 GROUPS, SIZE = 4, 4

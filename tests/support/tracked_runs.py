@@ -7,7 +7,7 @@ from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import Arm
 from halfway.experiments.config.run import parse_run_config
 from halfway.experiments.tracking.opening import open_trackers
-from halfway.trainers.loop.options import Budget
+from halfway.trainers.loop.loop_options import Budget
 
 RAW = {"name": "a", "controllers": ["uniform"], "problems": {"source": "running_sums"}, "budget": {"steps": 9}}
 

@@ -26,7 +26,7 @@ class PlannedRun:
     Attributes:
         model_path: `model.path`, as in the configuration.
         dtype: the policy's type, "float32" or "bfloat16".
-        max_response_tokens, max_sequences: see `halfway.trainers.rollouts.options.RolloutOptions`.
+        max_response_tokens, max_sequences: see `halfway.trainers.rollouts.rollout_options.RolloutOptions`.
         cluster: the machines that the run is meant for.
         shape: sizes of the model; None if they are not known.
     """

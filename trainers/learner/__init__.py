@@ -10,5 +10,5 @@
 - `backend`: turns gradients into new weights; `deepspeed`: the same with ZeRO
 - `adapters`: LoRA
 - `weights`: hands weights to an engine, one tensor at a time
-- `options`: settings of the learner
+- `learner_options`: settings of the learner
 """

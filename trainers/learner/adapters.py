@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
-from halfway.trainers.learner.options import LoraOptions
+from halfway.trainers.learner.learner_options import LoraOptions
 
 ADAPTER_FOLDER, WEIGHTS_FILE = "adapter", "adapter_model.safetensors"
 NAME = "default"

@@ -19,7 +19,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.distributed.ports import use_interface_towards
 from halfway.trainers.learner.adapters import adapter_parameters, has_adapters, load_adapters, save_adapters
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.weights import full_tensor, is_partitioned, named_weights
 
 POLICY_FOLDER = "policy"

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import LATE, IntArray, Origin, Rollout
 from halfway.curriculum.support.errors import UserError
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.objective.advantages import advantages
-from halfway.trainers.learner.options import LearnerOptions
 
 BoolArray = NDArray[np.bool_]
 Floats = NDArray[np.floating[Any]]

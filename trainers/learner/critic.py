@@ -18,7 +18,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.contracts import Appraiser, Rollouts, judge_seconds
 from halfway.trainers.learner.backend import apply_gradients, keep_settings, save_tensors, set_lr
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.scoring import before
 
 CRITIC_FILE = "critic.pt"

@@ -21,7 +21,7 @@ from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port, use_interface_towards
 from halfway.trainers.learner.backend import build_optimizer, keep_settings, other_model, save_policy, set_lr
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 
 NEEDED_BY = "learner.deepspeed"
 # Between two collectives of the group that trains, one process alone may broadcast a part of the weights to servers,

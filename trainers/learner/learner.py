@@ -25,11 +25,11 @@ from halfway.trainers.learner.adapters import has_adapters
 from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend
 from halfway.trainers.learner.batch import Batch, TrainingSequence, continuation, lags_of, make_batch, make_sequence
 from halfway.trainers.learner.critic import Critic, valued
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.microbatches import count_minibatches, split_minibatches
 from halfway.trainers.learner.objective.gae import with_targets
 from halfway.trainers.learner.objective.loss import loss_denominator
 from halfway.trainers.learner.objective.mismatch import effective
-from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.passes import Passes
 from halfway.trainers.learner.scoring import shares_contexts
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from halfway.curriculum.streams import Stream
 from halfway.trainers.learner.batch import Floats, TrainingSequence
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from halfway.trainers.learner.adapters import adapters_off
 from halfway.trainers.learner.batch import Floats, TrainingSequence
 from halfway.trainers.learner.critic import Critic
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.microbatches import Padded, pad, scatter
 from halfway.trainers.learner.objective.loss import TokenSums, policy_loss, value_loss
 from halfway.trainers.learner.objective.mismatch import lag_sums, mismatch_weights
-from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import TokenScores, score_after_contexts, score_tokens
 
 

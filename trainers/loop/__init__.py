@@ -9,5 +9,5 @@
 - `checkpoint`: one folder per step, complete or absent
 - `manifest`: sizes and checksums of a checkpoint's files
 - `evaluation`: held-out pass@1 and pass@k
-- `options`: settings: fill, budget, evaluation, checkpoints
+- `loop_options`: settings: fill, budget, evaluation, checkpoints
 """

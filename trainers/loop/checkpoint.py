@@ -12,8 +12,8 @@ from typing import Any
 from halfway.curriculum.support.atomic import WriteError, replacing_folder
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
+from halfway.trainers.loop.loop_options import CheckpointOptions
 from halfway.trainers.loop.manifest import damage, write_manifest
-from halfway.trainers.loop.options import CheckpointOptions
 
 STATE_FILE = "loop.json"
 NAME = re.compile(r"step-(\d{8,})")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import Origin
-from halfway.trainers.loop.options import FillOptions
+from halfway.trainers.loop.loop_options import FillOptions
 
 
 class GroupOutcome(NamedTuple):

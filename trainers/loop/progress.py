@@ -9,7 +9,7 @@ from typing import Any
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.fill import Filling
-from halfway.trainers.loop.options import Budget
+from halfway.trainers.loop.loop_options import Budget
 from halfway.trainers.loop.records import tool_seconds
 
 IDLE_STEPS = 10

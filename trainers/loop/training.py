@@ -24,11 +24,11 @@ from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.events import Events
 from halfway.trainers.loop.fill import Filling
-from halfway.trainers.loop.options import Budget, FillOptions
+from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.progress import Progress, Stopwatch, evaluation_record
 from halfway.trainers.loop.records import FinishedStep, RunLog
 from halfway.trainers.loop.samples import Decode, Samples
-from halfway.trainers.rollouts.pool import InlinePool, Pool
+from halfway.trainers.rollouts.in_flight import InlinePool, Pool
 
 FORWARD_SHARE = 1 / 3
 """What a token costs that is scored and not trained: a pass forward, a third of one forward and back."""

@@ -8,6 +8,6 @@
 - `rewards`: what a generated task is worth
 - `rollouts`: generator training as an ordinary run
 - `evaluation`: real solver rollouts on fresh tasks; which checkpoint is judged
-- `pool`: problems with a guessed pass rate, for solver training
-- `options`: settings of all these
+- `guessed_problems`: problems with a guessed pass rate, for solver training
+- `propel_options`: settings of all these
 """

@@ -13,8 +13,8 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import reading, replacing
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
-from halfway.trainers.propel.options import CorpusOptions
 from halfway.trainers.propel.probes.sweep import LabelledRows
+from halfway.trainers.propel.propel_options import CorpusOptions
 from halfway.trainers.propel.solver import Solver
 from halfway.trainers.propel.writing import Author, Written
 

@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from halfway.trainers.propel.corpus import CorpusRow
 from halfway.trainers.propel.domains.diversity import Units, block_self_bleu_3, distinct_3, self_bleu_3, top_share
-from halfway.trainers.propel.options import Band, CheckpointRule
+from halfway.trainers.propel.propel_options import Band, CheckpointRule
 from halfway.trainers.propel.writing import Written
 
 

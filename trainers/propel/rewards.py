@@ -13,12 +13,12 @@ from scipy.special import expit
 from torch import nn
 
 from halfway.curriculum.streams import Stream
-from halfway.trainers.propel.options import RewardOptions
 from halfway.trainers.propel.probes.activations import Features, Reading, read
 from halfway.trainers.propel.probes.heads import Probe, Site
-from halfway.trainers.propel.probes.options import ActivationOptions
+from halfway.trainers.propel.probes.probe_options import ActivationOptions
 from halfway.trainers.propel.probes.scores import Floats
 from halfway.trainers.propel.probes.splits import Labels
+from halfway.trainers.propel.propel_options import RewardOptions
 from halfway.trainers.propel.solver import Solver
 from halfway.trainers.propel.writing import Written
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer

@@ -17,7 +17,7 @@ from halfway.trainers.contracts import Learner, Rollouts
 from halfway.trainers.propel.domains.base import Domain
 from halfway.trainers.propel.domains.diversity import top_share
 from halfway.trainers.propel.domains.oracles import Panel
-from halfway.trainers.propel.options import RewardOptions
+from halfway.trainers.propel.propel_options import RewardOptions
 from halfway.trainers.propel.rewards import Reward, below_invalid
 from halfway.trainers.propel.writing import Written, judge
 from halfway.trainers.rollouts.chat import Tokenizer

@@ -9,7 +9,7 @@ from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.streams import Stream
 from halfway.trainers.contracts import Rollouts
 from halfway.trainers.engines.base import Engine
-from halfway.trainers.propel.options import Band
+from halfway.trainers.propel.propel_options import Band
 from halfway.trainers.rollouts.chat import Prompts
 
 

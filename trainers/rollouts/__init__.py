@@ -1,11 +1,11 @@
 """Turns requests into scored groups, with an engine and an environment.
 
 - `collector`: rolls out turn by turn: prompt, sample, judge; prefixes are replayed
-- `pool`: rollouts under way, between being drawn and being recorded
-- `process_pool`: one whose rollouts are sampled and judged in a process of their own
+- `in_flight`: rollouts under way, between being drawn and being recorded
+- `sampling_process`: one whose rollouts are sampled and judged in a process of their own
 - `attempts`: rollouts in progress
 - `overlapping`: tools and engine at work at once, judging in another thread while the engine still samples
 - `chat`: turns prompts and observations into tokens, with or without a chat template
 - `judging`: measures how long an environment takes to answer
-- `options`: settings of sampling
+- `rollout_options`: settings of sampling
 """

@@ -21,7 +21,7 @@ from halfway.curriculum.groups import Request
 from halfway.curriculum.streams import Stream
 from halfway.experiments.scripts import script, script_parser
 from halfway.trainers.contracts import Rollouts
-from halfway.trainers.rollouts.pool import InlinePool
+from halfway.trainers.rollouts.in_flight import InlinePool
 
 LEARNER, SAMPLER = 0, 1
 """Cores."""

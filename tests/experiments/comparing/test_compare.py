@@ -28,7 +28,7 @@ from halfway.experiments.report.summary import Summary, summarize
 from halfway.experiments.report.tables.all_tables import tables
 from halfway.experiments.running.build import build_run
 from halfway.experiments.running.runs import RecordForwarder, claimed, last_spent, prepare, read_state
-from halfway.trainers.loop.options import Budget
+from halfway.trainers.loop.loop_options import Budget
 
 BASE = {"controllers": ["uniform"], "problems": {"source": "running_sums", "train": 8}, "tracking": {"mlflow": False}}
 

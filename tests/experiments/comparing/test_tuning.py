@@ -21,7 +21,7 @@ from halfway.experiments.config.loading import load_comparison_config, load_run_
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.tuning import Trial, read_tuning, tuning_table
 from halfway.experiments.running.runs import read_state
-from halfway.trainers.loop.options import Budget
+from halfway.trainers.loop.loop_options import Budget
 
 BASE = {"controllers": ["uniform"], "problems": {"source": "running_sums", "train": 8}, "tracking": {"mlflow": False}}
 

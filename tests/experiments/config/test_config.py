@@ -18,7 +18,7 @@ from halfway.experiments.config.loading import (
     to_plain,
 )
 from halfway.experiments.config.run import parse_run_config
-from halfway.trainers.loop.options import Budget
+from halfway.trainers.loop.loop_options import Budget
 
 RUN = """
 problems: {source: running_sums}

@@ -11,7 +11,7 @@ from halfway.experiments.cli import app
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import Costs, Setting, contrast_pairs, settings_of
 from halfway.experiments.config.loading import differences, load_comparison_config, save
-from halfway.trainers.loop.options import Budget
+from halfway.trainers.loop.loop_options import Budget
 
 CONTEST = """
 base:

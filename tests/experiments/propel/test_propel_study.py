@@ -30,7 +30,7 @@ from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.trainers.loop.manifest import MANIFEST, write_manifest
 from halfway.trainers.propel.domains.sheets import Sums
 from halfway.trainers.propel.probes.activations import ActivationStore
-from halfway.trainers.propel.probes.options import ActivationOptions
+from halfway.trainers.propel.probes.probe_options import ActivationOptions
 from halfway.trainers.propel.probes.sweep import read_cells
 from halfway.trainers.propel.writing import Author
 

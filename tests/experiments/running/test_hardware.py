@@ -28,7 +28,7 @@ from halfway.experiments.running.runs import COMPARISON, CONFIG, claimed, prepar
 from halfway.trainers.distributed import ports
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.vllm_servers import guard
-from halfway.trainers.learner.options import DeepSpeedOptions
+from halfway.trainers.learner.learner_options import DeepSpeedOptions
 
 CLUSTER = REPOSITORY / "experiments" / "recipes" / "cluster"
 NODES = {"one_gpu": ["a"], "one_node": ["a"], "two_pools": ["a", "b", "c", "d"]}

@@ -22,7 +22,7 @@ from halfway.experiments.tracking import mlflow_store, recording
 from halfway.experiments.tracking.mlflow_store import Mlflow, MlflowRun, ui_command
 from halfway.experiments.tracking.opening import open_trackers
 from halfway.experiments.tracking.recording import Copy, step_metrics
-from halfway.trainers.loop.options import Budget
+from halfway.trainers.loop.loop_options import Budget
 
 
 def test_metrics_of_a_record_are_its_numbers() -> None:

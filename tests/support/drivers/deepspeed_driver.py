@@ -16,7 +16,7 @@ from halfway.curriculum import Stream
 from halfway.trainers.learner import scoring
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions, LoraOptions
+from halfway.trainers.learner.learner_options import DeepSpeedOptions, LearnerOptions, LoraOptions
 from halfway.trainers.learner.weights import named_weights
 
 STEPS, SAVED = 10, 5

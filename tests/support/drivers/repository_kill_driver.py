@@ -25,7 +25,7 @@ from halfway.curriculum.boxes.bubblewrap import BubblewrapBox
 from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.repositories.task import RepositoryTask, to_problem
 from halfway.trainers.loop.checkpoint import Checkpoints
-from halfway.trainers.loop.options import Budget, CheckpointOptions, FillOptions
+from halfway.trainers.loop.loop_options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.collector import Collector
 

@@ -22,7 +22,7 @@ from halfway.trainers.engines.vllm.part import Vllm
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.deepspeed import build_accelerator
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions, LoraOptions
+from halfway.trainers.learner.learner_options import DeepSpeedOptions, LearnerOptions, LoraOptions
 
 # Way -> (ZeRO stage or None, whether adapters are trained, whether the output layer is tied to the embedding).
 WAYS = {

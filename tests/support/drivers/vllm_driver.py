@@ -23,7 +23,7 @@ from halfway.trainers.engines.vllm import worker
 from halfway.trainers.engines.vllm.engine import VllmEngine
 from halfway.trainers.engines.vllm.part import Vllm
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 
 END, PAD, TEMPERATURE = 1, 0, 0.7
 TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}

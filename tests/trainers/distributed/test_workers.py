@@ -31,8 +31,8 @@ from halfway.trainers.distributed.collectives import lost_processes, wait_for_al
 from halfway.trainers.distributed.workers import WorkerGroup, spread
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm.part import Vllm
-from halfway.trainers.engines.vllm_servers.options import server_flags
 from halfway.trainers.engines.vllm_servers.part import VllmServers
+from halfway.trainers.engines.vllm_servers.server_options import server_flags
 
 SHARED = """
 controllers: [prefix_sampling, uniform, greso]

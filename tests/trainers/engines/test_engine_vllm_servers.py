@@ -26,7 +26,7 @@ from halfway.trainers.engines.vllm_servers.guard import VARIABLE
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.spreading import assign
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.rollouts.attempts import response_of
 
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)

@@ -22,7 +22,7 @@ from halfway.experiments.running.runs import CONFIG, prepare
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.learner.deepspeed import build_accelerator
-from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions
+from halfway.trainers.learner.learner_options import DeepSpeedOptions, LearnerOptions
 
 MODULE = '''
 from dataclasses import dataclass

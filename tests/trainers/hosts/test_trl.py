@@ -26,7 +26,7 @@ from halfway.controllers.prefix_sampling import PrefixSampling  # noqa: E402
 from halfway.controllers.pros import Pros  # noqa: E402
 from halfway.controllers.uniform import Uniform  # noqa: E402
 from halfway.curriculum import Chain, Group, Request, Rollout, Stream, UserError, chain  # noqa: E402
-from halfway.trainers.loop.options import Budget, FillOptions  # noqa: E402
+from halfway.trainers.loop.loop_options import Budget, FillOptions  # noqa: E402
 
 CHAINS: dict[str, Chain] = {
     "greso": chain(("uniform", Uniform()), ("greso", Greso(frozen_epochs=0))),

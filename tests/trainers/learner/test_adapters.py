@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from halfway.curriculum import Stream, UserError
 from halfway.trainers.learner.adapters import adapter_parameters, adapters_off, add_adapters
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.learner.options import LearnerOptions, LoraOptions
+from halfway.trainers.learner.learner_options import LearnerOptions, LoraOptions
 from halfway.trainers.learner.weights import copy_weights, named_weights
 
 peft = pytest.importorskip("peft", reason="peft is not installed (extra lora)")

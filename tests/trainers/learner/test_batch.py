@@ -14,8 +14,8 @@ from transformers import Qwen3ForCausalLM
 from halfway.curriculum import Group, Origin, Prefix, Problem, Request, Rollout, Stream, Turn, UserError, cut
 from halfway.curriculum.prefix import hint_of
 from halfway.trainers.learner.batch import WEIGHED_OUT, TrainingSequence, make_batch, make_sequence
+from halfway.trainers.learner.learner_options import CriticOptions, LearnerOptions
 from halfway.trainers.learner.microbatches import count_minibatches, pad, scatter, split_microbatches, split_minibatches
-from halfway.trainers.learner.options import CriticOptions, LearnerOptions
 
 OPTIONS = LearnerOptions()
 PROMPT = np.asarray([3, 4], np.int32)

@@ -14,7 +14,7 @@ from paths import DRIVERS, IMPORTABLE
 from transformers import AutoModelForCausalLM
 
 from halfway.curriculum import UserError
-from halfway.trainers.learner.options import DeepSpeedOptions
+from halfway.trainers.learner.learner_options import DeepSpeedOptions
 
 pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)
 pytestmark = pytest.mark.engines

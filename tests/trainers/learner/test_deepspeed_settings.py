@@ -10,9 +10,9 @@ import torch
 
 from halfway.curriculum import UserError
 from halfway.trainers.learner.deepspeed import DeepSpeedBackend, convert, deepspeed_config
-from halfway.trainers.learner.options import DeepSpeedOptions, LearnerOptions
+from halfway.trainers.learner.learner_options import DeepSpeedOptions, LearnerOptions
 from halfway.trainers.loop.checkpoint import Checkpoints
-from halfway.trainers.loop.options import CheckpointOptions
+from halfway.trainers.loop.loop_options import CheckpointOptions
 
 
 def backend(engine: Any, **options: Any) -> DeepSpeedBackend:

@@ -32,8 +32,8 @@ from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 from halfway.curriculum import Rollout, Stream, UserError
 from halfway.trainers.learner import backend
 from halfway.trainers.learner.learner import PolicyGradientLearner, lr_factor
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.microbatches import split_minibatches
-from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import token_logprobs
 
 

@@ -18,7 +18,7 @@ from halfway.curriculum import Stream
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 
 OPTIONS = LearnerOptions(
     lr=1e-3,

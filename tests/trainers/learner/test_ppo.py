@@ -40,8 +40,8 @@ from halfway.experiments.running.runs import prepare
 from halfway.trainers.learner.batch import make_batch
 from halfway.trainers.learner.critic import ValuedRollouts
 from halfway.trainers.learner.learner import PolicyGradientLearner
+from halfway.trainers.learner.learner_options import CriticOptions, LearnerOptions
 from halfway.trainers.learner.objective.loss import loss_denominator, value_loss
-from halfway.trainers.learner.options import CriticOptions, LearnerOptions
 from halfway.trainers.learner.scoring import score_tokens
 
 CRITIC = PPO.critic

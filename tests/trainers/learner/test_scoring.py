@@ -26,7 +26,7 @@ from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.learner import scoring
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.weights import checkpoint_weights, named_weights
 from halfway.trainers.policy import prepare_torch
 

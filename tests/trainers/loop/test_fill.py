@@ -18,7 +18,7 @@ from halfway.curriculum.rollouts import NO_TOKENS, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.trainers.loop.evaluation import evaluate, pass_at_k, summarize
 from halfway.trainers.loop.fill import Filling, adaptive_request
-from halfway.trainers.loop.options import FillOptions
+from halfway.trainers.loop.loop_options import FillOptions
 from halfway.trainers.loop.records import FinishedStep
 
 PROBLEMS = problem_set(500)

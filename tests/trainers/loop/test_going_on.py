@@ -20,7 +20,7 @@ from halfway.controllers.signal import Signal
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, chain
 from halfway.curriculum.session import ALWAYS_PROVIDED
-from halfway.trainers.loop.options import Budget, FillOptions
+from halfway.trainers.loop.loop_options import Budget, FillOptions
 
 ONCE = FillOptions(groups=GROUPS, max_rounds=6)
 REFILL = FillOptions(policy="refill", groups=GROUPS, request_groups=6, max_rounds=6)

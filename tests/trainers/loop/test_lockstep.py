@@ -33,10 +33,10 @@ from halfway.curriculum import Group, UserError, chain
 from halfway.curriculum.session import ALWAYS_PROVIDED, Session
 from halfway.experiments.running.retrace import retrace
 from halfway.testing.simulator import SimulatedRollouts
-from halfway.trainers.loop.options import Budget, FillOptions
+from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.training import Training
 from halfway.trainers.rollouts.judging import Judging
-from halfway.trainers.rollouts.process_pool import ProcessPool
+from halfway.trainers.rollouts.sampling_process import ProcessPool
 
 ONCE = FillOptions(groups=GROUPS, zero_variance="keep")
 REFILL = FillOptions(policy="refill", groups=GROUPS, max_rounds=10)

@@ -28,9 +28,9 @@ from halfway.trainers.contracts import judge_seconds
 from halfway.trainers.loop import progress
 from halfway.trainers.loop import training as loop
 from halfway.trainers.loop.evaluation import Evaluation
-from halfway.trainers.loop.options import Budget, FillOptions
+from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.training import Training
-from halfway.trainers.rollouts.pool import InlinePool
+from halfway.trainers.rollouts.in_flight import InlinePool
 
 HOPELESS = ProblemSet([Problem(f"p{i}", "", "", features={"difficulty": 1000.0}) for i in range(24)])
 

@@ -22,7 +22,7 @@ from halfway.curriculum.session import ALWAYS_PROVIDED
 from halfway.curriculum.support.errors import UserError
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.evaluation import Evaluation, evaluate, summarize
-from halfway.trainers.loop.options import Budget, FillOptions
+from halfway.trainers.loop.loop_options import Budget, FillOptions
 
 MEASURED = PassRateBelief(kind="measured")
 SELECTION = chain(("pros", Pros(reuse=False, exploration=0.0, belief=MEASURED)))

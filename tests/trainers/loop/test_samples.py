@@ -13,7 +13,7 @@ from loop_harness import ScriptedLearner, records, training
 from halfway.curriculum import Rollout
 from halfway.curriculum.prefix import Hint
 from halfway.testing.simulator import SimulatedRollouts
-from halfway.trainers.loop.options import Budget, FillOptions
+from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.samples import LETTERS, PROBLEMS, Samples, kept, shortened
 
 

@@ -27,9 +27,9 @@ from halfway.experiments.propel.study import Study, build_engine
 from halfway.experiments.starting_models.warm_start import build_tokenizer
 from halfway.trainers.propel.domains.candidates import read
 from halfway.trainers.propel.domains.sheets import Operators, Sums
-from halfway.trainers.propel.pool import Guessed, read_provenance, write_pool
+from halfway.trainers.propel.guessed_problems import Guessed, read_provenance, write_pool
 from halfway.trainers.propel.probes.activations import model_fingerprint
-from halfway.trainers.propel.probes.options import ProbeTraining
+from halfway.trainers.propel.probes.probe_options import ProbeTraining
 from halfway.trainers.propel.probes.rates import fit_rates, score_rates
 from halfway.trainers.propel.probes.splits import random_split
 from halfway.trainers.propel.rewards import Reader

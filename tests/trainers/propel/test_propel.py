@@ -18,7 +18,7 @@ from halfway.curriculum.problems import Problem
 from halfway.curriculum.tasks.lab import sums
 from halfway.experiments.starting_models.warm_start import build_tokenizer
 from halfway.trainers.learner.batch import make_batch
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.propel.corpus import (
     Corpus,
     build_corpus,
@@ -37,9 +37,9 @@ from halfway.trainers.propel.evaluation import (
     numeric_features,
     score_generator,
 )
-from halfway.trainers.propel.options import Band, CheckpointRule, CorpusOptions, GeneratorTraining, RewardOptions
 from halfway.trainers.propel.probes.activations import model_fingerprint
 from halfway.trainers.propel.probes.heads import Probe, Site
+from halfway.trainers.propel.propel_options import Band, CheckpointRule, CorpusOptions, GeneratorTraining, RewardOptions
 from halfway.trainers.propel.rewards import ProbeReward, Reader, SolverReward, below_invalid, shape
 from halfway.trainers.propel.rollouts import RewardedRollouts, prompt_set
 from halfway.trainers.propel.solver import Solver

@@ -21,11 +21,11 @@ from halfway.curriculum.support.errors import UserError
 from halfway.trainers.engines.base import Completion, EngineSetup, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.learner.batch import make_batch
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.rollouts import judging
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.collector import Collector
-from halfway.trainers.rollouts.process_pool import Sampler
+from halfway.trainers.rollouts.sampling_process import Sampler
 
 END = 1
 STREAM = Stream(0, ("test",))

@@ -15,7 +15,7 @@ from virtual_pool import VirtualPool
 
 from halfway.curriculum import Group
 from halfway.testing.simulator import SimulatedRollouts
-from halfway.trainers.loop.options import Budget, FillOptions
+from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.rollouts.overlapping import BackgroundCalls
 
 

@@ -14,7 +14,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.engines.base import Completion, EngineSetup, Finished
 from halfway.trainers.engines.part import GIB
-from halfway.trainers.engines.vllm.options import FREE_SHARE, LARGEST_SEED, VllmOptions
+from halfway.trainers.engines.vllm.vllm_options import FREE_SHARE, LARGEST_SEED, VllmOptions
 from halfway.trainers.engines.vllm.worker import WeightLoader
 from halfway.trainers.learner.batch import continuation
 from halfway.trainers.learner.microbatches import pad, split_microbatches

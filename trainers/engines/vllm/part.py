@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from halfway.trainers.engines.base import Engine, EngineSetup
-from halfway.trainers.engines.vllm.options import VllmOptions
+from halfway.trainers.engines.vllm.vllm_options import VllmOptions
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Sampling through vLLM servers: one or many, here or elsewhere, any of which may die.
 
-- `part`: what is registered; `options`: its options, what follows from them, the command of a server
+- `part`: what is registered; `server_options`: its options, what follows from them, the command of a server
 - `engine`: the engine: keeps servers, gives them weights, restarts lost ones
 - `spreading`: spreads sequences over servers, in rounds
 - `elsewhere`: samples through them in another process

@@ -15,8 +15,8 @@ from torch import nn
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.engines.base import EngineSetup
-from halfway.trainers.engines.vllm_servers.options import FIELD, NEEDED_BY, ServerOptions
 from halfway.trainers.engines.vllm_servers.server import OtherWeightsError, Server, ServerError
+from halfway.trainers.engines.vllm_servers.server_options import FIELD, NEEDED_BY, ServerOptions
 from halfway.trainers.engines.vllm_servers.spreading import Spreading
 from halfway.trainers.engines.vllm_servers.transfer import TRANSFERS, Transfer, in_parallel
 from halfway.trainers.learner.weights import checkpoint_weights

@@ -6,7 +6,7 @@ from typing import Any
 
 from halfway.trainers.engines.base import Engine, EngineSetup
 from halfway.trainers.engines.part import Apart, PlannedRun, Service
-from halfway.trainers.engines.vllm_servers.options import SERVER_ENVIRONMENT, ServerOptions, server_command
+from halfway.trainers.engines.vllm_servers.server_options import SERVER_ENVIRONMENT, ServerOptions, server_command
 
 
 @dataclass(frozen=True)

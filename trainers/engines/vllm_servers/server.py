@@ -26,7 +26,7 @@ from halfway.curriculum.support.extras import clean, one_line
 from halfway.trainers.distributed.cluster import restart_pause
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.engines.vllm_servers import end_with_parent, guard
-from halfway.trainers.engines.vllm_servers.options import FIELD, SERVER_ENVIRONMENT
+from halfway.trainers.engines.vllm_servers.server_options import FIELD, SERVER_ENVIRONMENT
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession

@@ -8,10 +8,10 @@ from typing import Any
 from halfway.curriculum.rollouts import IntArray
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.engines.base import Completion, EngineSetup, Finished
-from halfway.trainers.engines.vllm.options import LARGEST_SEED
+from halfway.trainers.engines.vllm.vllm_options import LARGEST_SEED
 from halfway.trainers.engines.vllm_servers.client import Client, Errand, room_for_connections
-from halfway.trainers.engines.vllm_servers.options import FIELD, NEEDED_BY, ServerOptions
 from halfway.trainers.engines.vllm_servers.server import Server, ServerError
+from halfway.trainers.engines.vllm_servers.server_options import FIELD, NEEDED_BY, ServerOptions
 
 
 class Spreading(ABC):

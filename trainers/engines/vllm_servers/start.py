@@ -23,8 +23,14 @@ from halfway.trainers.engines.base import Completion, Engine, EngineSetup, Finis
 from halfway.trainers.engines.part import GIB, require_known_servers
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.guard import FILE_VARIABLE, VARIABLE, given_token, new_token
-from halfway.trainers.engines.vllm_servers.options import FIELD, FILE_COPIES, NEEDED_BY, ServerOptions, server_command
 from halfway.trainers.engines.vllm_servers.server import Server
+from halfway.trainers.engines.vllm_servers.server_options import (
+    FIELD,
+    FILE_COPIES,
+    NEEDED_BY,
+    ServerOptions,
+    server_command,
+)
 from halfway.trainers.learner.weights import named_weights
 
 # This host's name: on a shared disk, another host's locks may not be visible.

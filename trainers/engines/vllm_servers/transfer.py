@@ -18,9 +18,9 @@ from torch import Tensor, distributed
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.distributed.ports import own_address
-from halfway.trainers.engines.vllm_servers.options import FIELD
 from halfway.trainers.engines.vllm_servers.private_store import PrivateStore, open_store
 from halfway.trainers.engines.vllm_servers.server import Server, ServerError
+from halfway.trainers.engines.vllm_servers.server_options import FIELD
 
 # Bytes of weights in one part: the learner holds no more of the gathered model in memory at a time.
 PART_BYTES = 2**28

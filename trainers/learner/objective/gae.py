@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.trainers.learner.batch import Floats, TrainingSequence
-from halfway.trainers.learner.options import CriticOptions
+from halfway.trainers.learner.learner_options import CriticOptions
 
 # Under the root, so that equal advantages do not divide by zero.
 VARIANCE_EPSILON = 1e-8

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 
 # Bound on a log-ratio before it is exponentiated. It is far outside every clip range: it only keeps an infinite ratio,
 # whose gradient in a clipped branch would be 0 x infinity, from turning the update into NaN.

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.objective.loss import TokenSums, bounded_exp
-from halfway.trainers.learner.options import LearnerOptions
 
 
 def mismatch_weights(

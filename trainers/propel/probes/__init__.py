@@ -8,5 +8,5 @@
 - `scores`: classification, ranking, calibration
 - `surface`: the baseline: what a task's surface features tell
 - `sweep`: layers x poolings x heads, and the choice of a probe
-- `options`: settings of all these
+- `probe_options`: settings of all these
 """

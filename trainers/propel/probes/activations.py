@@ -22,7 +22,7 @@ from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
-from halfway.trainers.propel.probes.options import ActivationOptions
+from halfway.trainers.propel.probes.probe_options import ActivationOptions
 
 Features = NDArray[np.float32]
 MANIFEST = "manifest.json"

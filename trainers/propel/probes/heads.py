@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from halfway.curriculum.support.atomic import replacing
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
-from halfway.trainers.propel.probes.options import HEADS, HeadKind
+from halfway.trainers.propel.probes.probe_options import HEADS, HeadKind
 
 HIDDEN: dict[HeadKind, tuple[int, ...]] = {"linear": (), "mlp": (512, 128), "deep_mlp": (1024, 512, 256, 128)}
 """Widths between the features and the two outputs. PROPEL gives the widths of "mlp"; "deep_mlp" is our choice."""

@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 
 from halfway.trainers.propel.probes.activations import Features
 from halfway.trainers.propel.probes.heads import Probe
-from halfway.trainers.propel.probes.options import HeadKind, ProbeTraining
+from halfway.trainers.propel.probes.probe_options import HeadKind, ProbeTraining
 from halfway.trainers.propel.probes.scores import Floats
 from halfway.trainers.propel.probes.splits import Rows, RowSplit
 from halfway.trainers.propel.probes.training import fit

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.propel.probes.options import SplitOptions
+from halfway.trainers.propel.probes.probe_options import SplitOptions
 
 DEFAULT_SPLIT = SplitOptions()
 

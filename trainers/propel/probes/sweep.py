@@ -12,7 +12,7 @@ from halfway.curriculum.support.atomic import reading, write_bytes
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.propel.probes.activations import ActivationStore, Features
 from halfway.trainers.propel.probes.heads import Probe, Site, save_probe
-from halfway.trainers.propel.probes.options import Balance, HeadKind, SweepOptions
+from halfway.trainers.propel.probes.probe_options import Balance, HeadKind, SweepOptions
 from halfway.trainers.propel.probes.scores import Floats, Scores, balanced_accuracy_interval, score
 from halfway.trainers.propel.probes.splits import Labels, Rows, RowSplit, random_split, thinned
 from halfway.trainers.propel.probes.training import fit

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from halfway.trainers.propel.probes.heads import Probe
-from halfway.trainers.propel.probes.options import HeadKind, ProbeTraining
+from halfway.trainers.propel.probes.probe_options import HeadKind, ProbeTraining
 from halfway.trainers.propel.probes.scores import best_temperature
 from halfway.trainers.propel.probes.splits import Labels, RowSplit
 

@@ -14,9 +14,9 @@ from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Rollout, Stream, Turn, UserError
 from halfway.trainers.learner.learner import PolicyGradientLearner
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.objective.loss import loss_denominator, policy_loss
 from halfway.trainers.learner.objective.mismatch import effective, lag_sums, mismatch_weights
-from halfway.trainers.learner.options import LearnerOptions
 from halfway.trainers.learner.scoring import token_logprobs
 
 LOW, HIGH = 0.2, 0.28

@@ -27,7 +27,7 @@ from halfway.trainers.propel.domains.candidates import read
 from halfway.trainers.propel.domains.maths import POOLS, Maths, MathsTask, example_pools
 from halfway.trainers.propel.domains.oracles import Panel, PanelVerdict, final_answer
 from halfway.trainers.propel.evaluation import check_health
-from halfway.trainers.propel.options import CheckpointRule
+from halfway.trainers.propel.propel_options import CheckpointRule
 from halfway.trainers.propel.writing import Written
 
 QUESTION = "What is the sum of the first ten positive integers?"

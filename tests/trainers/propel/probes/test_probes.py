@@ -22,7 +22,7 @@ from halfway.trainers.propel.probes.activations import (
     read,
 )
 from halfway.trainers.propel.probes.heads import Probe, Site, load_probe, save_probe
-from halfway.trainers.propel.probes.options import ActivationOptions, ProbeTraining, SplitOptions, SweepOptions
+from halfway.trainers.propel.probes.probe_options import ActivationOptions, ProbeTraining, SplitOptions, SweepOptions
 from halfway.trainers.propel.probes.scores import (
     Scores,
     balanced_accuracy_gain,

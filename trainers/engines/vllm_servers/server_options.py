@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from halfway.curriculum.support.errors import require
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, EngineMemory, PlannedRun, bytes_of
-from halfway.trainers.engines.vllm.options import FREE_SHARE, VllmOptions
+from halfway.trainers.engines.vllm.vllm_options import FREE_SHARE, VllmOptions
 from halfway.trainers.engines.vllm_servers import guard
 
 FIELD, NEEDED_BY = "rollouts.engine.vllm_servers", "rollouts.engine: 'vllm_servers'"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from halfway.curriculum.support.errors import require
-from halfway.trainers.learner.options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.propel.domains.diversity import Units
 
 
