@@ -9,7 +9,6 @@
 - `builder`: collects rollouts into groups
 - `history`: a log's groups in one form, whichever trainer wrote it
 - `measures`: the numbers: zero-variance groups, repeated outcomes, spending, fates of problems
-- `kinds_of_data`: which of the lab's kinds of data a log resembles, and what to run there
 - `suspects`: finds problems whose rewards look wrong
 - `counterfactual`: replays controllers against the log's own history
 - `tables`: an audit as sentences and tables

@@ -254,7 +254,6 @@ class HistoryBuilder:
             category_P=tuple(self._categories),
             **groups,
             fresh_V=np.ones(count, np.bool_),
-            from_failure_V=np.zeros(count, np.bool_),
             outcome_V=np.full(count, UNKNOWN, np.int8),
             lost_V=np.zeros(count, np.int32),
         )

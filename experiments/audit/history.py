@@ -34,7 +34,6 @@ class History:
         tokens_V: amount generated for the group in the unit of `Reading.measure`, or `UNKNOWN`.
         fresh_V: whether the problem belongs to the data set and the rollouts began at its start, without prefix or
             hint. Only such groups are evidence about their problem.
-        from_failure_V: whether the rollouts began with a prefix of a failed one; only some logs record it.
         outcome_V: what became of the group, as a position in `OUTCOMES`, or `UNKNOWN`.
         lost_V: number of rollouts that were never scored.
         skipped: number of problems refused before any rollout; only some logs record them.
@@ -49,7 +48,6 @@ class History:
     zero_variance_V: Flags
     tokens_V: Ints
     fresh_V: Flags
-    from_failure_V: Flags
     outcome_V: NDArray[np.int8]
     lost_V: Places
     skipped: int = 0

@@ -12,7 +12,6 @@ import numpy as np
 from halfway.curriculum.signals import NEAR_HALF
 from halfway.experiments.audit.database import Tables
 from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, History, Log
-from halfway.experiments.audit.kinds_of_data import Sign, signs
 
 BINS = 12
 LONGEST = 4
@@ -199,7 +198,6 @@ class Findings:
         wasted: share of the rollouts that were in zero-variance or surplus groups, or were lost; None if the log
             does not say.
         skipped: number of problems refused before any rollout.
-        signs: of the kind of data; empty if the log leaves zero-variance groups out.
     """
 
     groups: int
@@ -219,7 +217,6 @@ class Findings:
     outcomes: Mapping[str, int] = field(default_factory=dict)
     wasted: float | None = None
     skipped: int = 0
-    signs: tuple[Sign, ...] = ()
 
 
 def findings(log: Log, hours: float | None = None) -> Findings:
@@ -240,8 +237,6 @@ def findings(log: Log, hours: float | None = None) -> Findings:
         [(zero_variance, failed, passed, near_half)] = (
             tables.rows(ALL_VISITS, *NEAR_HALF) if len(fresh) else [(0.0,) * 4]
         )
-        memory = tuple(Memory(*row) for row in tables.rows(MEMORY)) if log.reading.identified else ()
-        lasting = next((each for each in memory if each.before == "mixed"), None)
         return Findings(
             groups=len(fresh),
             steps=len(np.unique(history.step_V)),
@@ -254,15 +249,12 @@ def findings(log: Log, hours: float | None = None) -> Findings:
             spending=spending(history, log.hours if hours is None else hours),
             fates=Fates(*tables.rows(FATES)[0]),
             over_time=tuple(Stretch(*row) for row in tables.rows(OVER_TIME, BINS)),
-            memory=memory,
+            memory=tuple(Memory(*row) for row in tables.rows(MEMORY)) if log.reading.identified else (),
             streaks=tuple(Streak(*row) for row in tables.rows(STREAKS)) if log.reading.identified else (),
             kinds=kinds(fresh, names, tables),
             outcomes=outcomes(history),
             wasted=wasted(history),
             skipped=history.skipped,
-            signs=signs(history, lasting.mixed if lasting else None, lasting.visits if lasting else 0)
-            if log.reading.keeps_zero_variance
-            else (),
         )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from halfway.curriculum.support.atomic import write_json, write_text
 from halfway.experiments.audit.auditing import Audit
 from halfway.experiments.audit.counterfactual import Replayed
-from halfway.experiments.audit.tables import advice, headline, limits, suspicious, tables_of
+from halfway.experiments.audit.tables import headline, limits, suspicious, tables_of
 from halfway.experiments.report.html import rendered
 
 
@@ -32,7 +32,6 @@ def page(audit: Audit) -> str:
             "stretches": one.findings.over_time if one.log.reading.keeps_zero_variance else (),
             "tables": tables_of(one),
             "beliefs": [(each.name, each.calibration) for each in replayed if each.calibration],
-            "advice": advice(one),
             "limits": limits(one.log.reading),
         }
         sections.append(section)

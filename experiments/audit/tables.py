@@ -6,7 +6,6 @@ from halfway.curriculum.support.extras import clean
 from halfway.experiments.audit.auditing import LIMITS, Audit, Audited
 from halfway.experiments.audit.counterfactual import MOST_VISITS, Calibration, Refused, Replayed
 from halfway.experiments.audit.history import Reading
-from halfway.experiments.audit.kinds_of_data import ADVICE, Advice, kind_of
 from halfway.experiments.audit.measures import Findings, Memory, Stretch
 from halfway.experiments.report.tables.text import NONE, TextTable
 
@@ -160,34 +159,6 @@ def counterfactuals(one: Audited) -> list[TextTable]:
     return tables
 
 
-def kind_of_data(findings: Findings) -> list[TextTable]:
-    """A table of the signs by which the kind of data is told; none if zero-variance groups are missing."""
-    if not findings.signs:
-        return []
-    rows = tuple(
-        (
-            sign.name,
-            percent(sign.value),
-            f"{sign.groups:,}",
-            percent(sign.facts),
-            percent(sign.steps),
-            sign.kind or NONE,
-        )
-        for sign in findings.signs
-    )
-    columns = ("", "here", "of", "facts missing", "steps unreliable", "reads as")
-    kind = kind_of(findings.signs)
-    read = f"Together: {kind}." if kind else "Together they do not say."
-    caption = f"{read} The two columns before the last are the lab's, so this is a lead for another model, no more."
-    return [TextTable("What kind of data is this?", columns, rows, caption)]
-
-
-def advice(one: Audited) -> Advice | None:
-    """What to run on such data; None if the log does not say what kind it is."""
-    kind = kind_of(one.findings.signs)
-    return ADVICE[kind] if kind else None
-
-
 def suspicious(audit: Audit) -> list[TextTable]:
     if not audit.suspects:
         return []
@@ -206,8 +177,8 @@ def tables_of(one: Audited) -> list[TextTable]:
     if not one.log.reading.keeps_zero_variance:
         return [facts(one), *by_kind(findings), *counterfactuals(one)]
     problems = [fates(findings)] if one.log.reading.identified else []
-    kinds = [*by_kind(findings), *counterfactuals(one), *kind_of_data(findings)]
-    return [facts(one), over_time(findings), *past(findings), *problems, *kinds]
+    rest = [*by_kind(findings), *counterfactuals(one)]
+    return [facts(one), over_time(findings), *past(findings), *problems, *rest]
 
 
 def limits(reading: Reading) -> list[str]:
@@ -259,14 +230,6 @@ def show(audit: Audit, console: "Console", full: bool = True) -> None:
             console.print(table)
         if full:
             console.print(Text("What this log cannot tell: " + "; ".join(limits(one.log.reading)) + "."))
-        if advised := advice(one):
-            looks = f"It looks like data with {kind_of(one.findings.signs)}. "
-            rest = (
-                f"{advised.why} To be laid over a recipe of Halfway's own trainer:\n{advised.recipe}"
-                if full
-                else "--full: what to run there."
-            )
-            console.print(Text(looks + rest))
     for table in suspicious(audit) if full else []:
         console.print(table)
     if not full:

@@ -20,7 +20,6 @@ def history(groups: list[tuple[int, str, int, int]], categories: dict[str, str] 
         zero_variance_V=(passed_V == 0) | (passed_V == size_V),
         tokens_V=3 * size_V.astype(np.int64),
         fresh_V=np.ones(len(groups), np.bool_),
-        from_failure_V=np.zeros(len(groups), np.bool_),
         outcome_V=np.full(len(groups), UNKNOWN, np.int8),
         lost_V=np.zeros(len(groups), np.int32),
     )

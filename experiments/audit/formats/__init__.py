@@ -4,11 +4,14 @@ An installed package adds another reader through an entry point in the group `ha
 
 - `registry`: readers by name, in the order in which they are asked whether they know a file
 - `base`: the base classes of readers, which know a file by its columns
-- `column_maps`: one rollout per line, with fields as columns: verl, AReaL, open-instruct, tinker cookbook
+- `verl`: verl's rollout dumps
+- `areal`: AReaL's trajectories
+- `open_instruct`: open-instruct's saved rollouts
+- `tinker`: tinker-cookbook's summaries of rollouts
 - `trl`: TRL's and ms-swift's completions
 - `roll`: ROLL's dumped rollouts
 - `nemo_rl`: NeMo-RL's training data
-- `episodes`: episodes of prime-rl and verifiers
+- `prime_rl`: episodes of prime-rl and verifiers
 - `trinity`: Trinity-RFT's experiences, as JSON Lines or in a database
 - `table`: any table of problems and rewards, such as results of older evaluations of verifiers
 - `decisions`: Halfway's decision log

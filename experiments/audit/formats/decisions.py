@@ -69,7 +69,6 @@ def _history(groups: Sequence[GroupRecord], skipped: int) -> History:
         zero_variance_V=(size_V > 0) & ((passed_V == 0) | (passed_V == size_V)),
         tokens_V=np.asarray([group.tokens for group in groups], np.int64),
         fresh_V=np.asarray([group.fresh for group in groups], np.bool_),
-        from_failure_V=np.asarray([group.parent_success is False for group in groups], np.bool_),
         outcome_V=np.asarray([codes.get(group.outcome, UNKNOWN) for group in groups], np.int8),
         lost_V=np.asarray([sum(group.dropped.values()) for group in groups], np.int32),
         skipped=skipped,

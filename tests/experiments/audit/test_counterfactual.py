@@ -49,7 +49,6 @@ def history(passed_TP: "np.ndarray[tuple[int, int], np.dtype[np.int32]]") -> His
         zero_variance_V=(passed_V == 0) | (passed_V == N),
         tokens_V=np.full(count, UNKNOWN, np.int64),
         fresh_V=np.ones(count, np.bool_),
-        from_failure_V=np.zeros(count, np.bool_),
         outcome_V=np.full(count, UNKNOWN, np.int8),
         lost_V=np.zeros(count, np.int32),
     )

@@ -296,7 +296,7 @@ def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from memory import peak_mib
-import halfway.experiments.audit.formats.column_maps
+import halfway.experiments.audit.formats.verl
 from halfway.experiments.audit.reading import read_logs
 before = peak_mib()
 [log] = read_logs([Path(sys.argv[1])])

@@ -13,7 +13,6 @@ from paths import REPOSITORY
 from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.audit.kinds_of_data import LAB
 from halfway.experiments.cli import app
 from halfway.experiments.pages.marks import BEGIN, END, filled, write_pages
 
@@ -284,10 +283,3 @@ def test_the_contest_on_the_pretrained_model_is_told_as_it_went() -> None:
     assert interval(gains["rollouts"], 3, "+") in front
     one = interval(found["axes"]["rollouts"]["grpo"]["gain"], 3, "+")
     assert one == "-.012 [-.043, +.019]" and "+.012 [-.019, +.043]" in page  # two epochs beside one
-
-
-@pytest.mark.parametrize("sign", LAB)
-def test_the_audit_reads_signs_by_what_was_counted(sign: str) -> None:
-    kinds = (("hard", "middle", "broad"), ("long", "turns"))
-    counted = [[SIGNS[kind][sign][0] for kind in each if SIGNS[kind][sign][1]] for each in kinds]
-    assert LAB[sign] == pytest.approx([sum(shares) / len(shares) for shares in counted], abs=5.1e-3)
