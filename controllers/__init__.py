@@ -5,7 +5,6 @@
 - `prefix_sampling`: starts rollouts inside earlier rollouts, so that about half of them pass
 - `pros`: reuses prefixes, and chooses by a hierarchical belief about the pass rate
 - `mopps`: chooses by Thompson draws from a posterior of the pass rate
-- `dare`: chooses by rates that importance weights bring up to date
 - `bots`: likewise, but every outcome informs the belief about all problems, through two reference models
 - `cdas`: chooses problems whose difficulty straddles the policy's competence
 - `frontier`: chooses problems whose groups should have signal, by a belief that problems share
@@ -43,7 +42,6 @@ CONTROLLERS = Registry(
         "prefix_sampling": "halfway.controllers.prefix_sampling:PrefixSampling",
         "pros": "halfway.controllers.pros:Pros",
         "mopps": "halfway.controllers.mopps:Mopps",
-        "dare": "halfway.controllers.dare:Dare",
         "bots": "halfway.controllers.bots:Bots",
         "cdas": "halfway.controllers.cdas:Cdas",
         "frontier": "halfway.controllers.frontier:Frontier",
@@ -64,5 +62,8 @@ CONTROLLERS = Registry(
         "replay": "halfway.controllers.replay:Replay",
         "variants": "halfway.controllers.variants:Variants",
         "mixture": "halfway.controllers.mixture:Mixture",
+    },
+    removed={
+        "dare": "it learned less than dynamic sampling and cost extra passes; use mopps or frontier",
     },
 )

@@ -1,7 +1,7 @@
 """The contract every method is written against, and the fold that composes them."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -15,9 +15,6 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 
 State = TypeVar("State")
-Score = Callable[[Sequence[Group]], Sequence[NDArray[np.float64]]]
-"""How much likelier each rollout has become since it was sampled: for each group log pi_now(y) - log pi_then(y) of its
-rollouts, summed over the tokens that were generated."""
 
 NEEDS: Mapping[str, str] = {
     "tokens": "the tokens of rollouts",
@@ -31,7 +28,6 @@ NEEDS: Mapping[str, str] = {
     "rollouts": "groups of different sizes",
     "weights": "weights and advantages of rollouts, see `LossWeights`",
     "stored": "training on groups of earlier steps",
-    "rescored": "the likelihood of earlier rollouts under the present weights, see `PassRateController.rescored`",
     "measured": "the measured pass rate of every problem, see `PassRateController.informed`",
 }
 """What a controller may need, besides "feature:NAME", the feature NAME of every problem."""
@@ -115,14 +111,6 @@ class PassRateController(Generic[State]):
         """
         return state
 
-    def rescored(self, state: State, score: Score) -> State:
-        """Learn how likely earlier rollouts have become, by calling `score` with the groups that matter, at most once.
-
-        Called before the first proposal of every step, if "rescored" is among the needs. A pass forward goes over the
-        rollouts; a third of their tokens counts as trained.
-        """
-        return state
-
     def grown(self, state: State, problems: ProblemSet) -> State:
         """Take note of new generated problems: those in `problems.generated` that were not known before."""
         return state
@@ -173,9 +161,6 @@ class Chain(PassRateController[dict[str, Any]]):
 
     def informed(self, state: dict[str, Any], rates_P: NDArray[np.float64]) -> dict[str, Any]:
         return {name: member.informed(state[name], rates_P) for name, member in self.members.items()}
-
-    def rescored(self, state: dict[str, Any], score: Score) -> dict[str, Any]:
-        return {name: member.rescored(state[name], score) for name, member in self.members.items()}
 
     def grown(self, state: dict[str, Any], problems: ProblemSet) -> dict[str, Any]:
         return {name: member.grown(state[name], problems) for name, member in self.members.items()}

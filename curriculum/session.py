@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.belief_errors import belief_errors
-from halfway.curriculum.controller import NEEDS, PassRateController, Score, propose_until_full
+from halfway.curriculum.controller import NEEDS, PassRateController, propose_until_full
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Skip
 from halfway.curriculum.problems import Problem, ProblemSet
@@ -29,7 +29,7 @@ from halfway.curriculum.states import from_plain, require_savable, restore_state
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 
-ALWAYS_PROVIDED = frozenset(NEEDS) - {"values", "generated", "solutions", "measured", "rescored"}
+ALWAYS_PROVIDED = frozenset(NEEDS) - {"values", "generated", "solutions", "measured"}
 """What Halfway's own loop can always provide. The other needs depend on the problems, on a critic, or on rollouts
 outside the budget."""
 
@@ -249,10 +249,6 @@ class Session:
         """Tell the chain the measured pass rate of every problem of the data set, by position."""
         assert len(rates_P) == len(self.problems), f"{len(rates_P)} pass rates for {len(self.problems)} problems"
         self.state = self.controller.informed(self.state, rates_P)
-
-    def rescore(self, score: Score) -> None:
-        """Let the chain learn how likely earlier rollouts have become, see `PassRateController.rescored`."""
-        self.state = self.controller.rescored(self.state, score)
 
     def grow(self, problems: Sequence[Problem]) -> None:
         """Add generated problems that somebody else has written.

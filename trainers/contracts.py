@@ -4,9 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.streams import Stream
 
@@ -44,16 +41,8 @@ class Appraiser(Protocol):
         ...
 
 
-class Scorer(Protocol):
-    """Tells how likely earlier rollouts have become."""
-
-    def log_ratios(self, groups: Sequence[Group]) -> list[NDArray[np.float64]]:
-        """See `halfway.curriculum.controller.Score`."""
-        ...
-
-
-class AppraisingLearner(Learner, Appraiser, Scorer, Protocol):
-    """A learner that can also score rollouts, and compute their values if it has a critic."""
+class AppraisingLearner(Learner, Appraiser, Protocol):
+    """A learner that can also compute the values of rollouts if it has a critic."""
 
 
 class Recorder(Protocol):

@@ -6,7 +6,6 @@
 - `implicit`: what the outcomes of some problems say about all others
 - `calibration`: a probe's guess, corrected by the solver's outcomes
 - `shared_skills`: a belief that problems share: pass rates from their features, by a regression whose weights drift
-- `importance`: a pass rate of the present policy from an earlier one's rollouts, by importance weights
 - `item_response`: the pass rate as a function of the hint's length
 - `forest`: problems and the prefixes that grew from them, with evidence on every node, and how it is forgotten
 - `forest_beliefs`: the beliefs about a forest behind one interface

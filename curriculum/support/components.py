@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import remedy
-from halfway.curriculum.support.registry import Registry, unknown
+from halfway.curriculum.support.registry import Registry
 from halfway.curriculum.support.validation import Reader, typed
 
 Part = TypeVar("Part")
@@ -74,7 +74,7 @@ def build(registry: Registry, name: str, options: Any, path: str, at: str) -> An
     try:
         kind: type[Any] = registry.get(name)
     except UserError:
-        raise unknown(path, name, registry.names()) from None
+        raise registry.unknown(path, name) from None
     except ImportError as error:
         extra = remedy(error) if isinstance(error, ModuleNotFoundError) else None
         lacks = extra or f"needs the module {error.name}, which is not installed"

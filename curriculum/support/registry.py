@@ -27,11 +27,13 @@ class Registry:
         what: the field of the configuration, for error messages.
         builtin: name -> "module:attribute".
         group: entry-point group through which an installed package adds names of its own.
+        removed: former name -> why it was removed.
     """
 
     what: str
     builtin: Mapping[str, str]
     group: str = ""
+    removed: Mapping[str, str] = field(default_factory=dict)
     _added: dict[str, Any] = field(default_factory=dict)
 
     def add(self, name: str, value: Any) -> None:
@@ -52,7 +54,13 @@ class Registry:
         if name in installed:
             self._added[name] = installed[name].load()  # scanning the installed packages takes milliseconds
             return self._added[name]
-        raise unknown(self.what, name, self.names())
+        raise self.unknown(self.what, name)
+
+    def unknown(self, what: str, name: str) -> UserError:
+        """The error for a name that is not here: why it was removed, or the nearest name that is."""
+        if name in self.removed:
+            return UserError(f"{what}: {name!r} was removed: {self.removed[name]}")
+        return unknown(what, name, self.names())
 
     def _installed(self) -> dict[str, Any]:
         return {point.name: point for point in entry_points(group=self.group)} if self.group else {}

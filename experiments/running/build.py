@@ -135,7 +135,7 @@ def _build_parts(config: RunConfig, policy: Policy) -> "Parts":
 def build_session(config: RunConfig, problems: ProblemSplit) -> Session:
     """The session of a run, before its first step."""
     critic = {"values"} if config.learner.advantage == "gae" else set()
-    provides = ALWAYS_PROVIDED | {"measured", "rescored"} | critic
+    provides = ALWAYS_PROVIDED | {"measured"} | critic
     return Session(problems.train, config.chain, config.rollouts.num_rollouts, config.seed, provides, "this run")
 
 
@@ -199,7 +199,6 @@ def _assemble(
         evaluation_points=config.evaluation.points,
         oracle=oracle if "measured" in config.chain.needs else None,
         oracle_every=config.evaluation.oracle_every,
-        scorer=learner if "rescored" in config.chain.needs else None,
         finish=shut_down,
         decode=decode,
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.session import Session
@@ -57,7 +56,6 @@ def retrace(folder: Path, session: Session, fill: FillOptions, staleness: int, s
             rollouts=recorded,
             pool=recorded,
             learner=recorded,
-            scorer=recorded if "rescored" in session.controller.needs else None,
             oracle=recorded.measured if "measured" in session.controller.needs else None,
             oracle_every=measure,
             sync=lambda: None,
@@ -93,7 +91,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Recorded:
-    """Pool, learner, oracle and scorer of a run that is over, which say again what its event log says they said."""
+    """Pool, learner and oracle of a run that is over, which say again what its event log says they said."""
 
     events: Sequence[dict[str, Any]]
     times: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -101,7 +99,6 @@ class Recorded:
     def __post_init__(self) -> None:
         self._done = {event["ticket"]: event for event in self.events if event["event"] == "done"}
         self._weights = [event["version"] for event in self.events if event["event"] == "weights"]
-        self._ratios = iter([event["ratios"] for event in self.events if event["event"] == "scored"])
         self._drawn = {t[0]: t[1] for event in self.events if event["event"] == "draw" for t in event["tickets"]}
         self._asked: dict[str, Request] = {}
         self._measured = iter([event for event in self.events if event["event"] == "measured"])
@@ -130,9 +127,6 @@ class Recorded:
     def measured(self, stream: Stream) -> Evaluation:
         event = next(self._measured)
         return summarize(np.array(event["passed"], np.int64), event["samples"])
-
-    def log_ratios(self, groups: Sequence[Group]) -> list[NDArray[np.float64]]:
-        return [np.array(ratios, np.float64) for ratios in next(self._ratios)]
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         raise AssertionError("nothing is rolled out")

@@ -38,7 +38,7 @@ from halfway.curriculum.session import ALWAYS_PROVIDED, Session, Ticket
 from halfway.testing.controllers import trial_of
 
 PROBLEMS = problem_set(60, generated=120)
-PROVIDES = ALWAYS_PROVIDED | {"values", "rescored"}
+PROVIDES = ALWAYS_PROVIDED | {"values"}
 
 
 def chain_of(*names: str) -> Chain:

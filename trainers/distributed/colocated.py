@@ -4,9 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from halfway.curriculum.groups import Group
 from halfway.curriculum.streams import Stream
 from halfway.trainers.contracts import AppraisingLearner
@@ -29,9 +26,6 @@ class Colocated:
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:
         return self.learner.with_values(groups)
-
-    def log_ratios(self, groups: Sequence[Group]) -> list[NDArray[np.float64]]:
-        return self.learner.log_ratios(groups)
 
     def save(self, folder: Path) -> None:
         self.learner.save(folder)

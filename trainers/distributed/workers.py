@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import distributed
 
 from halfway.curriculum.groups import Group, Request
@@ -67,10 +65,6 @@ class WorkerGroup:
         valued: list[Group] = self._order("with_values", groups)
         return valued
 
-    def log_ratios(self, groups: Sequence[Group]) -> list[NDArray[np.float64]]:
-        ratios: list[NDArray[np.float64]] = self._order("log_ratios", groups)
-        return ratios
-
     def sync(self) -> None:
         self._order("sync")
 
@@ -111,8 +105,6 @@ class WorkerGroup:
                 return self._learner.update(*arguments)
             case "with_values":
                 return self._learner.with_values(*arguments)
-            case "log_ratios":
-                return self._learner.log_ratios(*arguments)
             case "sync":
                 return self._sync()
             case "save":

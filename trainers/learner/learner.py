@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from halfway.curriculum.groups import Group
@@ -159,17 +158,6 @@ class PolicyGradientLearner:
             return valued(rollout, np.zeros(length, np.float32))
 
         return [replace(g, rollouts=tuple(appraise(r, len(g.prompt_tokens_P)) for r in g.rollouts)) for g in groups]
-
-    def log_ratios(self, groups: Sequence[Group]) -> list[NDArray[np.float64]]:
-        """For each group, log pi_now(y) - log pi_then(y) of its rollouts, summed over the tokens they generated."""
-        generated = [(g.prompt_tokens_P, r) for g in groups for r in g.rollouts if r.num_generated]
-        sequences = [make_sequence(prompt_P, rollout, 0.0) for prompt_P, rollout in generated]
-        rows = self._passes.logprobs(sequences) if sequences else []
-        ratios = iter(
-            float((row_T - sequence.engine_logprobs_T)[sequence.mask_T].sum())
-            for row_T, sequence in zip(rows, sequences, strict=True)
-        )
-        return [np.array([next(ratios) if r.num_generated else 0.0 for r in g.rollouts], np.float64) for g in groups]
 
     def logprobs(self, context_P: IntArray, tokens_T: IntArray) -> FloatArray:
         """Natural-log probability of each token after the context, under the present weights."""

@@ -9,7 +9,7 @@ One JSON object per line of events.jsonl; `t` is when, in seconds of the pool's 
 |      | sampled (`began`, `ended`); and `group`, packed, from which a session decides as it did |
 | commit | `step`: the chain observes, and the update begins |
 | weights | `version`: the engine has them; `updated`: when the update had ended |
-| measured, scored | what an oracle or a scorer told the chain |
+| measured | what an oracle told the chain |
 """
 
 import base64

@@ -24,8 +24,7 @@ class Progress:
         step: number of finished steps.
         rollouts, tokens: amounts generated for training, without evaluation and replayed tokens.
         trained_tokens: number of tokens that the learner's passes went over: whole sequences, including prompts and
-            replays, in every epoch. Tokens of earlier rollouts that were only scored, for a controller, count for a
-            third.
+            replays, in every epoch.
         measured: number of rollouts that an oracle's measurements took, which no budget counts.
         seconds: wall-clock time of the loop, without evaluation, measurements and checkpoints.
         tool_seconds: time that the environment's tools took to answer what was generated.

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
@@ -19,7 +18,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helpers import counted_apart, take_counts
-from halfway.trainers.contracts import Learner, Recorder, Rollouts, Scorer, judge_seconds
+from halfway.trainers.contracts import Learner, Recorder, Rollouts, judge_seconds
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.events import Events
@@ -29,9 +28,6 @@ from halfway.trainers.loop.progress import Progress, Stopwatch, evaluation_recor
 from halfway.trainers.loop.records import FinishedStep, RunLog
 from halfway.trainers.loop.samples import Decode, Samples
 from halfway.trainers.rollouts.in_flight import InlinePool, Pool
-
-FORWARD_SHARE = 1 / 3
-"""What a token costs that is scored and not trained: a pass forward, a third of one forward and back."""
 
 
 @dataclass
@@ -47,7 +43,6 @@ class Training:
         oracle: measures the pass rate of every training problem with rollouts outside the budget; None = no member
             needs it.
         oracle_every: steps between two measurements.
-        scorer: scores earlier rollouts under the present weights; None = no member needs it.
         finish: called once the budget is spent.
         decode: the text of tokens, for samples.jsonl; None = no texts are kept.
         carried: surplus groups of the last step, on which the next step trains (fill option "carry").
@@ -71,7 +66,6 @@ class Training:
     evaluation_points: int = 0
     oracle: Callable[[Stream], Evaluation] | None = None
     oracle_every: int = 1
-    scorer: Scorer | None = None
     finish: Callable[[], None] | None = None
     decode: Decode | None = None
     recorders: Sequence[Recorder] = ()
@@ -123,7 +117,6 @@ class Training:
         """
         step = self.progress.step
         self.measure_if_due(clock)
-        self.score_if_needed(clock)
         judging = self.pool or self.rollouts
         judged = judge_seconds(judging)
         filling = Filling.begin(self.fill, [self.aged(group) for group in self.carried])
@@ -254,24 +247,6 @@ class Training:
         self.tell("measured", passed=measured.passed_G, samples=measured.samples)
         rollouts = measured.num_problems * measured.samples
         self.progress = replace(self.progress, measured=self.progress.measured + rollouts)
-
-    def score_if_needed(self, clock: Stopwatch) -> None:
-        """Let the chain learn how likely earlier rollouts have become, if it asks for that."""
-        if self.scorer is None:
-            return
-        log_ratios, passed_over = self.scorer.log_ratios, 0
-
-        def score(groups: Sequence[Group]) -> list[NDArray[np.float64]]:
-            nonlocal passed_over
-            passed_over += sum(group.num_tokens for group in groups)
-            scored = log_ratios(groups)
-            self.tell("scored", ratios=[ratios_N.tolist() for ratios_N in scored])
-            return scored
-
-        with clock.time("score"):
-            self.session.rescore(score)
-        trained = self.progress.trained_tokens + math.ceil(passed_over * FORWARD_SHARE)
-        self.progress = replace(self.progress, trained_tokens=trained)
 
     def evaluate_if_due(self, clock: Stopwatch) -> None:
         """Evaluate at the start, and whenever the next of the evenly spaced points of the budget is passed."""

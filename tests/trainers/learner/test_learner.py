@@ -277,29 +277,6 @@ def test_recorded_logprobs_of_the_same_policy_give_ratio_one(tiny_model: Qwen3Fo
     assert_close(weights(engine), weights(own), 1e-3)
 
 
-@pytest.mark.parametrize("options", [OPTIONS, replace(OPTIONS, share_contexts=True)], ids=["alone", "shared"])
-def test_log_ratios_say_how_much_likelier_rollouts_have_become(
-    tiny_model: Qwen3ForCausalLM, options: LearnerOptions
-) -> None:
-    def likelihood(model: torch.nn.Module, prompt: list[int], response: list[int]) -> float:
-        return plain_logprobs(model, prompt + response, 0.8)[len(prompt) :].sum().item()
-
-    prompts, responses = [[4, 5, 6], [9, 9]], [[7, 8, 9], [10, 11]]
-    groups = []
-    for prompt in prompts:
-        recorded = [plain_logprobs(tiny_model, prompt + r, 0.8)[len(prompt) :].detach().numpy() for r in responses]
-        turns = [replace(make_turn(r), logprobs_T=row_T) for r, row_T in zip(responses, recorded, strict=True)]
-        rollouts = [Rollout((turns[0],), True), Rollout((turns[1],), False), Rollout((), False)]
-        groups.append(make_group(prompt, rollouts))
-    trained = learner(tiny_model, options, 0.8)
-    assert [row_N.tolist() for row_N in trained.log_ratios(groups)] == [pytest.approx([0, 0, 0], abs=1e-5)] * 2
-    trained.update(groups[:1], Stream(0))
-    for prompt, row_N in zip(prompts, trained.log_ratios(groups), strict=True):
-        gains = [likelihood(trained.policy, prompt, r) - likelihood(tiny_model, prompt, r) for r in responses]
-        assert row_N.tolist() == pytest.approx([*gains, 0.0], abs=1e-5)
-    assert trained.log_ratios([]) == []
-
-
 def test_kl_reference_is_the_starting_policy(tiny_model: Qwen3ForCausalLM) -> None:
     trained = learner(tiny_model, replace(OPTIONS, kl_coefficient=0.1))
     assert train(trained, range(1))[0]["reference_kl"] == pytest.approx(0, abs=1e-6)

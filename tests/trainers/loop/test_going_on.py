@@ -1,17 +1,13 @@
-"""Groups that go on in a later step, and stored rollouts whose probabilities are recomputed."""
+"""Groups that are extended in a later round, and stored groups that train again."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from loop_harness import GROUPS, ScriptedLearner, records, training
 
-from halfway.controllers.dare import Dare
 from halfway.controllers.hints import Hints
 from halfway.controllers.pilot import Pilot
 from halfway.controllers.replay import Replay
@@ -19,7 +15,6 @@ from halfway.controllers.rounds import Rounds
 from halfway.controllers.signal import Signal
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, chain
-from halfway.curriculum.session import ALWAYS_PROVIDED
 from halfway.trainers.loop.loop_options import Budget, FillOptions
 
 ONCE = FillOptions(groups=GROUPS, max_rounds=6)
@@ -104,41 +99,3 @@ def test_zero_variance_groups_that_have_advantages_fill_the_batch(tmp_path: Path
     assert {len(batch) for batch in learner.batches} == {GROUPS}
     assert any(group.zero_variance for batch in learner.batches for group in batch)
     assert {d["outcome"] for d in records(tmp_path)} == {"trained"}
-
-
-@dataclass
-class ScoringLearner(ScriptedLearner):
-    """Successes become likelier with every update."""
-
-    scored: list[int] = field(default_factory=list)
-
-    def log_ratios(self, groups: Sequence[Group]) -> list[np.ndarray]:
-        self.scored.append(sum(group.num_tokens for group in groups))
-        gain = self.version / 10
-        return [np.array([gain if r.success else 0.0 for r in group.rollouts]) for group in groups]
-
-
-def rescoring(folder: Path, steps: int) -> tuple[list[dict[str, Any]], ScoringLearner]:
-    learner = ScoringLearner()
-    values: dict[str, Any] = {"controller": chain(("dare", Dare(per_step=3))), "learner": learner, "scorer": learner}
-    values["provides"] = ALWAYS_PROVIDED | {"rescored"}
-    training(folder, FillOptions(groups=GROUPS), Budget(steps=steps), **values).train()
-    return records(folder), learner
-
-
-def test_a_third_of_the_tokens_that_are_scored_counts_as_trained(tmp_path: Path) -> None:
-    _, learner = rescoring(tmp_path, 4)
-    steps = records(tmp_path, "steps")
-    updates = [10 * len(batch) for batch in learner.batches]
-    assert len(learner.scored) == 3 and min(learner.scored) > 0  # before the first step nothing is stored
-    scored = [0, *(math.ceil(tokens / 3) for tokens in learner.scored)]
-    expected = np.cumsum(np.add(updates, scored)).tolist()
-    assert [step["trained_tokens"] for step in steps] == expected
-
-
-def test_a_resumed_run_decides_the_same(tmp_path: Path) -> None:
-    whole, _ = rescoring(tmp_path / "whole", 8)
-    rescoring(tmp_path / "parts", 5)
-    parts, _ = rescoring(tmp_path / "parts", 8)
-    paid, resumed = ([s["trained_tokens"] for s in records(tmp_path / way, "steps")] for way in ("whole", "parts"))
-    assert parts == whole and resumed == paid
