@@ -504,7 +504,7 @@ def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
 
 
 def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """A description of a YAML file, its needs on a cluster, and whatever cannot be checked here.
+    """A description of a YAML file, notes (memory on a cluster, the first prompt), and whatever cannot be checked here.
 
     Raises:
         UserError: if the file is not acceptable.
@@ -513,7 +513,7 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     from halfway.experiments.config.loading import load_config
     from halfway.experiments.propel.commands import check_study
     from halfway.experiments.propel.config import is_study, load_study
-    from halfway.experiments.running.checks import check_comparison, check_run
+    from halfway.experiments.running.checks import check_comparison, check_run, describe_prompt
     from halfway.experiments.running.memory import require_room
 
     if is_study(file):
@@ -521,17 +521,19 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
         what = f"a study of {len(study.arms)} task generators x {len(study.seeds)} seeds, {study.domain.name}"
         return what, [], check_study(study)
     config = load_config(file, changes)
+    drawn: dict[str, Any] = {}
     if isinstance(config, ComparisonConfig):
         what = f"a comparison of {len(config.arms)} arms x {len(config.seeds)} seeds"
         tuned = sum(len(config.settings(arm)) for arm in config.arms) * len(config.tune.seeds)
         what += f" after a sweep of {tuned} runs" if tuned else ""
-        unchecked = check_comparison(config)
+        unchecked = check_comparison(config, drawn)
         run = config.run(next(iter(config.arms)), config.seeds[0])
     else:
         what = "a run of " + " -> ".join(config.chain.members)
-        unchecked = check_run(config, {})
+        unchecked = check_run(config, drawn)
         run = config
     needs = [str(need) for need in require_room(run)] if run.cluster.gpus else []
+    needs += describe_prompt(run, drawn)
     return f"{what}, {config.budget.total:g} {config.budget.unit}", needs, unchecked
 
 

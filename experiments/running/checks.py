@@ -1,11 +1,11 @@
 """What `halfway validate` checks beyond the fields of a file: model, problems and machines. Needs no torch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import ProblemSplit
 from halfway.experiments.config import paths
 from halfway.experiments.config.comparison import ComparisonConfig
@@ -18,6 +18,7 @@ from halfway.experiments.tracking.mlflow_store import require_known_store
 from halfway.trainers.engines.part import require_known_servers
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.prompt_states import NEED, with_blank_states
+from halfway.trainers.rollouts.chat import Prompts
 from halfway.trainers.rollouts.rollout_options import RolloutOptions
 
 MOST_PROMPTS = 20_000
@@ -67,10 +68,9 @@ def _drawn_by(config: RunConfig) -> str:
     return repr((config.problems, config.evaluation.problems, config.environment))
 
 
-def check_comparison(config: ComparisonConfig) -> list[str]:
+def check_comparison(config: ComparisonConfig, drawn: Drawn) -> list[str]:
     """What `check_run` returns for every arm of a comparison, and advice; UserErrors begin with the arm's name."""
     unchecked: list[str] = []
-    drawn: Drawn = {}
     runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
     for arm in config.arms:
         try:
@@ -159,18 +159,10 @@ def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
     plain = [problem for problem in (*problems.train, *problems.heldout) if not problem.messages]
     if not file.is_file() or config.model.chat == "all" or find_spec("tokenizers") is None:
         return
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(file))
+    prompts = Prompts(_Quick(file))
     room = model_config(config.model.path).get("max_position_embeddings")
     for problem in plain[:MOST_PROMPTS]:
-        try:
-            length = len(tokenizer.encode(problem.prompt, add_special_tokens=False).ids)
-        except Exception as error:  # the library raises plain Exception
-            raise UserError(
-                f"problems: the model's tokenizer cannot encode the prompt of {problem.id!r}, {problem.prompt[:60]!r}: "
-                f"{one_line(error)}; change the prompt, or take another model.path"
-            ) from error
+        length = len(prompts.of_problem(problem))
         limit = config.rollouts.max_response_tokens
         require(
             not isinstance(room, int) or length + limit <= room,
@@ -180,6 +172,45 @@ def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
         )
     if len(plain) > MOST_PROMPTS:
         yield f"problems: the tokenizer was tried on the first {MOST_PROMPTS} of {len(plain)} prompts"
+
+
+class _Quick:
+    """The tokenizer of a tokenizer.json, for plain text; transformers would take seconds to load it."""
+
+    def __init__(self, file: Path):
+        from tokenizers import Tokenizer
+
+        self._tokenizer = Tokenizer.from_file(str(file))
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=skip_special_tokens)
+        return text
+
+
+def describe_prompt(config: RunConfig, drawn: Drawn) -> Iterator[str]:
+    """One line with the first prompt as the model reads it, special tokens included, if its tokenizer is here."""
+    folder = paths.find(config.model.path).expanduser()
+    problems = drawn.get(_drawn_by(config))
+    if problems is None or not (folder / "tokenizer.json").is_file() or find_spec("transformers") is None:
+        return
+    [first, *_] = problems.train
+    wrap = config.model.chat == "all"
+    if wrap or first.messages:
+        from transformers import AutoTokenizer
+
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    else:
+        tokenizer = _Quick(folder / "tokenizer.json")
+    yield f"the model reads: {shorten(Prompts(tokenizer, wrap, config.model.system).show(first))!r}"
+
+
+def shorten(text: str) -> str:
+    """A prompt whose middle is left out beyond 400 characters: both ends hold special tokens."""
+    return text if len(text) <= 400 else f"{text[:200]} ... {text[-200:]}"
 
 
 def _missing_files(config: RunConfig) -> Iterator[str]:

@@ -12,12 +12,14 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import clean
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import load_run_config, to_plain
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.report.tables.text import NONE, TextTable, table_of
 from halfway.experiments.running.build import build_problems
+from halfway.experiments.running.checks import shorten
 from halfway.experiments.running.progress_bars import progress_display
 from halfway.experiments.survey.findings import Findings, find, write_kept
 from halfway.experiments.survey.sampling import Record, read_records, sample
@@ -80,7 +82,7 @@ def run_survey(
         task = display.add_task("survey", total=len(problems), note=note)
         stream = Stream(config.problems.seed).at("survey")
         records = sample(
-            lambda: build_collector(config),
+            lambda: show_first(build_collector(config), problems[0], console),
             problems,
             config.rollouts.num_rollouts,
             folder,
@@ -130,6 +132,12 @@ def build_collector(config: RunConfig) -> "Collector":
     return policy.collector(
         engine, config.environment.part, options.max_response_tokens, options.max_context_tokens, options.max_diverged
     )
+
+
+def show_first(collector: "Collector", problem: Problem, console: "Console") -> "Collector":
+    """Print the first prompt as the model reads it, special tokens included; returns the collector."""
+    console.print(clean(f"the model reads: {shorten(collector.prompts.show(problem))!r}"), markup=False)
+    return collector
 
 
 def finish_survey(config: RunConfig, folder: Path, records: Sequence[Record]) -> Findings:

@@ -25,10 +25,11 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class Prompts:
-    """How the policy reads problems and the environment's answers.
+    """Encodes problems and the environment's observations as the model expects them.
 
-    A problem with messages goes through the tokenizer's chat template, and so does the environment's answer, as a
-    message of the user; the template's opening of a response is the last thing that the policy reads.
+    A plain prompt is encoded as `tokenizer(prompt)` does, special tokens such as BOS included. Messages go through the
+    tokenizer's chat template, whose text already has its special tokens and gets no second BOS; an observation becomes
+    a user message. The last tokens of a templated prompt open the response.
 
     Attributes:
         tokenizer: a tokenizer of `transformers`, or one like it.
@@ -47,7 +48,7 @@ class Prompts:
             UserError: if the prompt is messages and the tokenizer has no chat template, or its template refuses them.
         """
         if not self._chats(problem):
-            return self._encode(problem.prompt)
+            return self._encode(problem.prompt, special=True)
         return self._encode(self._render(self._messages(problem)))
 
     def of_request(self, request: Request) -> IntArray:
@@ -68,6 +69,10 @@ class Prompts:
     def of_text(self, prompt: str) -> IntArray:
         """Like `of_problem`, for a prompt alone."""
         return self.of_problem(Problem("", prompt, ""))
+
+    def show(self, problem: Problem) -> str:
+        """The problem's prompt as the model reads it: its tokens decoded, special tokens included."""
+        return self.tokenizer.decode(self.of_problem(problem).tolist(), skip_special_tokens=False)
 
     def of_observation(self, problem: Problem, text: str, response_T: IntArray) -> IntArray:
         """The environment's answer as tokens, as it follows a response.
@@ -103,9 +108,9 @@ class Prompts:
             raise UserError(f"model.path: its chat template refuses a prompt: {one_line(error)}") from error
         return text
 
-    def _encode(self, text: str) -> IntArray:
+    def _encode(self, text: str, special: bool = False) -> IntArray:
         try:
-            return np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
+            return np.asarray(self.tokenizer.encode(text, add_special_tokens=special), np.int32)
         except Exception as error:  # a tokenizer without an unknown token raises an exception type of its library
             raise UserError(
                 f"problems: the model's tokenizer cannot encode {text!r}: {one_line(error)}; change the prompt, or "

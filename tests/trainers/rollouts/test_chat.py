@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers.processors import TemplateProcessing
 
-from halfway.curriculum import Problem, Stream, UserError
+from halfway.curriculum import Hint, Origin, Problem, Request, Stream, UserError
 from halfway.curriculum.problems import Message
 from halfway.curriculum.rollouts import IntArray
 from halfway.curriculum.tasks.files import File, write_problems
@@ -44,6 +45,39 @@ def test_messages_go_through_the_template_and_plain_text_does_not(tokenizer: Any
     assert text(tokenizer, prompts.of_problem(plain)) == "2+3"
     assert text(tokenizer, prompts.of_observation(plain, "no", response(tokenizer, "<end>"))) == "no"
     assert prompts.of_problem(ASKED).tolist()[14] == tokenizer.eos_token_id  # one token, not its characters
+
+
+ENDS = {
+    "none": ([], []),
+    "BOS": (["<begin>"], []),
+    "EOS": ([], ["<end>"]),
+    "BOS and EOS": (["<begin>"], ["<end>"]),
+}
+TEMPLATES = {"writes BOS": "{{ bos_token }}" + TEMPLATE, "writes none": TEMPLATE}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("ends", ENDS)
+def test_prompts_have_the_special_tokens_that_transformers_gives_them(tokenizer: Any, ends: str, template: str) -> None:
+    """Base models such as Llama and Gemma need their BOS; a template that writes one must not get a second."""
+    tokenizer.add_special_tokens({"bos_token": "<begin>"})
+    first, last = ENDS[ends]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=[*first, "$A", *last],
+        special_tokens=[(token, tokenizer.convert_tokens_to_ids(token)) for token in ("<begin>", "<end>")],
+    )
+    tokenizer.chat_template = TEMPLATES[template]
+    prompts, plain = Prompts(tokenizer), Problem("p", "2+3", "5")
+    assert prompts.of_problem(plain).tolist() == tokenizer("2+3")["input_ids"]
+    assert prompts.show(plain) == "".join([*first, "2+3", *last])
+    asked = [{"role": "user", "content": "2+3"}]
+    expected = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert prompts.of_problem(ASKED).tolist() == expected
+    assert prompts.show(ASKED).count("<begin>") == (template == "writes BOS")
+    # What follows in the middle of a sequence gets none.
+    hint = Hint("6", 1, place="response")
+    assert text(tokenizer, prompts.of_start(Request(plain, 2, Origin.HINTED, hint=hint))) == "6"
+    assert text(tokenizer, prompts.of_observation(plain, "no", response(tokenizer, "<end>"))) == "no"
 
 
 def test_plain_text_can_be_wrapped_with_a_system_message(tokenizer: Any) -> None:

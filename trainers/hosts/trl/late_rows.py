@@ -85,7 +85,7 @@ class LateRows:
             added = request.hint.text
             if request.hint.place == "prompt":
                 return prompt + request.hint.opening + added, [], ""
-            return prompt + added, self._encode(added), added
+            return prompt + added, self.tokenizer.encode(added, add_special_tokens=False), added
         assert request.prefix is not None
         start = request.prefix.turns[0].tokens_T.tolist()
         text = self.tokenizer.decode(start)
