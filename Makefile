@@ -16,7 +16,7 @@ quickstart: $(VENV)/installed-train
 	$(HALFWAY) compare experiments/recipes/quickstart.yaml --jobs 2
 
 test: $(VENV)/installed-dev
-	$(VENV)/bin/pytest --numprocesses 2 --dist worksteal
+	$(VENV)/bin/pytest --ignore tests/lint --numprocesses 2 --dist worksteal
 
 # One at a time: the servers and ranks of a test take both cores.
 test-engines: engines
@@ -37,6 +37,7 @@ engines: $(ENGINES)/installed
 lint: $(VENV)/installed-dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pytest tests/lint
 	$(VENV)/bin/mypy
 
 format: $(VENV)/installed-dev

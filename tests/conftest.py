@@ -1,17 +1,20 @@
 """Fixtures that several test files share: a tiny random language model with its tokenizer, and a finished study."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from hypothesis import settings
 from skipped import skipped_line
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-torch.set_num_threads(1)
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+# One thread for torch, here and in the processes that tests start. torch is imported by the fixtures that need it:
+# the tests in tests/lint run without it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # How long an example takes depends on how busy the machine is and on what it imports first.
 settings.register_profile("timeless", deadline=None)
 settings.load_profile("timeless")
@@ -20,8 +23,11 @@ CHARACTERS = "0123456789abcdefghijklmnop+-=;.# \n@>:!|?"
 
 
 @pytest.fixture(scope="session")
-def tiny_tokenizer() -> PreTrainedTokenizerFast:
+def tiny_tokenizer() -> "PreTrainedTokenizerFast":
     """One token per character; 0 is <pad>, 1 is <end>."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
     vocabulary = {token: i for i, token in enumerate(["<pad>", "<end>", "<unk>", *CHARACTERS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
@@ -30,8 +36,11 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 
 
 @pytest.fixture
-def tiny_model(tiny_tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausalLM:
+def tiny_model(tiny_tokenizer: "PreTrainedTokenizerFast") -> "Qwen3ForCausalLM":
     """Random weights, large enough that the next token depends on all of the context."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=len(tiny_tokenizer),

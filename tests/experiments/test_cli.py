@@ -253,16 +253,3 @@ def test_an_interrupt_names_the_command_that_goes_on(capsys: pytest.CaptureFixtu
     with pytest.raises(typer.Exit) as left, resumable(Path("runs/x")):
         raise KeyboardInterrupt
     assert left.value.exit_code == 130 and "halfway resume runs/x" in capsys.readouterr().err
-
-
-def test_the_page_about_controllers_is_up_to_date_and_names_every_one() -> None:
-    printed = CliRunner().invoke(app, ["list", "--markdown"]).stdout
-    assert (REPOSITORY / "controllers" / "README.md").read_text() == printed, (
-        "run `halfway list --markdown > controllers/README.md`"
-    )
-    rows = [line for line in printed.splitlines() if line.startswith("| [`")]
-    assert [row.split("`")[1] for row in rows] == CONTROLLERS.names()
-    [greso] = [row for row in rows if "[`greso`]" in row]
-    assert (
-        "2506.02177" in greso and "streaks" in greso and "`target=0.25`" in greso and greso.endswith("| all others |")
-    )

@@ -10,6 +10,7 @@ from shutil import copyfile
 import pytest
 import torch
 from paths import REPOSITORY, TINY
+from recipe_files import FILES, FOLDER, recipe_command
 from sandboxes import needs_sandbox
 from typer.testing import CliRunner
 
@@ -34,8 +35,6 @@ from halfway.experiments.running.runs import prepare, train
 from halfway.trainers.propel.domains.induction import FunctionInduction, FunctionTask
 from halfway.trainers.propel.domains.induction_rules import function_name
 
-FOLDER = REPOSITORY / "experiments" / "recipes"
-FILES = {str(path.relative_to(FOLDER).with_suffix("")): path for path in sorted(FOLDER.rglob("*.yaml"))}
 COMPARED_THERE = [FILES[f"cluster/{name}"] for name in ("gsm8k", "deepmath", "bigmath")]
 CLUSTER = [path for name, path in FILES.items() if name.startswith("cluster/") and path not in COMPARED_THERE]
 # Their models are made by commands of their own, from packages that the tests may lack.
@@ -43,32 +42,11 @@ PRETRAINED = ("smollm2", "smollm2_repositories", "compare/smollm2")
 EVERY_METHOD = FILES["compare/every_method"]
 
 
-def test_the_folder_holds_what_its_page_lists() -> None:
-    page = (FOLDER / "README.md").read_text()
-    listed = set(re.findall(r"^\| `([a-z0-9_/]+)\.yaml`", page, re.MULTILINE))
-    assert listed == set(FILES)
-
-
 comparison = cache(lambda name: load_comparison_config(FILES[name]))
 study = cache(lambda name: load_study(FILES[f"propel/{name}"]))
 
 
-def kind(name: str) -> str:
-    """The command for a file: what it describes, and whether its machines are several."""
-    raw = yaml_files.read(FILES[name])
-    several = raw.get("cluster", {}).get("train_nodes", 1) > 1
-    if yaml_files.is_study(raw):
-        return "propel all"
-    return "compare" if "arms" in raw else "launch" if several else "run"
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_the_first_line_says_what_it_is_and_gives_its_command(name: str) -> None:
-    first = FILES[name].read_text().splitlines()[0]
-    assert first.startswith("# ") and f":  halfway {kind(name)} experiments/recipes/{name}.yaml" in first
-
-
-@pytest.mark.parametrize("name", [name for name in FILES if kind(name) in ("run", "launch")])
+@pytest.mark.parametrize("name", [name for name in FILES if recipe_command(name) in ("run", "launch")])
 def test_a_run_is_acceptable(name: str) -> None:
     config = load_run_config(FILES[name])
     assert str(REPOSITORY) not in str(to_plain(config))
@@ -76,7 +54,7 @@ def test_a_run_is_acceptable(name: str) -> None:
         build_problems(config)  # draws them, and shows them to the environment
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if kind(name) == "compare"])
+@pytest.mark.parametrize("name", [name for name in FILES if recipe_command(name) == "compare"])
 def test_every_arm_of_a_comparison_is_acceptable(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for instance in yaml_files.read(FILES[name]).get("instances", ()):
@@ -93,7 +71,7 @@ def test_every_arm_of_a_comparison_is_acceptable(name: str, tmp_path: Path, monk
         build_problems(config.run(arm, config.seeds[0]))
 
 
-@pytest.mark.parametrize("name", [name.partition("/")[2] for name in FILES if kind(name) == "propel all"])
+@pytest.mark.parametrize("name", [name.partition("/")[2] for name in FILES if recipe_command(name) == "propel all"])
 def test_every_arm_of_a_study_is_acceptable(name: str) -> None:
     assert study(name).name == name and all(study(name).arm(arm) for arm in study(name).arms)
 

@@ -16,7 +16,6 @@ from halfway.experiments.config.starter import HOSTS
 from halfway.experiments.schema import schema
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema")
-FILES = sorted((REPOSITORY / "experiments/recipes").rglob("*.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +23,6 @@ def validator() -> Any:
     made = schema()
     jsonschema.Draft202012Validator.check_schema(made)
     return jsonschema.Draft202012Validator(made)
-
-
-def test_every_recipe_passes(validator: Any) -> None:
-    assert len(FILES) > 30
-    refused = {path.name: [e.message for e in validator.iter_errors(yaml_bases.parse(path))] for path in FILES}
-    assert not any(refused.values()), {name: errors for name, errors in refused.items() if errors}
 
 
 @pytest.mark.parametrize(

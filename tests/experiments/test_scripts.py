@@ -1,13 +1,12 @@
-"""Scripts of the repository, and the documentation as a site."""
+"""Scripts of the repository, and the reference of the documentation's site."""
 
 import errno
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from learner_harness import make_group, make_turn
@@ -21,9 +20,9 @@ from halfway.curriculum.decision_log import group_record
 from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.prefix import Hint
 from halfway.curriculum.support.errors import UserError
+from halfway.experiments import site
 from halfway.experiments.cli import app
 from halfway.experiments.scripts import script, script_parser
-from halfway.experiments.site import LINK, LOG, gather
 
 
 def failing(error: Exception) -> Callable[[], int]:
@@ -99,50 +98,25 @@ def test_wrong_words_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    gather(folder)
-    return folder
+def reference() -> Mapping[str, str]:
+    return dict(site.reference())
 
 
-def test_what_the_navigation_lists_is_gathered_and_the_log_is_not(pages: Path) -> None:
-    listed = re.findall(r": (\S+\.(?:md|ipynb))$", (REPOSITORY / "docs/mkdocs.yml").read_text(), re.MULTILINE)
-    assert len(listed) > 30 and [name for name in listed if not (pages / name).exists()] == []
-    assert not (pages / LOG).exists()
-
-
-def test_every_page_of_docs_and_results_is_in_the_navigation() -> None:
-    navigation = (REPOSITORY / "docs/mkdocs.yml").read_text()
-    found = [*REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("experiments/results/*/README.md")]
-    names = [path.relative_to(REPOSITORY).as_posix() for path in found if LOG not in path.as_posix()]
-    assert len(names) > 20 and [name for name in names if name not in navigation] == []
-
-
-def test_every_link_leads_to_a_gathered_file(pages: Path) -> None:
-    broken = [
-        (page.relative_to(pages), link)
-        for page in pages.rglob("*.md")
-        for _, _, link in LINK.findall(page.read_text())
-        if "://" not in link and not link.startswith("#") and not (page.parent / link.partition("#")[0]).is_file()
-    ]
-    assert broken == []
-
-
-def test_the_reference_has_every_command_controller_and_function(pages: Path) -> None:
-    commands, parts, python = ((pages / f"reference/{name}.md").read_text() for name in ("commands", "parts", "python"))
+def test_the_reference_has_every_command_controller_and_function(reference: Mapping[str, str]) -> None:
+    commands, parts, python = (reference[f"{name}.md"] for name in ("commands", "parts", "python"))
     assert all(f"## halfway {name}\n" in commands for name in get_command(app).commands)  # type: ignore[attr-defined]
     assert "Usage: halfway run " in commands and "--jobs" in commands
     assert all(f"### {name}\n" in parts for name in (*CONTROLLERS.names(), "learner", "comparison"))
     assert all(f".{name}\n" in python for name in halfway.__all__)
-    assert "then" in json.loads((pages / "reference/halfway.json").read_text())
-    papers = (pages / "reference/papers.md").read_text()
+    assert "then" in json.loads(reference["halfway.json"])
+    papers = reference["papers.md"]
     assert "[`greso`](parts.md#greso)" in papers and "[PPO, arXiv 1707.06347]" in papers and "[DAPO, arXiv" in papers
     named = set(re.findall(r"`(experiments/recipes/\S+\.yaml)`", papers))
     assert len(named) == 4 and [name for name in named if not (REPOSITORY / name).exists()] == []
 
 
-def test_the_page_about_the_decision_log_has_every_field_that_is_written(pages: Path) -> None:
-    page = (pages / "reference/decision_log.md").read_text()
+def test_the_page_about_the_decision_log_has_every_field_that_is_written(reference: Mapping[str, str]) -> None:
+    page = reference["decision_log.md"]
     listed = {name for row in re.findall(r"^\| (.+?) \| .+ \| .+ \|$", page, re.M) for name in row.split(", ")}
     turn = replace(make_turn([1, 2]), spans=((1, 1), (2, 1)))
     group = make_group([1], [Rollout((turn,), False, late=True), Rollout((make_turn([1]),), True)])

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pytest
 
+from halfway.curriculum.support import extras
 from halfway.curriculum.support.atomic import (
     WriteError,
     replacing,
@@ -23,6 +24,7 @@ from halfway.curriculum.support.atomic import (
 from halfway.curriculum.support.blocks import between, fenced
 from halfway.curriculum.support.components import NONE, Component, at_most_one_of, one_of, plain
 from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.extras import load_extra, remedy
 from halfway.curriculum.support.natural import natural
 from halfway.curriculum.support.registry import Registry
 from halfway.curriculum.support.validation import typed
@@ -233,3 +235,14 @@ def test_an_error_of_the_settings_themselves_gets_the_path_in_front(path: str) -
 
 def test_numbers_in_names_sort_by_value() -> None:
     assert sorted(["s10", "s9", "", "a", "7"], key=natural) == ["", "7", "a", "s9", "s10"]
+
+
+def test_a_missing_extra_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert remedy(ModuleNotFoundError("", name="no_such_package")) is None, "no extra of ours brings it"
+    assert remedy(ModuleNotFoundError("", name="torch.no_such_module")) is None, "installed, so no extra helps"
+    monkeypatch.setattr(extras, "EXTRAS", {"no_such_package": "train"})
+    line = "needs the package no_such_package; pip install 'halfway[train]'"
+    assert remedy(ModuleNotFoundError("", name="no_such_package.part")) == line
+    with pytest.raises(UserError) as raised:
+        load_extra("no_such_package", "a test")
+    assert str(raised.value) == f"a test: {line}"

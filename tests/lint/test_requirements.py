@@ -18,9 +18,7 @@ from paths import REPOSITORY
 from skipped import skipped_line
 
 import halfway
-from halfway.curriculum import UserError
-from halfway.curriculum.support import extras
-from halfway.curriculum.support.extras import EXTRAS, load_extra, remedy
+from halfway.curriculum.support.extras import EXTRAS
 
 PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 OPTIONAL: dict[str, list[str]] = PROJECT["optional-dependencies"]
@@ -141,17 +139,6 @@ def test_the_core_lists_every_part_without_any_extra() -> None:
     )
     done = subprocess.run([sys.executable, "-c", f"{hidden}; {listed}"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_missing_extra_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert remedy(ModuleNotFoundError("", name="no_such_package")) is None, "no extra of ours brings it"
-    assert remedy(ModuleNotFoundError("", name="torch.no_such_module")) is None, "installed, so no extra helps"
-    monkeypatch.setattr(extras, "EXTRAS", {"no_such_package": "train"})
-    line = "needs the package no_such_package; pip install 'halfway[train]'"
-    assert remedy(ModuleNotFoundError("", name="no_such_package.part")) == line
-    with pytest.raises(UserError) as raised:
-        load_extra("no_such_package", "a test")
-    assert str(raised.value) == f"a test: {line}"
 
 
 # The last line of a run of the tests names what was skipped and what would run it.

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -19,7 +18,6 @@ from paths import REPOSITORY
 from typer.testing import CliRunner
 
 from halfway import controllers, curriculum, experiments
-from halfway.curriculum.signals import survival
 from halfway.experiments.cli import app
 from halfway.testing import check_controller
 
@@ -29,26 +27,6 @@ def blocks(language: str, page: str, heading: str = "") -> list[str]:
     text = (REPOSITORY / page).read_text()
     under = text.split(f"\n## {heading}\n")[1].split("\n## ")[0] if heading else text
     return re.findall(rf"^```{language}\n(.*?)^```", under, re.MULTILINE | re.DOTALL)
-
-
-def test_every_module_recipe_and_script_that_a_page_names_exists() -> None:
-    """Except in the log, whose commands are those of their day."""
-    log = REPOSITORY / "experiments" / "results" / "log"
-    pages = [path for path in REPOSITORY.rglob("*.md") if not any(part.startswith(".") for part in path.parts)]
-    texts = {path: path.read_text() for path in pages if path.parent != log}
-    modules = {name: path for path, text in texts.items() for name in re.findall(r"python -m (halfway[\w.]*\w)", text)}
-    assert {name: path for name, path in modules.items() if find_spec(name) is None} == {}
-    recipes = {
-        name: path
-        for path, text in texts.items()
-        for name in re.findall(r"halfway (?:run|compare|propel \w+|validate) (experiments/[\w/]+\.yaml)", text)
-    }
-    scripts = {
-        name: path for path, text in texts.items() for name in re.findall(r"python (experiments/[\w/]+\.py)", text)
-    }
-    files = recipes | scripts
-    assert {name: path for name, path in files.items() if not (REPOSITORY / name).is_file()} == {}
-    assert recipes and scripts
 
 
 def test_the_session_runs_with_the_core_alone(tmp_path: Path) -> None:
@@ -124,15 +102,6 @@ def test_examples(name: str) -> None:
 )
 def test_examples_were_found(name: str) -> None:
     assert examples(name)
-
-
-def test_the_table_of_what_a_group_is_worth_is_right() -> None:
-    page = (REPOSITORY / "docs" / "ideas.md").read_text()
-    rows = re.findall(r"^\| (\.\d+) \| (\.\d+) \| (\.\d+) \|$", page, re.MULTILINE)
-    assert len(rows) == 6
-    for p, mixed, square in (map(float, row) for row in rows):
-        assert mixed == pytest.approx(float(survival(p, 8)), abs=5e-3)
-        assert square == pytest.approx(p * (1 - p) * (1 - 1 / 8), abs=5e-4)  # the mean over the binomial of k
 
 
 # Every notebook runs from top to bottom; its metadata name what it needs beyond `.[train]`.

@@ -1,0 +1,104 @@
+"""Names in pages: what a page names or links to exists, and what a command writes into pages is up to date."""
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from paths import REPOSITORY
+from shown import CODE, FENCED, NOT_RUN, PAGES, commands, lines, reason
+from typer.testing import CliRunner
+
+from halfway.controllers import CONTROLLERS
+from halfway.curriculum.signals import survival
+from halfway.experiments.cli import app
+from halfway.experiments.site import LINK, LOG, gather
+
+
+def test_every_module_recipe_and_script_that_a_page_names_exists() -> None:
+    """Except in the log, whose commands are those of their day."""
+    log = REPOSITORY / "experiments" / "results" / "log"
+    pages = [path for path in REPOSITORY.rglob("*.md") if not any(part.startswith(".") for part in path.parts)]
+    texts = {path: path.read_text() for path in pages if path.parent != log}
+    modules = {name: path for path, text in texts.items() for name in re.findall(r"python -m (halfway[\w.]*\w)", text)}
+    assert {name: path for name, path in modules.items() if find_spec(name) is None} == {}
+    recipes = {
+        name: path
+        for path, text in texts.items()
+        for name in re.findall(r"halfway (?:run|compare|propel \w+|validate) (experiments/[\w/]+\.yaml)", text)
+    }
+    scripts = {
+        name: path for path, text in texts.items() for name in re.findall(r"python (experiments/[\w/]+\.py)", text)
+    }
+    files = recipes | scripts
+    assert {name: path for name, path in files.items() if not (REPOSITORY / name).is_file()} == {}
+    assert recipes and scripts
+
+
+def test_the_table_of_what_a_group_is_worth_is_right() -> None:
+    page = (REPOSITORY / "docs" / "ideas.md").read_text()
+    rows = re.findall(r"^\| (\.\d+) \| (\.\d+) \| (\.\d+) \|$", page, re.MULTILINE)
+    assert len(rows) == 6
+    for p, mixed, square in (map(float, row) for row in rows):
+        assert mixed == pytest.approx(float(survival(p, 8)), abs=5e-3)
+        assert square == pytest.approx(p * (1 - p) * (1 - 1 / 8), abs=5e-4)  # the mean over the binomial of k
+
+
+def test_the_page_about_controllers_is_up_to_date_and_names_every_one() -> None:
+    printed = CliRunner().invoke(app, ["list", "--markdown"]).stdout
+    assert (REPOSITORY / "controllers" / "README.md").read_text() == printed, (
+        "run `halfway list --markdown > controllers/README.md`"
+    )
+    rows = [line for line in printed.splitlines() if line.startswith("| [`")]
+    assert [row.split("`")[1] for row in rows] == CONTROLLERS.names()
+    [greso] = [row for row in rows if "[`greso`]" in row]
+    assert (
+        "2506.02177" in greso and "streaks" in greso and "`target=0.25`" in greso and greso.endswith("| all others |")
+    )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_run_or_says_why_not(page: str) -> None:
+    assert all(reason(line) or line.startswith("halfway ") for line in commands(page))
+    others = [line for line in lines(PAGES[page]) if line not in commands(page)]
+    assert bool(others or FENCED.search(PAGES[page])) == (page in CODE)
+
+
+def test_the_tests_that_are_named_are_there() -> None:
+    named = {test for why in [*NOT_RUN.values(), *CODE.values()] for test in re.findall(r"tests/[\w/]+(?:\.py)?", why)}
+    assert len(named) > 10 and [name for name in named if not (REPOSITORY / name).exists()] == []
+    for page, test in CODE.items():
+        if test.startswith("tests/") and test != "tests/test_shown_commands.py":  # which takes every page
+            text, name = (REPOSITORY / test).read_text(), Path(page).name
+            assert name in text or page in text or name.removesuffix(".md") in text, f"{test} does not speak of {page}"
+    assert all(any(reason(line) == why for page in PAGES for line in commands(page)) for why in NOT_RUN.values())
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    gather(folder)
+    return folder
+
+
+def test_what_the_navigation_lists_is_gathered_and_the_log_is_not(pages: Path) -> None:
+    listed = re.findall(r": (\S+\.(?:md|ipynb))$", (REPOSITORY / "docs/mkdocs.yml").read_text(), re.MULTILINE)
+    assert len(listed) > 30 and [name for name in listed if not (pages / name).exists()] == []
+    assert not (pages / LOG).exists()
+
+
+def test_every_page_of_docs_and_results_is_in_the_navigation() -> None:
+    navigation = (REPOSITORY / "docs/mkdocs.yml").read_text()
+    found = [*REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("experiments/results/*/README.md")]
+    names = [path.relative_to(REPOSITORY).as_posix() for path in found if LOG not in path.as_posix()]
+    assert len(names) > 20 and [name for name in names if name not in navigation] == []
+
+
+def test_every_link_leads_to_a_gathered_file(pages: Path) -> None:
+    broken = [
+        (page.relative_to(pages), link)
+        for page in pages.rglob("*.md")
+        for _, _, link in LINK.findall(page.read_text())
+        if "://" not in link and not link.startswith("#") and not (page.parent / link.partition("#")[0]).is_file()
+    ]
+    assert broken == []
