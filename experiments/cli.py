@@ -379,7 +379,7 @@ def launch(
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.launch import commands, kinds, run_all
     from halfway.experiments.running.memory import require_room
-    from halfway.trainers.engines.vllm_servers import guard
+    from halfway.trainers.engines.vllm_servers import auth
 
     if through not in ("ssh", "srun"):
         raise UserError(f"--through: {through!r} is not known; give ssh or srun")
@@ -401,7 +401,7 @@ def launch(
         for line in kinds(needed):
             typer.echo(line)
         return
-    status = run_all(needed, through, {guard.VARIABLE: guard.given_token() or guard.new_token()})
+    status = run_all(needed, through, {auth.VARIABLE: auth.given_token() or auth.new_token()})
     if status:
         complain(f"a training process ended with status {status}, see its own message above")
         raise typer.Exit(FAILED)

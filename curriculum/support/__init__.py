@@ -9,5 +9,6 @@
 - `validation`: makes dataclasses from plain mappings; errors name the wrong field
 - `components`: registered components as a file names them, `name` or `{name: options}`
 - `yaml_bases`: reads YAML files and merges them with the files that they name as `base`
+- `end_with_parent`: ends a process with the one that started it
 - `atomic`: files and folders that are complete or absent
 """

@@ -10,12 +10,12 @@ import multiprocessing
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol
 
+from halfway.curriculum.support.end_with_parent import end_with_parent
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.launch import PYTHON
@@ -117,20 +117,13 @@ def train_as_job(folder: Path, hosts: Callable[[], Sequence[str]], through: str)
 def train_alone(folder: Path) -> None:
     """Train the run in a directory: one line per record into its log, no report. Ends with the comparison."""
     gc.freeze()  # so that a collection does not copy the pages that a fork shares
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for stream in (1, 2):
         os.dup2(log, stream)
     with one_line_errors("halfway compare"):
         config = load_run_config(folder / CONFIG)
         train(config, folder, [Lines(config.budget)])
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def end(processes: Sequence[Process]) -> None:

@@ -19,7 +19,7 @@ from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.loading import as_yaml
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.launch import PYTHON, Command, commands
-from halfway.trainers.engines.vllm_servers import guard
+from halfway.trainers.engines.vllm_servers import auth
 
 MOUNTED = Path("/etc/halfway/run.yaml")
 LONGEST_NAME = 50
@@ -71,7 +71,7 @@ def _object(kind: str, config: RunConfig, content: Mapping[str, Any]) -> Iterato
 
 def _contents(config: RunConfig, image: str, volume: str, place: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     name, cluster = name_of(config), config.cluster
-    yield "Secret", {"immutable": True, "stringData": {guard.VARIABLE: guard.given_token() or guard.new_token()}}
+    yield "Secret", {"immutable": True, "stringData": {auth.VARIABLE: auth.given_token() or auth.new_token()}}
     yield "ConfigMap", {"immutable": True, "data": {MOUNTED.name: as_yaml(config)}}
     finds = {"clusterIP": "None", "selector": {"batch.kubernetes.io/job-name": name}, "publishNotReadyAddresses": True}
     yield "Service", {"spec": finds}
@@ -93,14 +93,14 @@ def _contents(config: RunConfig, image: str, volume: str, place: str) -> Iterato
 def _pod(config: RunConfig, image: str, volume: str, place: str) -> dict[str, Any]:
     name, cluster = name_of(config), config.cluster
     mounts = {"disk": place, "recipe": str(MOUNTED.parent), "memory": "/dev/shm"}
-    token = {"secretKeyRef": {"name": name, "key": guard.VARIABLE}}
+    token = {"secretKeyRef": {"name": name, "key": auth.VARIABLE}}
     container = {
         "name": "halfway",
         "image": image,
         "command": ["sh", "-c", script(config)],
         "workingDir": place,
         "env": [
-            {"name": guard.VARIABLE, "valueFrom": token},
+            {"name": auth.VARIABLE, "valueFrom": token},
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         ],
         **({"resources": {"limits": {"nvidia.com/gpu": cluster.devices_per_node}}} if cluster.gpus else {}),

@@ -8,7 +8,7 @@ from types import FrameType
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.launch import LOCAL, POLL_SECONDS, Command, started
-from halfway.trainers.engines.vllm_servers import guard
+from halfway.trainers.engines.vllm_servers import auth
 
 
 def serving_commands(config: RunConfig, address: str) -> list[Command]:
@@ -26,11 +26,11 @@ def serving_commands(config: RunConfig, address: str) -> list[Command]:
 
 def token() -> str:
     """The run's token. Raises UserError if the environment does not have it."""
-    given = guard.given_token()
+    given = auth.given_token()
     if given is None:
         raise UserError(
-            f"serve: servers answer only to the run that has their token; set {guard.VARIABLE}, or "
-            f"{guard.FILE_VARIABLE} to a file of mode 600, for them and for the run"
+            f"serve: servers answer only to the run that has their token; set {auth.VARIABLE}, or "
+            f"{auth.FILE_VARIABLE} to a file of mode 600, for them and for the run"
         )
     return given
 
@@ -42,7 +42,7 @@ def serve(config: RunConfig, address: str) -> None:
         address: the address of this host at which they listen, and at no other.
     """
     signal.signal(signal.SIGTERM, _leave)
-    with started(serving_commands(config, address), "ssh", {guard.VARIABLE: token()}) as running:
+    with started(serving_commands(config, address), "ssh", {auth.VARIABLE: token()}) as running:
         while True:
             for one in running:
                 one.start_again()

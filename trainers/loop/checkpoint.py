@@ -5,18 +5,39 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum.groups import Group
+from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.support.atomic import WriteError, replacing_folder
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.loop.loop_options import CheckpointOptions
 from halfway.trainers.loop.manifest import damage, write_manifest
+from halfway.trainers.loop.progress import Progress
 
 STATE_FILE = "loop.json"
 NAME = re.compile(r"step-(\d{8,})")
+
+
+@dataclass(frozen=True)
+class LoopState:
+    """The state of the loop between two steps, as a checkpoint holds it beside the learner's files.
+
+    Attributes:
+        session: `Session.state_dict`, plain data.
+        carried: surplus groups on which the next step trains.
+        waiting: the outstanding groups in the order they were drawn, without rollouts if they are under way.
+        log_sizes: bytes of each record file.
+    """
+
+    progress: Progress
+    session: dict[str, Any]
+    carried: tuple[Group, ...] = ()
+    waiting: tuple[Group, ...] = ()
+    log_sizes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -42,8 +63,8 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
-    def write(self, step: int, state: Any, save_parts: Callable[[Path], None]) -> None:
-        """Write the checkpoint of `step`: `state` as JSON, and whatever `save_parts` puts into the folder.
+    def write(self, step: int, state: LoopState, save_parts: Callable[[Path], None]) -> None:
+        """Write the checkpoint of `step`: the loop's state as JSON, and whatever `save_parts` puts into the folder.
 
         The folder is written under another name and renamed when complete, so a run killed here resumes from the
         checkpoint before.
@@ -54,7 +75,7 @@ class Checkpoints:
         try:
             with replacing_folder(self.path(step)) as partial:
                 save_parts(partial)
-                (partial / STATE_FILE).write_text(json.dumps(state))
+                (partial / STATE_FILE).write_text(json.dumps(to_plain(state)))
                 write_manifest(partial)
         except WriteError as error:
             raise UserError(
@@ -89,8 +110,8 @@ class Checkpoints:
             self.path(later).rename(aside)
 
     @contextmanager
-    def reading(self, folder: Path) -> Iterator[Any]:
-        """The state in a checkpoint, while the rest of it is read by others. Nothing is read unless all is sound.
+    def reading(self, folder: Path) -> Iterator[LoopState]:
+        """The loop's state in a checkpoint, while others read the rest. Nothing is read unless all is sound.
 
         Raises:
             UserError: if a file of the checkpoint is missing or damaged; the message names it, and the newest
@@ -98,7 +119,7 @@ class Checkpoints:
         """
         self._require_sound(folder)
         try:
-            yield json.loads((folder / STATE_FILE).read_text())
+            yield from_plain(LoopState, json.loads((folder / STATE_FILE).read_text()))
         except UserError:
             raise
         except (OSError, ValueError, LookupError) as error:  # written by another version, say

@@ -13,13 +13,12 @@ import numpy as np
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
 from halfway.curriculum.session import Session, Ticket, awaited
-from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helpers import counted_apart, take_counts
 from halfway.trainers.contracts import Learner, Recorder, Rollouts, judge_seconds
-from halfway.trainers.loop.checkpoint import Checkpoints
+from halfway.trainers.loop.checkpoint import Checkpoints, LoopState
 from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.events import Events
 from halfway.trainers.loop.fill import Filling
@@ -266,13 +265,8 @@ class Training:
         if not self.checkpoints.due(self.progress.step) and self.progress.share(self.budget) < 1:
             return
         with clock.time("checkpoint"):
-            state = {
-                "progress": to_plain(self.progress),
-                "session": self.session.state_dict(),
-                "carried": to_plain(self.carried),
-                "waiting": to_plain(tuple(map(self.outstanding, self.waiting))),
-                "log_sizes": self.log.sizes(),
-            }
+            outstanding = tuple(map(self.outstanding, self.waiting))
+            state = LoopState(self.progress, self.session.state_dict(), self.carried, outstanding, self.log.sizes())
             self.checkpoints.write(self.progress.step, state, self.learner.save)
 
     def outstanding(self, ticket: str) -> Group:
@@ -291,18 +285,16 @@ class Training:
             self.log.truncate()
             return
         with self.checkpoints.reading(folder) as state:
-            self.session.load_state_dict(state["session"])
-            self.progress = from_plain(Progress, state["progress"])
-            self.carried = from_plain(tuple[Group, ...], state["carried"])
-            outstanding = from_plain(tuple[Group, ...], state.get("waiting", []))
-            away = [group.request for group in outstanding if group.request.stored is None and group.missing]
-            self.waiting = {group.request.ticket: group for group in outstanding}
+            self.session.load_state_dict(state.session)
+            self.progress, self.carried = state.progress, state.carried
+            away = [group.request for group in state.waiting if group.request.stored is None and group.missing]
+            self.waiting = {group.request.ticket: group for group in state.waiting}
             self.waiting |= {request.ticket: None for request in away}
             self.learner.load(folder)
         self.sync()
         for request in away:
             self._pool.submit([request], self.stream.at(request.step, request.round, "rollout", request.ticket))
-        self.log.truncate(state["log_sizes"])  # last, since a refusal above leaves everything as it is
+        self.log.truncate(state.log_sizes)  # last, since a refusal above leaves everything as it is
 
     def close(self, state: str) -> None:
         """Write how the run ended, "finished" or "failed", to status.json, and tell all recorders."""

@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.end_with_parent import end_with_parent
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helpers import add_counts, take_counts
 from halfway.trainers.rollouts.collector import Collector
@@ -112,7 +112,7 @@ class Sampler:
     """In the other process: works with a collector. Several threads may call it at once."""
 
     def __init__(self, build: Callable[[], Collector]):
-        threading.Thread(target=_end_with_parent, daemon=True).start()
+        end_with_parent()
         self._collector = build()
 
     def process(self) -> int:
@@ -137,10 +137,3 @@ class _Manager(BaseManager):
 
 
 _Manager.register("sampler", Sampler)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

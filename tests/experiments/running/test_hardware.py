@@ -27,7 +27,7 @@ from halfway.experiments.running.memory import estimate, require_room, zero_stat
 from halfway.experiments.running.runs import COMPARISON, CONFIG, claimed, prepare
 from halfway.trainers.distributed import ports
 from halfway.trainers.distributed.cluster import ShapeOptions
-from halfway.trainers.engines.vllm_servers import guard
+from halfway.trainers.engines.vllm_servers import auth
 from halfway.trainers.learner.learner_options import DeepSpeedOptions
 
 CLUSTER = REPOSITORY / "experiments" / "recipes" / "cluster"
@@ -313,7 +313,7 @@ def test_a_server_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_dry_run_prints_a_line_for_each_kind_of_process_and_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(guard.VARIABLE, "a_token_that_is_not_told")
+    monkeypatch.setenv(auth.VARIABLE, "a_token_that_is_not_told")
     done = CliRunner().invoke(
         app, ["launch", str(CLUSTER / "two_pools.yaml"), "seed=1", "--nodes", "a,b,c,d", "--dry-run"]
     )
@@ -321,7 +321,7 @@ def test_the_dry_run_prints_a_line_for_each_kind_of_process_and_no_token(monkeyp
     lines = done.output.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["16 x server on c,d", "2 x training host on a,b"]
     assert """'--weight-transfer-config={"backend": "halfway"}'""" in lines[0]
-    assert guard.MIDDLEWARE in lines[0] and "a_token" not in done.output
+    assert auth.MIDDLEWARE in lines[0] and "a_token" not in done.output
 
 
 SAYS = "import json, os, sys; print(json.dumps([dict(os.environ), os.getcwd(), sys.orig_argv]), flush=True); "
@@ -353,9 +353,9 @@ def test_another_host_gets_the_environment_the_folder_and_the_token_and_none_on_
     monkeypatch.setenv("HF_TOKEN", "a secret of the user")
     words = (sys.executable, "-c", SAYS + "sys.exit(3)")
     command = launch.Command("far", words, {"SET": "a b"})
-    assert run_all([command], through, {guard.VARIABLE: "the run's token"}) == 3
+    assert run_all([command], through, {auth.VARIABLE: "the run's token"}) == 3
     environment, folder, argv = json.loads(capfd.readouterr().out)
-    told = {name: environment.get(name) for name in ("NCCL_SOCKET_IFNAME", "HF_TOKEN", guard.VARIABLE, "SET")}
+    told = {name: environment.get(name) for name in ("NCCL_SOCKET_IFNAME", "HF_TOKEN", auth.VARIABLE, "SET")}
     assert list(told.values()) == ["ib0", "a secret of the user", "the run's token", "a b"]
     assert folder == str(elsewhere) and environment["PYTHONSAFEPATH"] == "1"
     said = (elsewhere / f"{through}.words").read_text() + " ".join(argv)

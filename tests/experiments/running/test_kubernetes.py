@@ -20,7 +20,7 @@ from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running import kubernetes
 from halfway.trainers.distributed.ports import free_port
-from halfway.trainers.engines.vllm_servers import guard
+from halfway.trainers.engines.vllm_servers import auth
 
 RECIPES = REPOSITORY / "experiments" / "recipes"
 TWO_POOLS, SUMS = RECIPES / "cluster" / "two_pools.yaml", RECIPES / "lab" / "sums.yaml"
@@ -75,9 +75,9 @@ def test_pods_find_each_other_and_what_they_need() -> None:
 def test_the_configuration_is_complete_and_the_token_stands_in_the_secret_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(guard.VARIABLE, "a_token_of_the_run")
+    monkeypatch.setenv(auth.VARIABLE, "a_token_of_the_run")
     found = objects(str(TWO_POOLS), "seed=3")
-    assert found.pop("Secret")["stringData"] == {guard.VARIABLE: "a_token_of_the_run"}
+    assert found.pop("Secret")["stringData"] == {auth.VARIABLE: "a_token_of_the_run"}
     assert "a_token_of_the_run" not in str(found)
     (tmp_path / "run.yaml").write_text(found["ConfigMap"]["data"]["run.yaml"])
     assert load_run_config(tmp_path / "run.yaml") == load_run_config(TWO_POOLS, ["seed=3"])

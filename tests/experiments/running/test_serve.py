@@ -14,7 +14,7 @@ from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.launch import commands
 from halfway.experiments.running.serve import serving_commands
-from halfway.trainers.engines.vllm_servers import guard
+from halfway.trainers.engines.vllm_servers import auth
 
 RECIPES = REPOSITORY / "experiments" / "recipes"
 TWO_POOLS, SUMS = RECIPES / "cluster" / "two_pools.yaml", RECIPES / "lab" / "sums.yaml"
@@ -39,7 +39,7 @@ def test_the_servers_are_those_that_a_launch_starts_there() -> None:
 
 
 def test_nothing_listens_without_a_token_or_without_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (guard.VARIABLE, guard.FILE_VARIABLE):
+    for name in (auth.VARIABLE, auth.FILE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     done = CliRunner().invoke(app, ["serve", str(TWO_POOLS)])
     assert done.exit_code == 2 and "set HALFWAY_SERVER_TOKEN, or HALFWAY_SERVER_TOKEN_FILE" in done.stderr
@@ -51,7 +51,7 @@ def test_servers_have_the_token_come_back_and_end_with_their_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
-    monkeypatch.setenv(guard.VARIABLE, "a_token_of_the_run")
+    monkeypatch.setenv(auth.VARIABLE, "a_token_of_the_run")
     words = [sys.executable, "-c", STAND_IN, "serve", str(TWO_POOLS), "--address", "10.0.0.4"]
     with (tmp_path / "said").open("wb") as said:
         process = subprocess.Popen(words, stdout=said)

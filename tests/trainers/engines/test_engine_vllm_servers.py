@@ -21,8 +21,8 @@ from learner_harness import assert_close, gradient_by_hand, make_group, recorded
 from halfway.curriculum import Rollout, Stream, UserError
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
+from halfway.trainers.engines.vllm_servers.auth import VARIABLE
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
-from halfway.trainers.engines.vllm_servers.guard import VARIABLE
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.spreading import assign
 from halfway.trainers.learner.learner import PolicyGradientLearner

@@ -22,13 +22,14 @@ import torch
 from torch import nn
 
 from halfway.curriculum import UserError
+from halfway.curriculum.support import end_with_parent
 from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.trainers.distributed import cluster
 from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.part import PlannedRun
 from halfway.trainers.engines.sync_check import SyncCheck
-from halfway.trainers.engines.vllm_servers import end_with_parent, guard, start
+from halfway.trainers.engines.vllm_servers import auth, start
 from halfway.trainers.engines.vllm_servers import server as vllm_server
 from halfway.trainers.engines.vllm_servers.client import Client, Errand, room_for_connections
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
@@ -126,7 +127,7 @@ def test_servers_given_by_address_get_weights_before_the_first_sequence(
 ) -> None:
     monkeypatch.setattr(start, "Server", Double)
     monkeypatch.setenv(VARIABLE, "server:a,server:b")
-    monkeypatch.setenv(guard.VARIABLE, TOKEN)
+    monkeypatch.setenv(auth.VARIABLE, TOKEN)
     policy = nn.Linear(2, 2)
     policy.dtype = torch.float32  # type: ignore[assignment]
     part = VllmServers(addresses=("a:1", "b:1"), folder=str(tmp_path))

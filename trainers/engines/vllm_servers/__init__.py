@@ -6,10 +6,9 @@
 - `elsewhere`: samples through them in another process
 - `start`: starts it: servers, their folder and devices
 - `server`: one server: its process, if it is ours, started again after its end, and its endpoints
-- `guard`: the token of a run, without which a server answers nobody
+- `auth`: the token of a run, without which a server answers nobody
 - `client`: sends sequences to servers over a bounded number of connections
 - `transfer`: how weights get to servers: files, or a broadcast between devices
 - `private_store`: how learner and servers find each other for a broadcast, and nobody else
 - `receiver`: what runs inside a server to take them
-- `end_with_parent`: ends a server with the process that started it
 """

@@ -21,11 +21,12 @@ import msgspec
 import numpy as np
 
 from halfway.curriculum.rollouts import IntArray, Stop
+from halfway.curriculum.support import end_with_parent
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import clean, one_line
 from halfway.trainers.distributed.cluster import restart_pause
 from halfway.trainers.engines.base import Completion
-from halfway.trainers.engines.vllm_servers import end_with_parent, guard
+from halfway.trainers.engines.vllm_servers import auth
 from halfway.trainers.engines.vllm_servers.server_options import FIELD, SERVER_ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ GENERATE = "/inference/v1/generate"
 # With these of a training process, a server would wait for other ranks, or look for their store.
 OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 # What else a training process sets for itself alone.
-OF_A_PROCESS = ("VLLM_ENABLE_V1_MULTIPROCESSING", "CUBLAS_WORKSPACE_CONFIG", guard.FILE_VARIABLE)
+OF_A_PROCESS = ("VLLM_ENABLE_V1_MULTIPROCESSING", "CUBLAS_WORKSPACE_CONFIG", auth.FILE_VARIABLE)
 
 
 MOST_BYTES, BYTES_A_TOKEN = 1 << 20, 1 << 9
@@ -151,7 +152,7 @@ class Server:
         started: when it was last started, on the monotonic clock.
         failure: what went wrong last.
         refuses: whether it has asked for another token, which no waiting changes.
-        token: what it asks of every request, see `guard`; empty = nothing.
+        token: what it asks of every request, see `auth`; empty = nothing.
     """
 
     address: str
@@ -177,7 +178,7 @@ class Server:
         self.attempts += 1
         self.started = time.monotonic()
         own = {name: value for name, value in os.environ.items() if not of_a_trainer(name)}
-        environment = own | SERVER_ENVIRONMENT | self.environment | {guard.VARIABLE: self.token}
+        environment = own | SERVER_ENVIRONMENT | self.environment | {auth.VARIABLE: self.token}
         with self.log.open("ab") as file:
             self.process = subprocess.Popen(
                 (sys.executable, end_with_parent.__file__, str(self.log.parent), *self.command),
@@ -280,7 +281,7 @@ class Server:
             return self._accepted(path, response.status, bytes(content), most, Generated)
 
     def _headers(self) -> dict[str, str]:
-        return {"Content-Type": "application/json", **guard.headers(self.token)}
+        return {"Content-Type": "application/json", **auth.headers(self.token)}
 
     def _accepted(self, path: str, status: int, content: bytes, most: int, kind: Any = Any) -> Any:
         """The content of an answer, of this kind.
@@ -289,7 +290,7 @@ class Server:
             ServerError: if its status is not 200, or it is damaged, something else, or too long.
         """
         if status == http.client.UNAUTHORIZED:
-            self.failure = f"{self.address} asks for another token than {guard.VARIABLE} of this process"
+            self.failure = f"{self.address} asks for another token than {auth.VARIABLE} of this process"
             self.refuses = True
             raise ServerError(self.failure)
         if status != http.client.OK:

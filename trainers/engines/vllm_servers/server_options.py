@@ -9,7 +9,7 @@ from halfway.curriculum.support.errors import require
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, EngineMemory, PlannedRun, bytes_of
 from halfway.trainers.engines.vllm.vllm_options import FREE_SHARE, VllmOptions
-from halfway.trainers.engines.vllm_servers import guard
+from halfway.trainers.engines.vllm_servers import auth
 
 FIELD, NEEDED_BY = "rollouts.engine.vllm_servers", "rollouts.engine: 'vllm_servers'"
 FILE_COPIES = 2
@@ -151,7 +151,7 @@ def server_flags(dtype: str, options: ServerOptions, max_sequences: int, chunked
         "generation-config": "vllm",
         "worker-extension-cls": EXTENSION,
         "weight-transfer-config": json.dumps({"backend": BACKEND}),
-        "middleware": guard.MIDDLEWARE,
+        "middleware": auth.MIDDLEWARE,
     }
     if options.max_length:
         flags["max-model-len"] = options.max_length

@@ -21,8 +21,8 @@ from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
 from halfway.trainers.engines.base import Completion, Engine, EngineSetup, Finished
 from halfway.trainers.engines.part import GIB, require_known_servers
+from halfway.trainers.engines.vllm_servers.auth import FILE_VARIABLE, VARIABLE, given_token, new_token
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
-from halfway.trainers.engines.vllm_servers.guard import FILE_VARIABLE, VARIABLE, given_token, new_token
 from halfway.trainers.engines.vllm_servers.server import Server
 from halfway.trainers.engines.vllm_servers.server_options import (
     FIELD,

@@ -15,8 +15,8 @@ from drivers.vllm_driver import PAD, build_policy
 
 from halfway.curriculum import UserError
 from halfway.trainers.engines.base import EngineSetup
-from halfway.trainers.engines.vllm_servers import guard, server
-from halfway.trainers.engines.vllm_servers.guard import FILE_VARIABLE, VARIABLE, Guard, given_token, new_token
+from halfway.trainers.engines.vllm_servers import auth, server
+from halfway.trainers.engines.vllm_servers.auth import FILE_VARIABLE, VARIABLE, Guard, given_token, new_token
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server import Server
 from halfway.trainers.engines.vllm_servers.start import token_of_servers
@@ -131,7 +131,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def status(url: str, method: str, token: str = "") -> int:
     """The status of an answer; 200 for one that never ends."""
-    asked = urllib.request.Request(url, method=method, headers=guard.headers(token), data=b"{}")
+    asked = urllib.request.Request(url, method=method, headers=auth.headers(token), data=b"{}")
     try:
         with urllib.request.urlopen(asked, timeout=20) as answer:
             return int(answer.status)

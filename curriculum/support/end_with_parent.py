@@ -1,0 +1,59 @@
+"""Ends a process with the one that started it, however that one ends, kill -9 included.
+
+A process of `multiprocessing` calls `end_with_parent`, a child that Python did not start calls `end_with_starter`, and
+any other command runs inside this script:
+
+    python end_with_parent.py FOLDER COMMAND...
+
+It runs the command until it ends, or until standard input is closed: then it kills every process of its session, and
+removes the folder.
+"""
+
+import ctypes
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    """End this process of `multiprocessing` with its parent, which a fork server in between does not hide."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def end_with_starter() -> None:
+    """Have the kernel kill this process when the thread that started it ends. Does nothing outside Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def run(folder: str, command: list[str]) -> int:
+    """Run the command. Returns its exit status as a shell would report it: 128 + the signal if a signal ended it."""
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    threading.Thread(target=_end_with_input, args=(folder,), daemon=True).start()
+    status = child.wait()
+    return status if status >= 0 else 128 - status
+
+
+def _end_with_input(folder: str) -> None:
+    sys.stdin.buffer.read()
+    shutil.rmtree(folder, ignore_errors=True)  # shared memory, full of weights
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    # The thread holds the lock of standard input, so an interpreter that exits in the usual way would abort.
+    os._exit(run(sys.argv[1], sys.argv[2:]))
