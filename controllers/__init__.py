@@ -23,7 +23,6 @@
 - `lilo`: trains the groups of a round whose successes vary most
 - `replay`: trains old groups and old successes again
 - `mixture`: divides a batch among fresh, prefixed, generated and stored groups
-- `variants`: writes variations of the problems that teach
 - `probe`: proposes generated problems by a probe's guess
 - `chains`: reads a chain from the `controllers` of a YAML file
 - `beliefs`: what may be believed about pass rates
@@ -60,10 +59,10 @@ CONTROLLERS = Registry(
         "vcrl": "halfway.controllers.vcrl:Vcrl",
         "lilo": "halfway.controllers.lilo:Lilo",
         "replay": "halfway.controllers.replay:Replay",
-        "variants": "halfway.controllers.variants:Variants",
         "mixture": "halfway.controllers.mixture:Mixture",
     },
     removed={
         "dare": "it learned less than dynamic sampling and cost extra passes; use mopps or frontier",
+        "variants": "no experiment showed a gain; use probe with a pool of generated problems",
     },
 )

@@ -111,10 +111,6 @@ class PassRateController(Generic[State]):
         """
         return state
 
-    def grown(self, state: State, problems: ProblemSet) -> State:
-        """Take note of new generated problems: those in `problems.generated` that were not known before."""
-        return state
-
     def expected(self, state: State, groups: Sequence[Group]) -> NDArray[np.float64] | None:
         """The pass rates that it expects of groups which it has not observed; NaN where it expects nothing, None if it
         never does. Only metrics are made of them, see `halfway.curriculum.belief_errors`."""
@@ -161,9 +157,6 @@ class Chain(PassRateController[dict[str, Any]]):
 
     def informed(self, state: dict[str, Any], rates_P: NDArray[np.float64]) -> dict[str, Any]:
         return {name: member.informed(state[name], rates_P) for name, member in self.members.items()}
-
-    def grown(self, state: dict[str, Any], problems: ProblemSet) -> dict[str, Any]:
-        return {name: member.grown(state[name], problems) for name, member in self.members.items()}
 
     def metrics(self, state: dict[str, Any]) -> dict[str, float]:
         return {

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from halfway.curriculum.groups import Decision, Group, Request
 from halfway.curriculum.prefix import Hint
-from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Origin
 
 
@@ -36,7 +35,6 @@ class Plan:
         member: name of the chain member that holds the plan now; set by the chain, signed under each decision.
         in_hand: the step's groups so far, in the order they were asked for. They are complete, have not been observed
             and may be extended.
-        grown: new problems that members have written, for the set of generated problems.
         quotas: what part of its own share, from 0 to 1, a member may take for requests of an origin; all of it if the
             origin is not named. See `halfway.controllers.laws.slots.slots_left`.
     """
@@ -48,7 +46,6 @@ class Plan:
     skipped: tuple[Skip, ...] = ()
     member: str = ""
     in_hand: tuple[Group, ...] = ()
-    grown: tuple[Problem, ...] = ()
     quotas: Mapping[Origin, float] = field(default_factory=dict)
 
     @property
@@ -80,10 +77,6 @@ class Plan:
         asked = group.request
         more = replace(asked, num_rollouts=num_rollouts, ticket="", extends=asked.ticket)
         return replace(self, requests=(*self.requests, self._signed(more, action)))
-
-    def grow(self, problems: Sequence[Problem]) -> "Plan":
-        """Append new problems to the set of generated problems. The plan may hold requests for them at once."""
-        return replace(self, grown=(*self.grown, *problems))
 
     def decide(self, verdicts: "Sequence[Verdict]") -> "Plan":
         """Keep, change or drop the `undecided` requests.

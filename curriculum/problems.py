@@ -71,24 +71,19 @@ class ProblemSet(Sequence[Problem]):
 
     Attributes:
         generated: problems that a generator wrote; they are not part of the set itself, and only a controller that asks
-            for them proposes them. `grown` appends to them.
-        reserved: prompts that no generated problem may have, since they are held out.
+            for them proposes them.
 
     Raises:
-        UserError: if the set is empty, two problems share an id, or a generated one has a reserved prompt.
+        UserError: if the set is empty, or two problems share an id.
     """
 
-    __slots__ = ("_position", "_problems", "generated", "reserved")
+    __slots__ = ("_position", "_problems", "generated")
 
-    def __init__(self, problems: Sequence[Problem], generated: Sequence[Problem] = (), reserved: Iterable[str] = ()):
+    def __init__(self, problems: Sequence[Problem], generated: Sequence[Problem] = ()):
         rows = problems._problems if isinstance(problems, ProblemSet) else problems
         self._problems: Sequence[Problem] = rows if isinstance(rows, ProblemTable) else tuple(rows)
         self._position = {name: i for i, name in enumerate(_ids(self._problems))}
         self.generated = tuple(generated)
-        self.reserved = frozenset(reserved)
-        for problem in self.generated:
-            if problem.prompt in self.reserved:
-                raise UserError(f"problems: {problem.id!r} is generated and has the prompt of a held-out problem")
         if not self._problems:
             raise UserError("problems: the source has no problems; check its path, its split and its filters")
         if len(self._position) != len(self._problems):
@@ -104,14 +99,6 @@ class ProblemSet(Sequence[Problem]):
             return self._position[problem_id]
         except KeyError:
             raise KeyError(f"unknown problem id {problem_id!r}") from None
-
-    def grown(self, more: Sequence[Problem]) -> "ProblemSet":
-        """The set with further generated problems.
-
-        Raises:
-            UserError: if an id occurs already, or a prompt is reserved.
-        """
-        return ProblemSet(self._problems, (*self.generated, *more), self.reserved)
 
     def fingerprint(self) -> str:
         """A hash of all problems in order, generated problems last, to tell whether two runs train on one set."""

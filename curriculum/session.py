@@ -23,7 +23,7 @@ from halfway.curriculum.belief_errors import belief_errors
 from halfway.curriculum.controller import NEEDS, PassRateController, propose_until_full
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Skip
-from halfway.curriculum.problems import Problem, ProblemSet
+from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import NO_TOKENS, IntArray, Rollout, Unit
 from halfway.curriculum.states import from_plain, require_savable, restore_state, save_state, to_plain
 from halfway.curriculum.streams import Stream
@@ -92,7 +92,6 @@ class Session:
         self.skipped: list[tuple[int, Skip]] = []
         self._stream = Stream(seed)
         self._fingerprint = problems.fingerprint()
-        self._num_provided = len(problems.generated)
         self._groups: dict[str, Group] = {}  # what has come back for each ticket, in the order they were drawn
         self._reissued: list[str] = []
 
@@ -117,7 +116,6 @@ class Session:
         in_flight = sum(not request.extends for request in flying)
         plan = Plan(self.step, wanted + in_flight, self.num_rollouts, tuple(flying), in_hand=tuple(self.in_hand()))
         plan, self.state = propose_until_full(self.controller, plan, self.state, address)
-        self._grow(plan.grown)
         self.skipped += [(self.round, skip) for skip in plan.skipped]
         tickets = self._issue([request for request in plan.requests if not request.ticket])
         self.round += 1
@@ -250,14 +248,6 @@ class Session:
         assert len(rates_P) == len(self.problems), f"{len(rates_P)} pass rates for {len(self.problems)} problems"
         self.state = self.controller.informed(self.state, rates_P)
 
-    def grow(self, problems: Sequence[Problem]) -> None:
-        """Add generated problems that somebody else has written.
-
-        Raises:
-            UserError: if an id occurs already.
-        """
-        self._grow(tuple(problems))
-
     def metrics(self) -> dict[str, float]:
         """Numbers worth plotting, as `MEMBER/QUANTITY`, with the `belief_errors` of the last commit, and the number of
         tickets in flight."""
@@ -269,7 +259,6 @@ class Session:
         """Everything that steers, as plain JSON data, including tickets in flight with what has come back for them."""
         return {
             "problems": self._fingerprint,
-            "grown": to_plain(self.problems.generated[self._num_provided :]),
             "step": self.step,
             "round": self.round,
             "skipped": to_plain(self.skipped),
@@ -293,13 +282,8 @@ class Session:
                 f"problems: {len(self.problems)} training problems, and the saved session had others; resume "
                 "with the data and problem options that wrote it, or begin a new run"
             )
-        grown = from_plain(tuple[Problem, ...], saved["grown"])
-        initial = ProblemSet(self.problems, self.problems.generated[: self._num_provided], self.problems.reserved)
-        problems = initial.grown(grown) if grown else initial
-        template = self.controller.init(initial)
-        template = self.controller.grown(template, problems) if grown else template
-        self.state = restore_state(template, saved["controller"])
-        self.problems, self.step, self.round = problems, saved["step"], saved["round"]
+        self.state = restore_state(self.controller.init(self.problems), saved["controller"])
+        self.step, self.round = saved["step"], saved["round"]
         self.skipped = from_plain(list[tuple[int, Skip]], saved["skipped"])
         self._groups = from_plain(dict[str, Group], saved["outcomes"])
         self._reissued = list(saved["reissued"])
@@ -339,11 +323,6 @@ class Session:
         if self._groups[ticket].missing == 0:
             raise UserError(f"ticket: {ticket!r} has all its rollouts already; record each ticket once")
         return self._groups[ticket]
-
-    def _grow(self, more: tuple[Problem, ...]) -> None:
-        if more:
-            self.problems = self.problems.grown(more)
-            self.state = self.controller.grown(self.state, self.problems)
 
 
 def awaited(request: Request) -> Group:

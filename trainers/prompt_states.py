@@ -35,13 +35,13 @@ def with_prompt_states(problems: ProblemSet, policy: Policy, components: int = C
     states_PW = mean_states(policy, [prompts.of_problem(problem) for problem in problems])
     states_PC = principal_components(states_PW, components)
     known = [_with_feature(problem, state_C) for problem, state_C in zip(problems, states_PC, strict=True)]
-    return ProblemSet(known, problems.generated, problems.reserved)
+    return ProblemSet(known, problems.generated)
 
 
 def with_blank_states(problems: ProblemSet) -> ProblemSet:
     """The problems with the same feature, always 0, for checks that load no model."""
     blank_C = np.zeros(COMPONENTS)
-    return ProblemSet([_with_feature(p, blank_C) for p in problems], problems.generated, problems.reserved)
+    return ProblemSet([_with_feature(p, blank_C) for p in problems], problems.generated)
 
 
 def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> Floats:

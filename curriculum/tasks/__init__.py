@@ -4,7 +4,6 @@
 - `files`: problems from JSONL, JSON or Parquet files
 - `reasoning_gym`: the families of reasoning-gym, source and verifier
 - `lab`: the small tasks on which whole runs take minutes
-- `variations`: variations by verifier: new problems like a given one
 - `verifiers`: verifiers by name, and the verdict of the one that a problem names
 - `answers`: what a verifier is; comparing texts, numbers and expressions
 - `helpers`: processes in which such comparisons run, limited in time and memory

@@ -117,7 +117,7 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
         )
     dropped += Counter({"shared with held-out": len(rest) - len(free), "not needed": len(free) - len(chosen)})
     report = SourceReport(len(chosen) + len(kept_out), dict(dropped), loaded.report.examples)
-    return ProblemSplit(ProblemSet(chosen, reserved=prompts), list(kept_out), report)
+    return ProblemSplit(ProblemSet(chosen), list(kept_out), report)
 
 
 def with_also(parts: ProblemSplit, source: Source, wanted: int | None, stream: Stream) -> ProblemSplit:
@@ -130,7 +130,7 @@ def with_also(parts: ProblemSplit, source: Source, wanted: int | None, stream: S
         UserError: if nothing is left of them.
     """
     chosen, report = _beside(parts, source, wanted, stream, "also")
-    train = ProblemSet([*parts.train, *chosen], parts.train.generated, parts.train.reserved)
+    train = ProblemSet([*parts.train, *chosen], parts.train.generated)
     return ProblemSplit(train, parts.heldout, report)
 
 
@@ -141,7 +141,7 @@ def with_generated(parts: ProblemSplit, source: Source, stream: Stream) -> Probl
         UserError: if nothing is left of them.
     """
     chosen, report = _beside(parts, source, None, stream, "generated")
-    return ProblemSplit(ProblemSet(parts.train, chosen, parts.train.reserved), parts.heldout, report)
+    return ProblemSplit(ProblemSet(parts.train, chosen), parts.heldout, report)
 
 
 def _beside(

@@ -67,7 +67,6 @@ BAD: dict[str, dict[str, Any]] = {
         "floor": 1.0,
     },
     "signal": {"alpha": 0.0, "virtual": 0},
-    "variants": {"share": 0.0, "band": (0.5, 0.2), "most": 0},
     "vcrl": {"late": 1.5, "early": 0.0, "early_steps": -1},
 }
 # A second value of an option, and options that others make bad: the last of each is the one that is refused.
@@ -85,7 +84,6 @@ FURTHER: list[tuple[str, dict[str, Any]]] = [
     ("prefix_sampling", {"variant": "categories", "cooldown_steps": 2}),
     *(("probe", {"band": (-0.1, 1.0)}), ("probe", {"noise": math.inf})),
     ("servo", {"pass_rate": 1.0}),
-    ("variants", {"band": (0.0, 0.5)}),
 ]
 ALL = [*((name, {field: value}) for name, options in BAD.items() for field, value in options.items()), *FURTHER]
 

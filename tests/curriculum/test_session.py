@@ -65,12 +65,10 @@ def roll_out(session: Session, tickets: Sequence[Ticket], step: int, seed: int =
 
 def fold(controller: Chain, steps: int) -> tuple[list[Any], Any]:
     """Plans and last state of a run without a session, at the addresses of one."""
-    state, plans, problems = controller.init(PROBLEMS), [], PROBLEMS
+    state, plans = controller.init(PROBLEMS), []
     for step in range(steps):
         plan = Plan(step, 16, 8)
         plan, state = propose_until_full(controller, plan, state, Stream(0).at(step, 0, "propose"))
-        problems = problems.grown(plan.grown)
-        state = controller.grown(state, problems)
         plans.append(describe(plan))
         state = controller.observe(state, rolled_out(plan, step), step)
     return plans, state
@@ -286,35 +284,6 @@ def test_a_neighbour_that_extends_groups_shifts_no_draw() -> None:
         assert together.next_batch(0) == []
         assert {group.size for group in together.commit()} == {6}
         alone.commit()
-
-
-@dataclass(frozen=True)
-class Writer(PassRateController[tuple[int, ...]]):
-    """Writes one new problem in every step, and proposes it."""
-
-    def init(self, problems: ProblemSet) -> Any:
-        return {"known": None}
-
-    def propose(self, plan: Plan, state: Any, stream: Stream) -> tuple[Plan, Any]:
-        if plan.missing == 0:
-            return plan, state
-        made = Problem(f"new{plan.step}", "?", "0")
-        return plan.grow([made]).add([Request(made, plan.num_rollouts, Origin.GENERATED)], "written"), state
-
-
-def test_new_problems_survive_a_resume_and_ids_stay_unique() -> None:
-    session = Session(problem_set(5), chain(("writer", Writer())), 4)
-    for _ in range(3):
-        (ticket,) = session.next_batch(1)
-        session.record_counts(ticket.id, 1, 4)
-        session.commit()
-    assert [problem.id for problem in session.problems.generated] == ["new0", "new1", "new2"]
-    resumed = Session(problem_set(5), chain(("writer", Writer())), 4)
-    resumed.load_state_dict(through_json(session))
-    assert [problem.id for problem in resumed.problems.generated] == ["new0", "new1", "new2"]
-    assert through_json(resumed) == through_json(session)
-    with pytest.raises(UserError, match="'new1' is generated and occurs twice"):
-        resumed.grow([Problem("new1", "!", "0")])
 
 
 @dataclass(frozen=True)

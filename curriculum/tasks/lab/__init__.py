@@ -7,5 +7,4 @@ whose texts a starting policy learns from.
 - `ledger`: many turns, with an account in the environment
 - `sources`: problems of these tasks, by name
 - `verifiers`: their marking as verifiers, by name
-- `variations`: other problems that need the same skills, by name
 """

@@ -232,7 +232,6 @@ def no_call_changes_the_state_it_is_given(trial: Trial) -> None:
     groups = _simulated(6).run([request for request in plan.requests if request.stored is None], Stream(5))
     trial.controller.weigh(groups, state, Stream(0))
     trial.controller.observe(state, groups, 6)
-    trial.controller.grown(state, trial.problems.grown([Problem("new", "?", "0")]))
     trial.controller.metrics(state)
     assert json.dumps(save_state(state)) == before, "the state that was passed in has changed"
 

@@ -13,7 +13,7 @@ from halfway.controllers.bandit import Bandit
 from halfway.controllers.greso import Greso
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Chain, UserError, chain
-from halfway.curriculum.problems import Message, Problem
+from halfway.curriculum.problems import Message, Problem, ProblemSet
 from halfway.curriculum.streams import Stream
 from halfway.experiments.cli import app
 from halfway.testing.simulator import SimulatedRollouts
@@ -241,7 +241,8 @@ def test_a_data_set_makes_the_problems_that_its_rows_make(kind: str) -> None:
     assert list(lazy) == list(own) and lazy[-1] == own[-1] and lazy[1:3] == own[1:3]
     assert [lazy.position(f"p{i}") for i in range(6)] == list(range(6))
     assert (
-        list(lazy.column("topic")) == list(own.column("topic")) and lazy.grown([]).fingerprint() == lazy.fingerprint()
+        list(lazy.column("topic")) == list(own.column("topic"))
+        and ProblemSet(lazy, ()).fingerprint() == lazy.fingerprint()
     )
     # The same rows in other pieces, and looked up through indices, are the same set; any other cell is another one.
     pieces = datasets.concatenate_datasets([given.select([0, 1]), given.select([2, 3, 4, 5])])
@@ -257,7 +258,7 @@ def test_a_data_set_makes_the_problems_that_its_rows_make(kind: str) -> None:
         assert rows_of(other, choosing, columns).problems.fingerprint() != lazy.fingerprint()
     with pytest.raises(UserError, match="id 'p0' occurs twice"):
         rows_of(datasets.concatenate_datasets([given, given]), choosing, columns)
-    grown = lazy.grown([Problem("new", "?", "!")])
+    grown = ProblemSet(lazy, [Problem("new", "?", "!")])
     assert grown.generated and grown.fingerprint() != lazy.fingerprint() and grown[2] == own[2]
 
 
