@@ -48,7 +48,7 @@ bench: $(VENV)/installed-train
 	$(VENV)/bin/python experiments/results/how_fast_is_it/controllers.py
 
 reproduction: $(VENV)/installed-train
-	$(HALFWAY) pages
+	$(VENV)/bin/python experiments/results/write_pages.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Halfway needs Python 3.11 or newer: make PYTHON=python3.11"'

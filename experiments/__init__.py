@@ -16,7 +16,7 @@ Beside the code are `recipes/` and the research record, `results/`, which nothin
 - `proving`: shows on the machines at hand that the parts of a run do what they say
 - `comparing`: trains many runs side by side: tuning, arms, seeds
 - `report`: turns run directories into tables, figures and a page
-- `pages`: writes the tables of README and of the result pages from committed numbers
+- `reproduction`: the curves of a contest's runs, tables between marks, and the power of a planned contest
 - `site`: the pages of the documentation site, with its reference
 - `survey`: says where a model stands on its problems before any training
 - `propel`: runs PROPEL from a YAML file

@@ -669,18 +669,6 @@ def audit(
         typer.echo(f"written: {path}", err=now().json)
 
 
-@command()
-def pages(
-    check: Annotated[bool, typer.Option("--check", help="Only look, and fail if a page is stale.")] = False,
-) -> None:
-    """Write the tables of README and of the result pages from the committed numbers; for a checkout."""
-    from halfway.experiments.config.paths import REPOSITORY
-    from halfway.experiments.pages.marks import write_pages
-
-    for path in write_pages(REPOSITORY, check):
-        typer.echo(f"written: {path}")
-
-
 @command("json", name="list")
 def list_parts(
     name: Annotated[

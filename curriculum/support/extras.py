@@ -10,11 +10,11 @@ from halfway.curriculum.support.errors import UserError
 _MODULES = {
     "train": (
         *("accelerate", "aiohttp", "cycler", "matplotlib", "mlflow", "omegaconf", "packaging", "safetensors", "scipy"),
-        *("statsmodels", "tokenizers", "torch", "transformers", "yaml"),
+        *("tokenizers", "torch", "transformers", "yaml"),
     ),
     "tasks": ("math_verify", "pyarrow", "reasoning_gym"),
     "bayes": ("pyro",),
-    "propel": ("sklearn", "torchmetrics"),
+    "propel": ("sklearn",),
     "vllm": ("vllm",),
     "deepspeed": ("deepspeed", "ninja"),
     "lora": ("peft",),
@@ -22,6 +22,7 @@ _MODULES = {
     "slurm": ("submitit",),
     "wandb": ("wandb",),
     "trackio": ("trackio",),
+    "dev": ("statsmodels",),
 }
 EXTRAS: Mapping[str, str] = {module: extra for extra, modules in _MODULES.items() for module in modules}
 """Module -> the extra that installs it. `pip install halfway` alone installs everything else that is imported."""

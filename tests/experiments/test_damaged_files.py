@@ -13,8 +13,6 @@ from propel_study import tiny
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.comparing.tuning import area_under_curve
 from halfway.experiments.config.paths import model_config
-from halfway.experiments.pages.run_curves import read_curves
-from halfway.experiments.pages.verdict import read_verdict
 from halfway.experiments.propel import stages
 from halfway.experiments.propel.summary import summarize_study, write_summary
 from halfway.experiments.report.provenance import read_provenance as report_provenance
@@ -26,6 +24,8 @@ from halfway.experiments.report.records import (
     read_jsonl,
 )
 from halfway.experiments.report.tuning import read_tuning
+from halfway.experiments.reproduction.run_curves import read_curves
+from halfway.experiments.results.when_does_it_pay.judging import read_verdict
 from halfway.experiments.running.retrace import read_events
 from halfway.experiments.running.runs import RecordForwarder, last_spent
 from halfway.experiments.survey.command import prepare_folder

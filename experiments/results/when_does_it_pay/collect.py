@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from halfway.experiments.pages.run_curves import Curve, curve_of, read_curves, write_curves
 from halfway.experiments.report.records import load_run_records
+from halfway.experiments.reproduction.run_curves import Curve, curve_of, read_curves, write_curves
 from halfway.experiments.scripts import script, script_parser
 
 FOLDER = Path(__file__).parent

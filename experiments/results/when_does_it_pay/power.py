@@ -15,7 +15,8 @@ from rich.table import Table
 
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_json
-from halfway.experiments.pages.power import (
+from halfway.experiments.report.analysis.axes import ROLLOUTS
+from halfway.experiments.reproduction.power import (
     Design,
     Spread,
     false_alarms,
@@ -23,9 +24,8 @@ from halfway.experiments.pages.power import (
     power_of_ratio,
     spread_of,
 )
-from halfway.experiments.pages.run_curves import by_arm, read_curves
-from halfway.experiments.pages.verdict import compared
-from halfway.experiments.report.analysis.axes import ROLLOUTS
+from halfway.experiments.reproduction.run_curves import by_arm, read_curves
+from halfway.experiments.results.when_does_it_pay.judging import compared, over_regimes
 from halfway.experiments.scripts import script, script_parser
 
 FOLDER = Path(__file__).parent
@@ -71,10 +71,12 @@ def row(regime: str, found: Spread, runs: int, plan: Mapping[str, Any], contests
     return {
         "regime": regime,
         "runs": runs,
-        "shown": power_of_area([found], design, saving, contests),
-        f"shown over {len(regimes)} like it": power_of_area([found] * len(regimes), design, saving, contests),
+        "shown": power_of_area(found, design, saving, contests),
+        f"shown over {len(regimes)} like it": power_of_area(
+            found, design, saving, contests, regimes=len(regimes), mean=over_regimes
+        ),
         "shown by cost to the end": power_of_ratio(found, design, saving, contests),
-        "equal arms called clear": false_alarms([found], design, contests),
+        "equal arms called clear": false_alarms(found, design, contests),
     }
 
 

@@ -2,7 +2,7 @@
 
     python experiments/results/when_does_it_pay/verdict.py
 
-`halfway pages` then writes the tables. `--page FOLDER` is for another page than this.
+`make reproduction` then writes the tables. `--page FOLDER` is for another page than this.
 """
 
 import sys
@@ -15,12 +15,12 @@ from matplotlib import rc_context
 
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_text
-from halfway.experiments.pages.run_curves import read_curves
-from halfway.experiments.pages.verdict import Verdict, compared, judge
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.pooled import by_instance, pool
 from halfway.experiments.report.figures.style import PALETTE, STYLE, grid, legend_above, thousands
 from halfway.experiments.report.records import Run
+from halfway.experiments.reproduction.run_curves import read_curves
+from halfway.experiments.results.when_does_it_pay.judging import Verdict, compared, judge
 from halfway.experiments.scripts import script, script_parser
 
 FOLDER = Path(__file__).parent

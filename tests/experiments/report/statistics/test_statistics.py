@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t, ttest_ind
 
-from halfway.experiments.pages.random_effects import over_regimes
 from halfway.experiments.report.statistics.crossed import (
     Array,
     CrossedMean,
@@ -21,6 +20,7 @@ from halfway.experiments.report.statistics.crossed import (
 )
 from halfway.experiments.report.statistics.intervals import over_seeds
 from halfway.experiments.report.statistics.multiple import LEVEL, holm, smallest_shown
+from halfway.experiments.results.when_does_it_pay.judging import over_regimes
 
 
 def table(seed: int, seeds: int, problems: int, rest: float = 0.3) -> Array:

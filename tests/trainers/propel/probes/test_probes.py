@@ -226,6 +226,9 @@ def test_calibration_error_by_hand() -> None:
     logits_N = np.repeat([np.log(0.8 / 0.2), np.log(0.3 / 0.7)], 10)
     labels_N = np.asarray([True] * 6 + [False] * 4 + [True] * 3 + [False] * 7)
     assert calibration_error(logits_N, labels_N) == pytest.approx((0.2 + 0.0) / 2, abs=1e-6)
+    # 1 is in the last of 15 bins, from 14/15 on, together with .95: shares of 1/2, a mean of .975.
+    certain_N = np.asarray([40.0, np.log(0.95 / 0.05)])
+    assert calibration_error(certain_N, np.asarray([True, False])) == pytest.approx(0.975 - 0.5)
 
 
 def test_the_temperature_undoes_overconfidence() -> None:

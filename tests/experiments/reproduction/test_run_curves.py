@@ -11,9 +11,9 @@ from paths import REPOSITORY
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import yaml_files
-from halfway.experiments.pages.run_curves import by_arm, curve_of, read_curves, write_curves
 from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, cost_axis
 from halfway.experiments.report.analysis.curves import problems_told_apart, scores_at
+from halfway.experiments.reproduction.run_curves import by_arm, curve_of, read_curves, write_curves
 
 PAYING = REPOSITORY / "experiments" / "results" / "when_does_it_pay"
 PLAN = yaml_bases.parse(PAYING / "plan.yaml")

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from contests import run_of
 
-from halfway.experiments.pages.power import (
+from halfway.experiments.report.analysis.axes import ROLLOUTS
+from halfway.experiments.report.records import Run
+from halfway.experiments.reproduction.power import (
     ARM,
     BASELINE,
     Design,
@@ -16,8 +18,7 @@ from halfway.experiments.pages.power import (
     power_of_ratio,
     spread_of,
 )
-from halfway.experiments.report.analysis.axes import ROLLOUTS
-from halfway.experiments.report.records import Run
+from halfway.experiments.results.when_does_it_pay.judging import over_regimes
 
 DESIGN = Design(runs=8, instances=4, contrasts=2)
 
@@ -55,13 +56,13 @@ def test_an_arm_that_saves_a_quarter_ends_where_the_baseline_would_have_ended() 
 
 def test_the_spread_decides_what_can_be_shown() -> None:
     tight, loose = (spread(0.5 - by, 0.5, 0.5 + by) for by in (0.02, 0.6))
-    assert power_of_area([tight], DESIGN, 0.25, contests=40) == 1
-    assert power_of_area([tight] * 3, DESIGN, 0.25, contests=40) > 0.8
+    assert power_of_area(tight, DESIGN, 0.25, contests=40) == 1
+    assert power_of_area(tight, DESIGN, 0.25, contests=40, regimes=3, mean=over_regimes) > 0.8
     assert power_of_ratio(tight, DESIGN, 0.25, contests=10) == 1
-    assert power_of_area([loose], DESIGN, 0.25, contests=40) < 0.4
+    assert power_of_area(loose, DESIGN, 0.25, contests=40) < 0.4
 
 
 def test_equal_arms_are_seldom_called_different() -> None:
     generator = np.random.default_rng(7)
     equal = spread(*(0.5 + 0.1 * generator.standard_normal(12)))
-    assert false_alarms([equal], DESIGN, contests=150) < 0.1
+    assert false_alarms(equal, DESIGN, contests=150) < 0.1

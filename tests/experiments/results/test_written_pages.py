@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import yaml
 from paths import REPOSITORY
-from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.cli import app
-from halfway.experiments.pages.marks import BEGIN, END, filled, write_pages
+from halfway.experiments.reproduction.marks import BEGIN, END, fill, write_marked
+from halfway.experiments.results.write_pages import tables_of
 
 PAYING = REPOSITORY / "experiments" / "results" / "when_does_it_pay"
 PRETRAINED = PAYING.parent / "does_a_pretrained_model_learn"
@@ -25,7 +24,9 @@ SIGNS = json.loads((PAYING / "signs.json").read_text())
 
 
 def test_the_committed_pages_are_not_stale() -> None:
-    assert CliRunner().invoke(app, ["pages", "--check"]).exit_code == 0, "run `halfway pages`"
+    for page, blocks in tables_of(REPOSITORY).items():
+        text = page.read_text()
+        assert fill(text, blocks) == text, f"{page} is stale: run `make reproduction`"
 
 
 def test_what_a_page_links_to_exists() -> None:
@@ -37,28 +38,26 @@ def test_what_a_page_links_to_exists() -> None:
 def test_only_what_stands_between_the_marks_changes() -> None:
     begin, end = BEGIN.format("a"), END.format("a")
     text = f"Before.\n\n{begin}\nold\n{end}\n\nAfter \\1.\n"
-    assert filled(text, {"a": "new \\1"}) == f"Before.\n\n{begin}\n\nnew \\1\n\n{end}\n\nAfter \\1.\n"
-    assert filled(filled(text, {"a": "new"}), {"a": "new"}) == filled(text, {"a": "new"})
+    assert fill(text, {"a": "new \\1"}) == f"Before.\n\n{begin}\n\nnew \\1\n\n{end}\n\nAfter \\1.\n"
+    assert fill(fill(text, {"a": "new"}), {"a": "new"}) == fill(text, {"a": "new"})
     for broken in ("nothing", f"{text}{begin}\n", f"{end}\n{begin}\n"):
         with pytest.raises(UserError, match="once each"):
-            filled(broken, {"a": "new"})
+            fill(broken, {"a": "new"})
 
 
-def test_a_stale_page_is_refused_by_a_check_and_mended_without(tmp_path: Path) -> None:
+def test_only_stale_pages_are_written(tmp_path: Path) -> None:
     for name in ("when_does_it_pay", "does_a_pretrained_model_learn"):
         shutil.copytree(PAYING.parent / name, tmp_path / "experiments/results" / name)
     shutil.copy(REPOSITORY / "README.md", tmp_path)
     page, numbers = (tmp_path / "experiments/results/when_does_it_pay" / name for name in ("README.md", "verdict.json"))
     numbers.write_text(numbers.read_text().replace('"start": 0.0', '"start": 0.9'))
-    with pytest.raises(UserError, match=r"^experiments/results/when_does_it_pay/README\.md: .* run `halfway"):
-        write_pages(tmp_path, check=True)
-    assert write_pages(tmp_path) == [page]
-    assert "0.98" in page.read_text() and write_pages(tmp_path, check=True) == []
+    assert write_marked(tables_of(tmp_path)) == [page]
+    assert "0.98" in page.read_text() and write_marked(tables_of(tmp_path)) == []
 
 
-def test_without_the_numbers_the_command_says_what_is_missing(tmp_path: Path) -> None:
+def test_without_the_numbers_the_script_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"verdict\.json"):
-        write_pages(tmp_path)
+        tables_of(tmp_path)
 
 
 def arms(contest: str, regime: str) -> Any:

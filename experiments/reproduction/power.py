@@ -1,4 +1,4 @@
-"""Asks by simulation whether a planned contest can show what it is meant to show.
+"""Simulates planned contests, and counts how often they show what they are meant to show.
 
 A regime's runs are described by what was measured: the mean curve of its baseline, and the deviations of single runs
 from what their arm and their instance have on average. A simulated contest draws every run as a mean curve plus one of
@@ -7,13 +7,13 @@ that nothing beyond the measured curve is needed, simulated contests end that mu
 here, since contests compare arms within them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 from numpy.random import Generator
 
-from halfway.experiments.pages.random_effects import over_regimes
 from halfway.experiments.report.analysis.axes import Axis
 from halfway.experiments.report.analysis.curves import common_reach, scores_at
 from halfway.experiments.report.analysis.pooled import POINTS, Array, Pooled, Stratum, area_gain, pool_tables, ratio
@@ -114,13 +114,26 @@ def clear(gain: CrossedMean, design: Design) -> bool:
     return gain.p is not None and gain.p < LEVEL / design.contrasts
 
 
-def power_of_area(spreads: Sequence[Spread], design: Design, saving: float, contests: int, seed: int = 0) -> float:
-    """How often the area shows that an arm saves rollouts, over as many regimes as there are spreads."""
+def power_of_area(
+    spread: Spread,
+    design: Design,
+    saving: float,
+    contests: int,
+    seed: int = 0,
+    regimes: int = 1,
+    mean: Callable[[Sequence[CrossedMean]], CrossedMean] = itemgetter(0),
+) -> float:
+    """The share of simulated contests whose area shows that an arm saves rollouts.
+
+    Args:
+        regimes: number of regimes with this spread in every contest.
+        mean: the mean effect over the regimes.
+    """
     generator = np.random.default_rng(seed)
     shown = 0
     for _ in range(contests):
-        pooled = [contest(spread, design, {BASELINE: 0.0, ARM: saving}, generator) for spread in spreads]
-        gain = over_regimes([gain_in(each, ARM) for each in pooled])
+        pooled = [contest(spread, design, {BASELINE: 0.0, ARM: saving}, generator) for _ in range(regimes)]
+        gain = mean([gain_in(each, ARM) for each in pooled])
         shown += gain.mean > 0 and clear(gain, design)
     return shown / contests
 
@@ -128,7 +141,7 @@ def power_of_area(spreads: Sequence[Spread], design: Design, saving: float, cont
 def power_of_ratio(
     spread: Spread, design: Design, saving: float, contests: int, draws: int = 400, seed: int = 0
 ) -> float:
-    """How often what the arm spends until the baseline's end shows that it saves rollouts, in one regime."""
+    """The share of simulated contests in which the cost to the baseline's end shows that an arm saves rollouts."""
     generator = np.random.default_rng(seed)
     shown = 0
     for _ in range(contests):
@@ -138,12 +151,12 @@ def power_of_ratio(
     return shown / contests
 
 
-def false_alarms(spreads: Sequence[Spread], design: Design, contests: int, seed: int = 1) -> float:
-    """How often any of the planned contrasts between equal arms is called clear by its area."""
+def false_alarms(spread: Spread, design: Design, contests: int, seed: int = 1) -> float:
+    """The share of simulated contests in which the area of any planned contrast between equal arms is called clear."""
     generator = np.random.default_rng(seed)
     arms = [f"{ARM} {number}" for number in range(design.contrasts)]
     alarms = 0
     for _ in range(contests):
-        pooled = [contest(spread, design, dict.fromkeys([BASELINE, *arms], 0.0), generator) for spread in spreads]
-        alarms += any(clear(over_regimes([gain_in(each, arm) for each in pooled]), design) for arm in arms)
+        pooled = contest(spread, design, dict.fromkeys([BASELINE, *arms], 0.0), generator)
+        alarms += any(clear(gain_in(pooled, arm), design) for arm in arms)
     return alarms / contests

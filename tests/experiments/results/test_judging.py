@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from halfway.experiments.pages.run_curves import Curve, Evaluation
-from halfway.experiments.pages.verdict import (
+from halfway.experiments.reproduction.run_curves import Curve, Evaluation
+from halfway.experiments.results.when_does_it_pay.judging import (
     arms_table,
     best_table,
     headline_table,

@@ -8,8 +8,6 @@ import msgspec
 import numpy as np
 
 from halfway.curriculum.support.atomic import reading
-from halfway.experiments.pages.random_effects import over_regimes
-from halfway.experiments.pages.run_curves import Curve, by_arm
 from halfway.experiments.report.analysis.axes import PAPERS_RHO, ROLLOUTS, TOKENS, Axis, cost_axis
 from halfway.experiments.report.analysis.curves import common_reach
 from halfway.experiments.report.analysis.pooled import Pooled, area_gain, areas, best_shares, by_instance, pool, ratio
@@ -18,6 +16,7 @@ from halfway.experiments.report.statistics.crossed import CrossedMean
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.statistics.multiple import LEVEL, holm
 from halfway.experiments.report.tables.text import NONE, TextTable, interval
+from halfway.experiments.reproduction.run_curves import Curve, by_arm
 
 BUDGETS = {"a quarter": 0.25, "half": 0.5, "all": 1.0}
 """Parts of what every run of a regime has spent, for which the page says who ends highest."""
@@ -278,6 +277,28 @@ def _pooled(gains: Sequence[Mapping[str, CrossedMean]], tested: Collection[str])
     over = {arm: over_regimes([found[arm] for found in gains]) for arm in arms}
     clear = _clear(over, tested)
     return {arm: _number(gain, clear[arm]) for arm, gain in over.items()}
+
+
+def over_regimes(effects: Sequence[CrossedMean]) -> CrossedMean:
+    """The mean effect over regimes, with an error that counts how much they differ: a random-effects meta-analysis.
+
+    The variance between regimes is Paule and Mandel's (1982), the error Hartung and Knapp's (2001) with one degree of
+    freedom less than there are regimes, but never less than the error without their factor. A single regime's effect is
+    returned as it is.
+
+    Args:
+        effects: one per regime, each with a standard error above 0.
+    """
+    from statsmodels.stats.meta_analysis import combine_effects
+
+    if len(effects) == 1:
+        return effects[0]
+    means = np.array([effect.mean for effect in effects])
+    errors = np.array([effect.stderr for effect in effects], np.float64)
+    assert (errors > 0).all(), "every regime's effect needs an error"
+    found = combine_effects(means, errors**2, method_re="iterated")
+    stderr = max(float(found.sd_eff_w_re), float(found.sd_eff_w_re_hksj))
+    return CrossedMean(float(found.mean_effect_re), stderr, len(effects) - 1, tuple(means.tolist()))
 
 
 def best_table(verdict: Verdict) -> TextTable:

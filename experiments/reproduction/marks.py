@@ -1,0 +1,46 @@
+"""Writes tables between two marks on a page."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from halfway.curriculum.support.atomic import write_text
+from halfway.curriculum.support.errors import UserError
+
+BEGIN, END = "<!-- {}: begin, written by `make reproduction` -->", "<!-- {}: end -->"
+
+
+def fill(text: str, blocks: Mapping[str, str]) -> str:
+    """The text with each block between its marks, in place of what was there.
+
+    Raises:
+        UserError: unless the text has each block's two marks exactly once, in order.
+    """
+    for name, block in blocks.items():
+        begin, end = BEGIN.format(name), END.format(name)
+        whole = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}\n", re.DOTALL)
+        place = whole.search(text)
+        if place is None or (text.count(begin), text.count(end)) != (1, 1):
+            raise UserError(f"there must be once each, in this order, on lines of their own: {begin} and {end}")
+        text = f"{text[: place.start()]}{begin}\n\n{block.strip()}\n\n{end}\n{text[place.end() :]}"
+    return text
+
+
+def write_marked(pages: Mapping[Path, Mapping[str, str]]) -> list[Path]:
+    """Write the blocks of each page, by the name in their marks, and return the pages that this changed.
+
+    Raises:
+        UserError: if a page's marks are missing; no page is then written.
+    """
+    changed = {}
+    for path, blocks in pages.items():
+        text = path.read_text()
+        try:
+            new = fill(text, blocks)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        if new != text:
+            changed[path] = new
+    for path, text in changed.items():
+        write_text(path, text)
+    return list(changed)

@@ -1,0 +1,62 @@
+"""Writes the tables of README.md and of the result pages from the numbers committed beside them:
+
+python experiments/results/write_pages.py
+"""
+
+import sys
+from pathlib import Path
+
+from halfway.experiments.config.paths import REPOSITORY
+from halfway.experiments.reproduction.marks import write_marked
+from halfway.experiments.results.when_does_it_pay.judging import (
+    arms_table,
+    best_table,
+    headline_table,
+    lab_table,
+    pairs_table,
+    read_verdict,
+    screened_table,
+)
+from halfway.experiments.scripts import script, script_parser
+
+
+@script
+def main() -> int:
+    """Write, and name the pages that were stale."""
+    script_parser(__doc__).parse_args()
+    for path in write_marked(tables_of(REPOSITORY)):
+        print(f"written: {path}")
+    return 0
+
+
+def tables_of(root: Path) -> dict[Path, dict[str, str]]:
+    """The tables of each page below a repository's root, as Markdown, by the name in the marks around them.
+
+    Raises:
+        UserError: if a verdict cannot be read.
+    """
+    results = root / "experiments" / "results"
+    paying, model = results / "when_does_it_pay", results / "does_a_pretrained_model_learn"
+    verdict, found = read_verdict(paying / "verdict.json"), read_verdict(model / "verdict.json")
+    pages = {
+        root: {"headline": headline_table(verdict)},
+        paying: {
+            "best": best_table(verdict),
+            "verdict": arms_table(verdict),
+            "pairs": pairs_table(verdict),
+            "screened": screened_table(verdict),
+        },
+        model: {
+            "lab": lab_table(found, verdict),
+            "verdict": arms_table(found),
+            "screened": screened_table(found),
+        },
+    }
+    return {
+        folder / "README.md": {name: table.markdown() for name, table in tables.items()}
+        for folder, tables in pages.items()
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
