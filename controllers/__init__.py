@@ -4,26 +4,17 @@
 - `greso`: skips problems that have stopped teaching
 - `prefix_sampling`: starts rollouts inside earlier rollouts, so that about half of them pass
 - `pros`: reuses prefixes, and chooses by a hierarchical belief about the pass rate
-- `mopps`: chooses by Thompson draws from a posterior of the pass rate
-- `bots`: likewise, but every outcome informs the belief about all problems, through two reference models
-- `cdas`: chooses problems whose difficulty straddles the policy's competence
 - `frontier`: chooses problems whose groups should have signal, by a belief that problems share
-- `bandit`: chooses categories by what their groups have taught
 - `servo`: follows a column of difficulties, by feedback or by a timetable
 - `retire`: drops problems that pass too often
 - `hints`: starts rollouts with the beginning of the reference solution
-- `knapsack`: divides the rollouts of a step among its problems before any is made
-- `pilot`: begins with a few rollouts per problem and continues where they pay
 - `conformal`: asks for more rollouts until successes come as early as calibrated
 - `rounds`: asks for more rollouts until a group has signal
-- `signal`: gives advantages to groups whose rewards do not differ
 - `maxrl`: gives rare successes more weight, as the gradient of log p does
-- `downsample`: trains the most varied rollouts of a group
-- `vcrl`: trains groups whose successes vary enough
-- `lilo`: trains the groups of a round whose successes vary most
 - `replay`: trains old groups and old successes again
 - `mixture`: divides a batch among fresh, prefixed, generated and stored groups
 - `probe`: proposes generated problems by a probe's guess
+- `contrib`: published methods that were not shown to help here
 - `chains`: reads a chain from the `controllers` of a YAML file
 - `beliefs`: what may be believed about pass rates
 - `laws`: what to do, given a belief
@@ -40,24 +31,24 @@ CONTROLLERS = Registry(
         "greso": "halfway.controllers.greso:Greso",
         "prefix_sampling": "halfway.controllers.prefix_sampling:PrefixSampling",
         "pros": "halfway.controllers.pros:Pros",
-        "mopps": "halfway.controllers.mopps:Mopps",
-        "bots": "halfway.controllers.bots:Bots",
-        "cdas": "halfway.controllers.cdas:Cdas",
+        "mopps": "halfway.controllers.contrib.mopps:Mopps",
+        "bots": "halfway.controllers.contrib.bots:Bots",
+        "cdas": "halfway.controllers.contrib.cdas:Cdas",
         "frontier": "halfway.controllers.frontier:Frontier",
-        "bandit": "halfway.controllers.bandit:Bandit",
+        "bandit": "halfway.controllers.contrib.bandit:Bandit",
         "servo": "halfway.controllers.servo:Servo",
         "retire": "halfway.controllers.retire:Retire",
         "probe": "halfway.controllers.probe:Probed",
         "hints": "halfway.controllers.hints:Hints",
-        "knapsack": "halfway.controllers.knapsack:Knapsack",
-        "pilot": "halfway.controllers.pilot:Pilot",
+        "knapsack": "halfway.controllers.contrib.knapsack:Knapsack",
+        "pilot": "halfway.controllers.contrib.pilot:Pilot",
         "conformal": "halfway.controllers.conformal:Conformal",
         "rounds": "halfway.controllers.rounds:Rounds",
-        "signal": "halfway.controllers.signal:Signal",
+        "signal": "halfway.controllers.contrib.signal:Signal",
         "maxrl": "halfway.controllers.maxrl:MaxRL",
-        "downsample": "halfway.controllers.downsample:Downsample",
-        "vcrl": "halfway.controllers.vcrl:Vcrl",
-        "lilo": "halfway.controllers.lilo:Lilo",
+        "downsample": "halfway.controllers.contrib.varied:Downsample",
+        "vcrl": "halfway.controllers.contrib.varied:Vcrl",
+        "lilo": "halfway.controllers.contrib.varied:Lilo",
         "replay": "halfway.controllers.replay:Replay",
         "mixture": "halfway.controllers.mixture:Mixture",
     },

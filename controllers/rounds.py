@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 
 from halfway.controllers.beliefs.counts import fresh_groups
-from halfway.controllers.laws.sampling import balanced_choice
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Plan, Verdict
@@ -97,7 +96,7 @@ class Rounds(PassRateController[RoundsState]):
         return [self._down_sampled(group) if 0 < self.keep < group.size else group for group in groups]
 
     def _down_sampled(self, group: Group) -> Group:
-        chosen = balanced_choice([rollout.success for rollout in group.rollouts], self.keep)
+        chosen = choose_balanced([rollout.success for rollout in group.rollouts], self.keep)
         return group.weighed(np.isin(np.arange(group.size), chosen).astype(np.float64))
 
     def observe(self, state: RoundsState, groups: Sequence[Group], step: int) -> RoundsState:
@@ -113,3 +112,14 @@ class Rounds(PassRateController[RoundsState]):
         """rollouts: mean number per fresh group so far; given_up: share of groups without enough signal in the end."""
         number = max(1, state.groups)
         return {"rollouts": state.rollouts / number, "given_up": state.given_up / number}
+
+
+def choose_balanced(successes_N: Sequence[bool], keep: int) -> list[int]:
+    """The indices of the first rollouts of each outcome: half of `keep` from each if there are enough (Reinforce-Ada).
+
+    If `keep` is odd, the extra one is a failure where there is one.
+    """
+    passed = [i for i, success in enumerate(successes_N) if success]
+    failed = [i for i, success in enumerate(successes_N) if not success]
+    num_passed = min(len(passed), max(keep // 2, keep - len(failed)))
+    return sorted(passed[:num_passed] + failed[: keep - num_passed])

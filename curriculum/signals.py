@@ -6,6 +6,8 @@ quantities are largest at one half, except the update mass. Equations are from a
 Arguments are numbers or arrays that broadcast against each other; results have the broadcast shape.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -55,6 +57,14 @@ def expected_update_mass(p: ArrayLike, size: ArrayLike) -> Floats:
     """
     p, size = _probability(p), _counts(size, 1)
     return np.asarray(2 * (1 - (1 - p) ** size - p))
+
+
+def standardize(rewards_N: ArrayLike, virtual: Sequence[float] = (), epsilon: float = 1e-6) -> Floats:
+    """(r - mean) / (standard deviation + epsilon), with the statistics of the real and the virtual rewards together;
+    the number of degrees of freedom is one less than the number of rewards."""
+    values_N = np.asarray(rewards_N, np.float64)
+    known = np.concatenate([values_N, np.asarray(virtual, np.float64)])
+    return np.asarray((values_N - known.mean()) / (known.std(ddof=1) + epsilon))
 
 
 def _probability(p: ArrayLike) -> Floats:

@@ -5,7 +5,6 @@
 - `selection`: which nodes of a forest to choose
 - `shares`: how many slots each category of problems gets, and which of its problems
 - `allocation`: how many rollouts of a budget each problem gets
-- `sampling`: which rollouts of a group train, and what its outcome is worth
 - `slots`: how many open slots of a plan a member may take, and which problems may take them
 - `stopping`: when a group has had enough rollouts
 """

@@ -7,8 +7,8 @@ import pytest
 from controller_harness import child, group, problem_set, propose
 
 from halfway.controllers.chains import checked_chain, members
+from halfway.controllers.contrib.knapsack import Knapsack, KnapsackState
 from halfway.controllers.greso import Greso
-from halfway.controllers.knapsack import Knapsack, KnapsackState
 from halfway.controllers.laws.shares import part_by_rate
 from halfway.controllers.laws.slots import dithered, slots_left
 from halfway.controllers.mixture import Credit, Mixture

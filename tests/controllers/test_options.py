@@ -32,7 +32,7 @@ BAD: dict[str, dict[str, Any]] = {
     },
     "bots": {"rho": 1.5, "inertia": 1.0},
     "conformal": {"budgets": (4, 2), "miss": 1.0, "margin": -0.1, "share": 0.0, "least": 0, "window": 3},
-    "downsample": {"keep": 1.0},
+    "downsample": {"keep": 1.5},
     "frontier": {"features": (), "candidates": 0, "exploration": 1.5, "sharpness": -1.0},
     "greso": {"p_easy": 1.5, "floor": 0.0, "bounds": (0.9, 0.1)},
     "hints": {"target": 0.0, "low": 0.7, "shares": (), "forget": 1.0, "tries": 0, "gain": 0.0, "width": -1},
@@ -67,7 +67,7 @@ BAD: dict[str, dict[str, Any]] = {
         "floor": 1.0,
     },
     "signal": {"alpha": 0.0, "virtual": 0},
-    "vcrl": {"late": 1.5, "early": 0.0, "early_steps": -1},
+    "vcrl": {"late": 1.5, "early": -0.5, "early_steps": -1},
 }
 # A second value of an option, and options that others make bad: the last of each is the one that is refused.
 FURTHER: list[tuple[str, dict[str, Any]]] = [
@@ -75,7 +75,7 @@ FURTHER: list[tuple[str, dict[str, Any]]] = [
     ("downsample", {"keep": 0.0}),
     *(("hints", {"target": 1.0}), ("hints", {"shares": (0.5, 1.0)})),
     ("knapsack", {"most": 8, "least": 9}),
-    *(("lilo", {"share": 1.0}), ("lilo", {"share": 1.5})),
+    ("lilo", {"share": 1.5}),
     ("pilot", {"kind": "hora", "more": 3}),
     ("prefix_sampling", {"variant": "categories", "prefix_cap": 0}),
     ("prefix_sampling", {"variant": "categories", "initial_ratio": 0.5}),

@@ -8,7 +8,7 @@ import pytest
 from controller_harness import group, problem_set
 
 from halfway.controllers.conformal import Conformal, ConformalState
-from halfway.controllers.pilot import Pilot
+from halfway.controllers.contrib.pilot import Pilot
 from halfway.controllers.rounds import Rounds
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, Plan, Stream, UserError, Verdict, chain

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from halfway.controllers import CONTROLLERS
+from halfway.controllers.contrib.knapsack import Knapsack
+from halfway.controllers.contrib.pilot import Pilot
 from halfway.controllers.greso import Greso
-from halfway.controllers.knapsack import Knapsack
-from halfway.controllers.pilot import Pilot
 from halfway.controllers.retire import Retire
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum.support.errors import UserError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from controller_harness import problem_set
 
-from halfway.controllers.bandit import Bandit
+from halfway.controllers.contrib.bandit import Bandit
 from halfway.controllers.greso import Greso
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Chain, UserError, chain

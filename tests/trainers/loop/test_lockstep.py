@@ -25,7 +25,7 @@ from loop_harness import (
 )
 from virtual_pool import VirtualPool
 
-from halfway.controllers.mopps import Mopps
+from halfway.controllers.contrib.mopps import Mopps
 from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.replay import Replay
 from halfway.controllers.uniform import Uniform

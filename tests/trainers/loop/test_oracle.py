@@ -11,9 +11,9 @@ from loop_harness import GROUPS, PROBLEMS, SIZE, ScriptedLearner, records, train
 
 from halfway.controllers import CONTROLLERS
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
-from halfway.controllers.bots import Bots, BotsBelief
+from halfway.controllers.contrib.bots import Bots, BotsBelief
+from halfway.controllers.contrib.mopps import Mopps
 from halfway.controllers.greso import Greso
-from halfway.controllers.mopps import Mopps
 from halfway.controllers.pros import Pros
 from halfway.controllers.retire import LatestRate, Retire
 from halfway.controllers.uniform import Uniform

@@ -1,4 +1,4 @@
-"""Controllers that choose by a belief of their own about each problem: `mopps`, `cdas`, `lilo`."""
+"""Controllers that choose by a belief of their own about each problem: `mopps`, `cdas`."""
 
 from typing import Any
 
@@ -7,14 +7,11 @@ import pytest
 from controller_harness import group, play, problem_set, propose, simulated
 
 from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, DrawnBeta, PassRateBelief, ThompsonBelief
-from halfway.controllers.cdas import Cdas
 from halfway.controllers.chains import members
+from halfway.controllers.contrib.cdas import Cdas
+from halfway.controllers.contrib.mopps import Mopps
 from halfway.controllers.laws.choice import Choice
-from halfway.controllers.lilo import Lilo
-from halfway.controllers.mopps import Mopps
-from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, Origin, Request, Stream, UserError, chain
-from halfway.curriculum.session import Session
+from halfway.curriculum import Stream, UserError
 
 PROBLEMS = problem_set(40)
 
@@ -163,55 +160,3 @@ def test_another_law_chooses_by_the_same_expectations() -> None:
     assert plan.requests[0].problem.id == "p8"  # sigmoid(-7 / 9) = 0.315
     with pytest.raises(UserError, match=r"law.target: 0.0"):
         Choice(target=0.0)
-
-
-SOME = problem_set(16)
-
-
-def trained(groups: list[Group], share: float = 0.25) -> list[int]:
-    lilo = Lilo(share)
-    return [i for i, made in enumerate(lilo.weigh(groups, lilo.init(SOME), Stream(0))) if made.weights_N.any()]
-
-
-def test_a_quarter_of_a_round_trains_the_nearest_to_one_half_first() -> None:
-    groups = [group(SOME[i], k) for i, k in enumerate((0, 1, 8, 7, 4, 2, 0, 5))]
-    assert trained(groups) == [4, 7]  # p (1 - p): 16/64 and 15/64
-    assert trained(groups, 3 / 8) == [4, 5, 7]
-    assert trained(groups[:3], 0.9) == [0, 1, 2]
-
-
-def test_equal_groups_are_taken_in_order_and_at_least_one_is() -> None:
-    assert trained([group(SOME[i], 4) for i in range(8)]) == [0, 1]
-    assert trained([group(SOME[i], 4) for i in range(2)]) == [0]
-
-
-def test_groups_of_different_sizes_are_ranked_by_their_rates() -> None:
-    assert trained([group(SOME[0], 2, 8), group(SOME[1], 2, 4), group(SOME[2], 1, 2)], 0.5) == [1, 2]
-
-
-def test_stored_groups_are_left_alone() -> None:
-    old = group(SOME[0], 1)
-    stored = Group(Request(SOME[0], 8, Origin.STORED, stored=old), old.prompt_tokens_P, old.rollouts)
-    assert trained([stored, group(SOME[1], 4), group(SOME[2], 3)]) == [0, 1]
-
-
-def test_a_zero_variance_group_teaches_nothing_even_if_chosen() -> None:
-    lilo = Lilo()
-    made = lilo.weigh([group(SOME[i], 0) for i in range(4)], lilo.init(SOME), Stream(0))
-    assert not any(each.teaches for each in made)
-
-
-def test_of_sixteen_candidates_the_eight_around_the_middle_train() -> None:
-    """Problem i passes i of 16 attempts."""
-    session = Session(SOME, chain(("uniform", Uniform()), ("lilo", Lilo(0.5))), 16)
-    for ticket in session.next_batch(16):
-        session.record_counts(ticket.id, int(ticket.request.problem.id[1:]), 16)
-    taught = [g for g in session.weigh(list(session.in_hand())) if g.teaches]
-    assert {g.num_passed for g in taught} in ({4, 5, 6, 7, 8, 9, 10, 11}, {5, 6, 7, 8, 9, 10, 11, 12})  # 4 and 12 tie
-    session.commit()
-    metrics = session.metrics()
-    assert (
-        metrics["lilo/chosen"]
-        > metrics["lilo/learnability"]
-        == pytest.approx(sum(k * (16 - k) for k in range(16)) / 256 / 16)
-    )

@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from halfway.controllers.laws.sampling import standardized
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Floats, Group
 from halfway.curriculum.rollouts import Rollout
+from halfway.curriculum.signals import standardize
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
@@ -61,7 +61,7 @@ class Signal(PassRateController[None]):
         if group.num_passed == group.size:
             return group
         rewards = [rollout.trained_reward for rollout in group.rollouts]
-        return group.advised(advantages_N=standardized(rewards, [1.0] * self.virtual))
+        return group.advised(advantages_N=standardize(rewards, [1.0] * self.virtual))
 
     def _by_entropy(self, rollout: Rollout) -> Floats:
         """Advantages of a rollout's generated tokens, over all turns."""

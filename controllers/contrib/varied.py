@@ -1,0 +1,194 @@
+"""Training on the groups, and on the rollouts of a group, whose rewards vary most: LILO, VCRL and PODS."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from halfway.controllers.beliefs.counts import fresh_groups
+from halfway.curriculum import Group, Origin, PassRateController, ProblemSet, Stream
+from halfway.curriculum.signals import mean_centred_variance, standardize
+from halfway.curriculum.support.errors import require
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VariedState:
+    """The step, and how much the latest groups varied.
+
+    Attributes:
+        step: the next training step.
+        learnability: mean p (1 - p) of the latest step's groups, p = k / N.
+        chosen: mean p (1 - p) of those that were not declined.
+        kept: share of the groups that were not declined.
+    """
+
+    problems: ProblemSet
+    step: int = 0
+    learnability: float = 0.0
+    chosen: float = 0.0
+    kept: float = 0.0
+
+
+@dataclass(frozen=True)
+class Varied(PassRateController[VariedState]):
+    """Declines the groups that vary least, and trains the most varied rollouts of the others.
+
+    Three independent rules, all off by default; each preset below turns one on. Declined groups have been rolled out
+    all the same, so use fill.policy=refill for full batches.
+
+    Attributes:
+        share: share of a round's groups that may train, those of the largest p (1 - p), where p = k / N; at least one
+            group always may. Among equals the first train. Stored groups, and groups of fewer than two rollouts, are
+            not ranked. 1 = all.
+        early, late: lowest variance score at which a group trains, in the first `early_steps` steps and afterwards.
+            The score is 1 for a group of which half passed, and 0 for one without variance. 0 = all.
+        keep: share of a group's rollouts that trains, those whose rewards vary most, rounded to the nearest number, at
+            least 2. Zero-variance groups and groups that are small enough stay as they are. 1 = all.
+        baseline: "selected" = (r - mean) / std over the rollouts that train; "group" = the learner's own advantages, to
+            which all rollouts of the group contribute. With "group", another member may give advantages.
+    """
+
+    share: float = 1.0
+    early: float = 0.0
+    late: float = 0.0
+    early_steps: int = 0
+    keep: float = 1.0
+    baseline: Literal["selected", "group"] = "selected"
+
+    needs = frozenset({"weights"})
+
+    def __post_init__(self) -> None:
+        preset = type(self).__name__.lower()
+        for name in ("share", "keep"):
+            value = vars(self)[name]
+            require(0 < value <= 1, f"{preset}.{name}", value, "give a share above 0, at most 1 (= all)")
+        for name in ("early", "late"):
+            value = vars(self)[name]
+            require(0 <= value <= 1, f"{preset}.{name}", value, "give a score from 0 (= all groups train) to 1")
+        require(self.early_steps >= 0, f"{preset}.early_steps", self.early_steps, "give 0 or more")
+
+    @property
+    def claims(self) -> frozenset[str]:
+        return frozenset({"advantages"} if self.keep < 1 and self.baseline == "selected" else ())
+
+    def init(self, problems: ProblemSet) -> VariedState:
+        return VariedState(problems)
+
+    def weigh(self, groups: Sequence[Group], state: VariedState, stream: Stream) -> Sequence[Group]:
+        declined = self._find_declined(groups, state.step)
+        return [
+            group.weighed([0.0] * group.size) if i in declined else self._select(group)
+            for i, group in enumerate(groups)
+        ]
+
+    def _find_declined(self, groups: Sequence[Group], step: int) -> set[int]:
+        least = self.early if step < self.early_steps else self.late
+        low = {i for i, group in enumerate(groups) if variance_score(group.num_passed, group.size) < least - 1e-9}
+        ranked = [
+            i
+            for i, group in enumerate(groups)
+            if i not in low and group.size >= 2 and group.request.origin is not Origin.STORED
+        ]
+        ranked.sort(key=lambda i: -_learnability(groups[i]))
+        return low | set(ranked[math.ceil(self.share * len(ranked) - 1e-9) :])
+
+    def _select(self, group: Group) -> Group:
+        keep = max(2, round(self.keep * group.size))
+        if group.zero_variance or keep >= group.size:
+            return group
+        rewards_N = np.asarray([rollout.trained_reward for rollout in group.rollouts])
+        places = find_most_varied(rewards_N, keep)
+        factors_N = np.zeros(group.size)
+        factors_N[places] = 1.0
+        if self.baseline == "selected":
+            advantages_N = np.zeros(group.size)
+            advantages_N[places] = standardize(rewards_N[places])
+            group = group.advised(advantages_N=advantages_N)
+        return group.weighed(factors_N)
+
+    def observe(self, state: VariedState, groups: Sequence[Group], step: int) -> VariedState:
+        fresh_groups(groups, state.problems)  # raises for a problem of another set
+        state, scored = replace(state, step=step + 1), [group for group in groups if group.size >= 2]
+        if not scored:
+            return state
+        declined, worth = self._find_declined(scored, step), [_learnability(group) for group in scored]
+        best = [value for i, value in enumerate(worth) if i not in declined]
+        learnability, kept = sum(worth) / len(worth), len(best) / len(worth)
+        return replace(state, learnability=learnability, chosen=sum(best) / max(1, len(best)), kept=kept)
+
+    def metrics(self, state: VariedState) -> Mapping[str, float]:
+        """learnability, chosen, kept: see `VariedState`."""
+        return {"learnability": state.learnability, "chosen": state.chosen, "kept": state.kept}
+
+
+@dataclass(frozen=True)
+class Lilo(Varied):
+    """Declines all groups but a share of the largest learnability p (1 - p), LILO (arXiv 2502.12272).
+
+    The source draws |D| = 4 |B| candidate questions for a batch of |B|, attempts each 8 times, and trains on the |B|
+    with the largest p (1 - p) (algorithm 2, section 5; late on an easy set |D| = 8 |B|). There the chosen questions are
+    rolled out again for training, with many more rollouts than attempts; here (ours) the attempts are the group that
+    trains, so N is both numbers. Fill has to ask for |D| groups per plan: fill.policy=refill, fill.request_groups=4 x
+    fill.groups. Zero-variance groups never train, however few others there are.
+    """
+
+    share: float = 0.25
+
+
+@dataclass(frozen=True)
+class Vcrl(Varied):
+    """Declines groups whose variance score is below a threshold, which rises after the first steps, VCRL (arXiv
+    2509.19803).
+
+    At N = 8 the late threshold keeps 3 to 5 successes, and the early one 1 to 7. The score is the paper's; no code was
+    found against which its thresholds, 0.3 for 20 steps and then 0.8, could be checked. Its memory bank of
+    high-variance problems is not implemented; `replay` keeps groups.
+    """
+
+    early: float = 0.3
+    late: float = 0.8
+    early_steps: int = 20
+
+
+@dataclass(frozen=True)
+class Downsample(Varied):
+    """Trains only the rollouts of a group whose rewards vary most, PODS (arXiv 2504.13818).
+
+    This makes updates cheaper, not rollouts. With binary rewards these are equal numbers of successes and failures, as
+    far as there are enough of both. No code was found, so the share kept is ours, and whether the paper normalises
+    before or after the choice could not be checked.
+    """
+
+    keep: float = 0.25
+
+
+def _learnability(group: Group) -> float:
+    return float(mean_centred_variance(group.num_passed, group.size))
+
+
+def find_most_varied(rewards_N: ArrayLike, keep: int) -> NDArray[np.intp]:
+    """The indices of the `keep` rollouts whose rewards have the largest variance, in order (PODS, algorithm 2).
+
+    They are some of the largest and some of the smallest rewards; every split between the two is tried. Among equal
+    splits, the one with most of the largest rewards wins.
+    """
+    values_N = np.asarray(rewards_N, np.float64)
+    order_N, size = np.argsort(values_N, kind="stable"), len(values_N)
+    splits = [np.concatenate([order_N[: keep - high], order_N[size - high :]]) for high in range(keep, -1, -1)]
+    best: NDArray[np.intp] = max(splits, key=lambda split: round(float(values_N[split].var()), 12))
+    return np.sort(best)
+
+
+def variance_score(passed: int, size: int) -> float:
+    """The sample variance of a group's successes as a share of the largest one possible (VCRL).
+
+    k (N - k) / (N (N - 1)), divided by its maximum, which is N / (4 (N - 1)) for even N and (N + 1) / (4 N) for odd N.
+    0 for a group of fewer than two.
+    """
+    if size < 2:
+        return 0.0
+    largest = size / (4 * (size - 1)) if size % 2 == 0 else (size + 1) / (4 * size)
+    return passed * (size - passed) / (size * (size - 1)) / largest
