@@ -13,11 +13,11 @@ from halfway.curriculum.support.errors import require
 
 @dataclass(frozen=True)
 class MaxRL(PassRateController[None]):
-    """Divides the advantages of a group by its pass rate: (r - p) / p, MaxRL (arXiv 2602.02710).
+    """Divides the advantages of a group by its pass rate: (r - p) / p.
 
-    The learner then climbs log p instead of p. Of N rollouts with k successes, a success has (N - k) / k and a failure
-    -1, so the total size of a group's advantages is 2 (N - k), largest for a single success, where GRPO's is 2 k (N -
-    k) / N. A zero-variance group keeps its zeros. It chooses nothing and costs nothing.
+    MaxRL (arXiv 2602.02710): the learner then climbs log p instead of p. Of N rollouts with k successes, a success has
+    (N - k) / k and a failure -1, so the total size of a group's advantages is 2 (N - k), largest for a single success,
+    where GRPO's is 2 k (N - k) / N. A zero-variance group keeps its zeros. It chooses nothing and costs nothing.
 
     Attributes:
         cap: bound on the size of an advantage (ours; the paper has none, and N - 1 or more is none).

@@ -9,6 +9,7 @@ Beside the code are `recipes/` and the research record, `results/`, which nothin
 - `shown`: how much a command shows, and as JSON if asked
 - `scripts`: what the scripts share: help from the docstring, mistakes in one line
 - `catalogue`: lists and explains everything that a YAML file can name, and makes the page about all controllers
+- `papers`: the papers whose methods are carried out, and how YAML asks for them
 - `schema`: the JSON schema of the YAML files
 - `config`: reads YAML files into checked settings
 - `running`: builds and launches runs

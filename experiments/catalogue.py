@@ -5,11 +5,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.registries import ENVIRONMENTS, SOURCES
 from halfway.curriculum.support.components import Component
 from halfway.curriculum.support.registry import Registry, unknown
@@ -17,6 +15,7 @@ from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import RunConfig
+from halfway.experiments.papers import PAPERS, find_papers, papers_of, plainly
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.propel.domains import DOMAINS
 
@@ -35,16 +34,21 @@ SETTINGS: Mapping[str, type[Any]] = {
 """The fields of a run that have fields of their own, and the comparison, by name."""
 
 
+CONTRIB = "contrib"
+"""The heading of controllers that were not shown to help here."""
 HEAD = """# The controllers
 
-One row for each registered controller, with its default options; `halfway list NAME` explains the options. *Alone in*:
-two controllers of one chain may not do the same of these. *Keeps*: the fields of its state. This page is made by
+`halfway list NAME` explains a controller and its options, by its own name or by that of its paper. This page is made by
 `halfway list --markdown`.
-
-| controller | what it does | formulas and sources | alone in | needs | keeps | options | may share a chain with |
-|---|---|---|---|---|---|---|---|
 """
-SOURCE = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})")
+ROOMS = {
+    "controllers": "",
+    CONTRIB: """
+## Not shown to help here
+
+These are implemented as published. [Each with what was measured](contrib/__init__.py).
+""",
+}
 
 
 class Option(NamedTuple):
@@ -63,28 +67,52 @@ class Part(NamedTuple):
 
 
 def catalogue(kind: str = "") -> dict[str, list[Part]]:
-    """The components of one kind, or of all kinds. Settings come without their options; `explained` has these.
+    """The components of one kind, or of all kinds; controllers in two groups, those that one should try first and
+    "contrib". Settings come without their options; `explained` has these.
 
     Raises:
         UserError: for an unknown kind.
     """
-    parts = {
-        name: [_part(registry, key) for key in registry.names()]
-        for name, registry in KINDS.items()
-        if kind in ("", name)
-    }
+    parts: dict[str, list[Part]] = {}
+    for name, registry in KINDS.items():
+        if kind in ("", name):
+            for key in sorted(registry.names(), key=lambda key: _heading(name, registry, key) != name):
+                parts.setdefault(_heading(name, registry, key), []).append(_part(registry, key))
     if kind in ("", "settings"):
         parts["settings"] = [Part(name, first_line(options.__doc__)) for name, options in SETTINGS.items()]
     if not parts:
-        raise unknown("list", kind, [*KINDS, "settings", *SETTINGS, *_names()])
+        methods = (name for paper in PAPERS for name in paper.names)
+        raise unknown("list", kind, [*KINDS, "settings", *_names(), *methods], most=3)
     return parts
 
 
+def _heading(kind: str, registry: Registry, name: str) -> str:
+    return CONTRIB if ".contrib." in getattr(registry.get(name), "__module__", "") else kind
+
+
 def explained(name: str) -> dict[str, list[Part]]:
-    """The components and settings called `name`, by kind; empty if there are none."""
-    parts = {kind: [_part(registry, name)] for kind, registry in KINDS.items() if name in registry.names()}
-    if name in SETTINGS:
-        parts["settings"] = [Part(name, first_line(SETTINGS[name].__doc__), _options(SETTINGS[name]))]
+    """The papers, components and settings for which a name stands, by kind; empty if there are none.
+
+    Args:
+        name: of a part, of a paper's method, or an arXiv number; neither case nor punctuation matters.
+    """
+    names = [known for known in _names() if name and plainly(known) == plainly(name)]
+    papers = find_papers(name) or [paper for known in names if known not in SETTINGS for paper in papers_of(known)]
+    names = names or [part for paper in papers for part in paper.parts]
+    parts = {}
+    if papers:
+        parts["papers"] = [
+            Part(paper.names[0], f"{paper.title}, {paper.url}", (Option(paper.yaml),)) for paper in papers
+        ]
+    for kind, registry in KINDS.items():
+        for key in registry.names():
+            if key in names:
+                parts.setdefault(_heading(kind, registry, key), []).append(_part(registry, key))
+    for key in SETTINGS:
+        if key in names:
+            parts.setdefault("settings", []).append(
+                Part(key, first_line(SETTINGS[key].__doc__), _options(SETTINGS[key]))
+            )
     return {kind: [part._replace(options=_grouped(part.options)) for part in listed] for kind, listed in parts.items()}
 
 
@@ -99,7 +127,7 @@ def _grouped(options: Sequence[Option]) -> tuple[Option, ...]:
 
 
 def _names() -> set[str]:
-    return {name for registry in KINDS.values() for name in registry.names()}
+    return {*SETTINGS, *(name for registry in KINDS.values() for name in registry.names())}
 
 
 def _part(registry: Registry, name: str) -> Part:
@@ -173,36 +201,14 @@ def first_line(text: str | None) -> str:
 
 
 def controllers_page() -> str:
-    """The page about all registered controllers: what each does, claims, needs and keeps, and which it may join."""
-    built = {part.name: CONTROLLERS.get(part.name)() for part in catalogue("controllers")["controllers"]}
-    rows = (_controller_row(part, built) for part in catalogue("controllers")["controllers"])
-    return HEAD + "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |\n" for row in rows)
+    """The page about all registered controllers: name, purpose and papers of each, in two groups."""
+    return HEAD + "".join(_tables())
 
 
-def _controller_row(part: Part, built: dict[str, PassRateController[Any]]) -> tuple[str, ...]:
-    controller = built[part.name]
-    others = [name for name, other in built.items() if name != part.name and not other.claims & controller.claims]
-    return (
-        f"[`{part.name}`]({part.name}.py)",
-        part.about,
-        ", ".join(_sources(controller)) or "see the file",
-        ", ".join(sorted(controller.claims)) or "",
-        ", ".join(sorted(controller.needs)) or "",
-        ", ".join(_state_fields(controller)) or "nothing",
-        ", ".join(f"`{option.text}`" for option in part.options) or "none",
-        "all others" if len(others) == len(built) - 1 else ", ".join(others) or "none",
-    )
-
-
-def _sources(controller: PassRateController[Any]) -> Iterator[str]:
-    """Links to the papers that the file names, in order of appearance."""
-    text = inspect.getsource(inspect.getmodule(controller) or type(controller))
-    yield from (f"[{paper}](https://arxiv.org/abs/{paper})" for paper in dict.fromkeys(SOURCE.findall(text)))
-
-
-def _state_fields(controller: PassRateController[Any]) -> Iterator[str]:
-    """The names of the fields of a controller's state, except for the problems."""
-    for base in type(controller).__orig_bases__:  # type: ignore[attr-defined]
-        for state in get_args(base):
-            if is_dataclass(state):
-                yield from (field.name for field in fields(state) if field.type not in (ProblemSet, "ProblemSet"))
+def _tables() -> Iterator[str]:
+    for heading, parts in catalogue("controllers").items():
+        yield f"{ROOMS[heading]}\n| controller | what it does | papers |\n|---|---|---|\n"
+        for part in parts:
+            file = CONTROLLERS.get(part.name).__module__.removeprefix("halfway.controllers.").replace(".", "/")
+            papers = ", ".join(f"[{paper.names[0]}]({paper.url})" for paper in papers_of(part.name))
+            yield f"| [`{part.name}`]({file}.py) | {part.about} | {papers} |\n"

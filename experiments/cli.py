@@ -672,12 +672,13 @@ def audit(
 @command("json", name="list")
 def list_parts(
     name: Annotated[
-        str,
+        list[str] | None,
         typer.Argument(
-            help="A kind of part (controllers, domains, sources, verifiers, environments, engines, settings), or a "
-            "part such as greso or learner."
+            help="A kind of part (controllers, domains, sources, verifiers, environments, engines, settings), a part "
+            "such as greso or learner, or a paper: its method's name or arXiv number.",
+            show_default=False,
         ),
-    ] = "",
+    ] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print controllers/README.md, the page about all controllers.")
     ] = False,
@@ -690,8 +691,9 @@ def list_parts(
     if markdown:
         typer.echo(controllers_page(), nl=False)
         return
-    one = explained(name)
-    listed = one or catalogue(name)
+    wanted = " ".join(name or [])
+    one = explained(wanted)
+    listed = one or catalogue(wanted)
     if now().json:
         typer.echo(as_json({kind: [part._asdict() for part in parts] for kind, parts in listed.items()}))
         return
@@ -704,7 +706,7 @@ def list_parts(
             for option in part.options if one else ():
                 show(Text.assemble("    ", (option.text, "bold"), ": " if option.about else "", option.about))
     if not one:
-        show("halfway list NAME explains the options of one part, such as greso or learner")
+        show("halfway list NAME explains one part, such as greso or learner, or one paper, such as AdaRFT")
 
 
 def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]]:

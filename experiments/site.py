@@ -6,7 +6,6 @@ python -m halfway.experiments.site build/pages
 import inspect
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
@@ -15,10 +14,10 @@ from shutil import copyfile
 
 import msgspec
 
-from halfway.controllers import CONTROLLERS
 from halfway.curriculum import decision_log
-from halfway.experiments.catalogue import KINDS, SETTINGS, SOURCE, catalogue, explained
+from halfway.experiments.catalogue import catalogue, explained
 from halfway.experiments.config.paths import REPOSITORY
+from halfway.experiments.papers import PAPERS
 from halfway.experiments.schema import schema
 from halfway.experiments.shown import as_json
 
@@ -29,11 +28,6 @@ PAGES = (
 LOG = "experiments/results/log"
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 PARTS = "# Parts and settings\n\nWhat a YAML file can name, as `halfway list` knows it.\n"
-BY_SETTINGS = {
-    "1707.06347": ("PPO", ("learner",), "ppo"),
-    "2503.14476": ("DAPO", ("fill", "learner"), "dynamic_sampling"),
-}
-"""The papers that settings carry out, without a controller: what each is called, the settings, and the recipe."""
 SCHEMA = """# The YAML schema
 
 [halfway.json](halfway.json) describes every file that Halfway reads; `halfway schema FILE` writes it with the plugins
@@ -111,9 +105,9 @@ def _commands() -> Iterator[str]:
 
 def _parts() -> Iterator[str]:
     """Each part and group of settings with its options."""
-    for kind in (*KINDS, "settings"):
+    for kind, listed in catalogue().items():
         yield f"\n## {kind.capitalize()}\n"
-        for name in SETTINGS if kind == "settings" else (part.name for part in catalogue(kind)[kind]):
+        for name in (part.name for part in listed):
             [part] = explained(name)[kind]
             yield f"\n### {name}\n\n{part.about}\n\n"
             yield from (f"- `{option.text}`{': ' * bool(option.about)}{option.about}\n" for option in part.options)
@@ -127,23 +121,16 @@ def _decision_log() -> str:
 
 
 def _papers() -> Iterator[str]:
-    """Each paper that a controller's file names, with the controllers and the recipes that carry them out."""
-    yield "# Papers and their configurations\n\nThe papers that controllers name as their sources. What of a paper was "
-    yield "reproduced is [a page of its own](../experiments/results/what_is_reproduced/README.md).\n\n"
-    yield "| paper | controllers | recipe |\n|---|---|---|\n"
-    papers: dict[str, list[str]] = defaultdict(list)
-    for name in CONTROLLERS.names():
-        for paper in dict.fromkeys(SOURCE.findall(inspect.getsource(sys.modules[CONTROLLERS.get(name).__module__]))):
-            papers[paper].append(name)
-    for paper, names in sorted(papers.items()):
-        recipes = [name for name in names if (REPOSITORY / f"experiments/recipes/methods/{name}.yaml").exists()]
-        linked = ", ".join(f"[`{name}`](parts.md#{name})" for name in names)
-        yield f"| [arXiv {paper}](https://arxiv.org/abs/{paper}) | {linked} "
-        yield f"| {', '.join(f'`experiments/recipes/methods/{name}.yaml`' for name in recipes)} |\n"
-    for paper, (name, settings, recipe) in BY_SETTINGS.items():
-        linked = ", ".join(f"[`{group}`](parts.md#{group})" for group in settings)
-        yield f"| [{name}, arXiv {paper}](https://arxiv.org/abs/{paper}) | the settings {linked} "
-        yield f"| `experiments/recipes/methods/{recipe}.yaml` |\n"
+    """Each paper with its title, the parts that carry it out, and the recipes of these."""
+    yield "# Papers and their configurations\n\nWhat of a paper was reproduced is "
+    yield "[a page of its own](../experiments/results/what_is_reproduced/README.md).\n\n"
+    yield "| method | paper | parts | in YAML | recipe |\n|---|---|---|---|---|\n"
+    for paper in PAPERS:
+        files = (f"experiments/recipes/methods/{name.lower().replace(' ', '_')}.yaml" for name in paper.names)
+        recipes = [f"`{file}`" for file in files if (REPOSITORY / file).exists()]
+        linked = ", ".join(f"[`{name}`](parts.md#{name})" for name in paper.parts)
+        yield f"| {paper.names[0]} | [{paper.title}, {paper.source}]({paper.url}) | {linked} | `{paper.yaml}` "
+        yield f"| {', '.join(recipes)} |\n"
 
 
 if __name__ == "__main__":

@@ -126,13 +126,13 @@ class Varied(PassRateController[VariedState]):
 
 @dataclass(frozen=True)
 class Lilo(Varied):
-    """Declines all groups but a share of the largest learnability p (1 - p), LILO (arXiv 2502.12272).
+    """Declines all groups but a share of the largest learnability p (1 - p), where p = k / N is a group's pass rate.
 
-    The source draws |D| = 4 |B| candidate questions for a batch of |B|, attempts each 8 times, and trains on the |B|
-    with the largest p (1 - p) (algorithm 2, section 5; late on an easy set |D| = 8 |B|). There the chosen questions are
-    rolled out again for training, with many more rollouts than attempts; here (ours) the attempts are the group that
-    trains, so N is both numbers. Fill has to ask for |D| groups per plan: fill.policy=refill, fill.request_groups=4 x
-    fill.groups. Zero-variance groups never train, however few others there are.
+    LILO (arXiv 2502.12272) draws |D| = 4 |B| candidate questions for a batch of |B|, attempts each 8 times, and trains
+    on the |B| with the largest p (1 - p) (algorithm 2, section 5; late on an easy set |D| = 8 |B|). There the chosen
+    questions are rolled out again for training, with many more rollouts than attempts; here (ours) the attempts are the
+    group that trains, so N is both numbers. Fill has to ask for |D| groups per plan: fill.policy=refill,
+    fill.request_groups=4 x fill.groups. Zero-variance groups never train, however few others there are.
     """
 
     share: float = 0.25
@@ -140,12 +140,11 @@ class Lilo(Varied):
 
 @dataclass(frozen=True)
 class Vcrl(Varied):
-    """Declines groups whose variance score is below a threshold, which rises after the first steps, VCRL (arXiv
-    2509.19803).
+    """Declines groups whose variance score is below a threshold, which rises after the first steps.
 
-    At N = 8 the late threshold keeps 3 to 5 successes, and the early one 1 to 7. The score is the paper's; no code was
-    found against which its thresholds, 0.3 for 20 steps and then 0.8, could be checked. Its memory bank of
-    high-variance problems is not implemented; `replay` keeps groups.
+    VCRL (arXiv 2509.19803): at N = 8 the late threshold keeps 3 to 5 successes, and the early one 1 to 7. The score is
+    the paper's; no code was found against which its thresholds, 0.3 for 20 steps and then 0.8, could be checked. Its
+    memory bank of high-variance problems is not implemented; `replay` keeps groups.
     """
 
     early: float = 0.3
@@ -155,11 +154,11 @@ class Vcrl(Varied):
 
 @dataclass(frozen=True)
 class Downsample(Varied):
-    """Trains only the rollouts of a group whose rewards vary most, PODS (arXiv 2504.13818).
+    """Trains only the rollouts of a group whose rewards vary most, which makes updates cheaper, not rollouts.
 
-    This makes updates cheaper, not rollouts. With binary rewards these are equal numbers of successes and failures, as
-    far as there are enough of both. No code was found, so the share kept is ours, and whether the paper normalises
-    before or after the choice could not be checked.
+    PODS (arXiv 2504.13818): with binary rewards these are equal numbers of successes and failures, as far as there are
+    enough of both. No code was found, so the share kept is ours, and whether the paper normalises before or after the
+    choice could not be checked.
     """
 
     keep: float = 0.25

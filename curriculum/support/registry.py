@@ -10,12 +10,12 @@ from typing import Any
 from halfway.curriculum.support.errors import UserError
 
 
-def unknown(what: str, name: object, known: Iterable[str]) -> UserError:
-    """The error for a name that does not exist, with the nearest name that does."""
-    known = sorted(known)
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    choice = f"choose one of {', '.join(known)}" if known else "there is none to choose here, so remove it"
-    hint = f"did you mean {near[0]!r}?" if near else choice
+def unknown(what: str, name: object, known: Iterable[str], most: int = 1) -> UserError:
+    """The error for a name that does not exist, with the names that do and are nearest, whatever their case."""
+    spelled = {one.lower(): one for one in sorted(known)}
+    near = difflib.get_close_matches(str(name).lower(), spelled, n=most, cutoff=0.5)
+    choice = f"choose one of {', '.join(spelled.values())}" if spelled else "there is none to choose here, so remove it"
+    hint = f"did you mean {' or '.join(repr(spelled[one]) for one in near)}?" if near else choice
     return UserError(f"{what}: unknown name {str(name)!r}; {hint}")
 
 

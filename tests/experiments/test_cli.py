@@ -122,7 +122,7 @@ def test_list_shows_names_options_and_defaults() -> None:
         assert f"{heading}\n" in everything
     some = halfway("list", "controllers").stdout
     assert "  greso: " in some and "running_sums" not in some
-    assert len(some.splitlines()) == len(CONTROLLERS.names()) + 2, "a heading, one line for each, and where to go on"
+    assert len(some.splitlines()) == len(CONTROLLERS.names()) + 3, "two headings, one line for each, and a hint"
     assert "target=0.25" in halfway("list", "greso").stdout
     assert "  transformers: " in halfway("list", "engines").stdout
     assert "'verifiers'" in complaint("list", "verifier")
@@ -202,9 +202,8 @@ def test_a_result_as_json_is_all_that_stands_on_stdout(tmp_path: Path) -> None:
     short, long = halfway("audit", log).stdout, halfway("audit", log, "--full").stdout
     assert "0.0 % of 4 groups had zero variance" in short and "--full" in short and len(short.splitlines()) < 16
     assert "Zero-variance groups over time" in long and "Zero-variance groups over time" not in short
-    assert {part["name"] for part in json.loads(halfway("list", "controllers", "--json").stdout)["controllers"]} == set(
-        CONTROLLERS.names()
-    )
+    rooms = json.loads(halfway("list", "controllers", "--json").stdout)
+    assert {part["name"] for parts in rooms.values() for part in parts} == set(CONTROLLERS.names())
 
 
 def test_the_command_alone_shows_its_help() -> None:
@@ -253,3 +252,26 @@ def test_an_interrupt_names_the_command_that_goes_on(capsys: pytest.CaptureFixtu
     with pytest.raises(typer.Exit) as left, resumable(Path("runs/x")):
         raise KeyboardInterrupt
     assert left.value.exit_code == 130 and "halfway resume runs/x" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "title", "part"),
+    [
+        (["GRESO"], "Act Only When It Pays", "  greso: "),
+        (["2506.02177"], "Act Only When It Pays", "  greso: "),
+        (["arXiv:2506.02177v2"], "Act Only When It Pays", "  greso: "),
+        (["dapo"], "DAPO: An Open-Source", "  fill: "),
+        (["AdaRFT"], "Adaptive Curriculum Learning", "  servo: "),
+        (["Prefix", "Sampling"], "Rollout Pass-Rate Control", "  prefix_sampling: "),
+        (["rl-zvp"], "No Prompt Left Behind", "  signal: "),
+        (["breaking the solver bottleneck"], "2606.18284", "  probe: "),
+        (["PODS"], "Down-Sampling Rollouts", "  downsample: "),
+    ],
+)
+def test_a_paper_is_found_by_its_methods_name_number_or_title(words: list[str], title: str, part: str) -> None:
+    found = CliRunner().invoke(app, ["list", *words]).stdout
+    assert found.startswith("papers\n") and title in found and part in found
+
+
+def test_an_unknown_name_suggests_near_ones_whatever_their_case() -> None:
+    assert "'greso'" in complaint("list", "GRESSO") and "'NGRPO'" in complaint("list", "ngrp")

@@ -110,9 +110,10 @@ def test_the_reference_has_every_command_controller_and_function(reference: Mapp
     assert all(f".{name}\n" in python for name in halfway.__all__)
     assert "then" in json.loads(reference["halfway.json"])
     papers = reference["papers.md"]
-    assert "[`greso`](parts.md#greso)" in papers and "[PPO, arXiv 1707.06347]" in papers and "[DAPO, arXiv" in papers
+    assert "[`greso`](parts.md#greso)" in papers and "Rollout Prefix Reuse, openreview.net" in papers
+    assert all(f"arXiv {number}]" in papers for number in ("1707.06347", "2503.14476", "2606.18284"))
     named = set(re.findall(r"`(experiments/recipes/\S+\.yaml)`", papers))
-    assert len(named) == 4 and [name for name in named if not (REPOSITORY / name).exists()] == []
+    assert len(named) == 6 and [name for name in named if not (REPOSITORY / name).exists()] == []
 
 
 def test_the_page_about_the_decision_log_has_every_field_that_is_written(reference: Mapping[str, str]) -> None:

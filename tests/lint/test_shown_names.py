@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum.signals import survival
+from halfway.experiments.catalogue import SETTINGS
 from halfway.experiments.cli import app
+from halfway.experiments.papers import PAPERS
 from halfway.experiments.site import LINK, LOG, gather
 
 
@@ -44,17 +46,24 @@ def test_the_table_of_what_a_group_is_worth_is_right() -> None:
         assert square == pytest.approx(p * (1 - p) * (1 - 1 / 8), abs=5e-4)  # the mean over the binomial of k
 
 
+def test_every_paper_of_a_controller_has_a_title_and_every_part_of_a_paper_exists() -> None:
+    files = (REPOSITORY / "controllers").rglob("*.py")
+    cited = {number for file in files for number in re.findall(r"arXiv (\d{4}\.\d{5})", file.read_text())}
+    assert cited - {"2508.14029"} <= {paper.address for paper in PAPERS}
+    parts = {part for paper in PAPERS for part in paper.parts}
+    assert parts <= {*CONTROLLERS.names(), *SETTINGS}
+
+
 def test_the_page_about_controllers_is_up_to_date_and_names_every_one() -> None:
     printed = CliRunner().invoke(app, ["list", "--markdown"]).stdout
     assert (REPOSITORY / "controllers" / "README.md").read_text() == printed, (
         "run `halfway list --markdown > controllers/README.md`"
     )
     rows = [line for line in printed.splitlines() if line.startswith("| [`")]
-    assert [row.split("`")[1] for row in rows] == CONTROLLERS.names()
-    [greso] = [row for row in rows if "[`greso`]" in row]
-    assert (
-        "2506.02177" in greso and "streaks" in greso and "`target=0.25`" in greso and greso.endswith("| all others |")
-    )
+    assert sorted(row.split("`")[1] for row in rows) == CONTROLLERS.names()
+    first, second = printed.split("## Not shown to help here")
+    assert "[`greso`](greso.py)" in first and "[GRESO](https://arxiv.org/abs/2506.02177)" in first
+    assert "[`lilo`](contrib/varied.py)" in second
 
 
 @pytest.mark.parametrize("page", PAGES)
