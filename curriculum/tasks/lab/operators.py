@@ -29,7 +29,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks.lab.sheets import count_wrong, require_bounds
+from halfway.curriculum.tasks.lab.sheets import count_wrong, read_prompt, require_bounds, write_prompt
 
 LABELS = "abcdefghijkl"
 OPERATORS = "ABCDEFGHIJKLMNOPQRSTUVWX"
@@ -216,17 +216,13 @@ def make_sheet(options: OperatorOptions, stratum: int, rng: random.Random) -> Sh
 
 def render(sheet: Sheet) -> str:
     """The prompt of a sheet."""
-    lines = "".join(label + operator for label, operator in zip(LABELS, sheet.operators, strict=False))
-    return f"^{sheet.start}/{sheet.allowed}{lines}="
+    return write_prompt(sheet.start, sheet.allowed, LABELS, sheet.operators)
 
 
 def parse(prompt: str) -> Sheet:
     """The inverse of `render`. Raises ValueError for text that is not a prompt of this task."""
-    match = PROMPT.fullmatch(prompt)
-    if match is None:
-        raise ValueError(f"not an operator-sheet prompt: {prompt!r}")
-    start, allowed, lines = match.groups()
-    return Sheet(int(start), lines[1::2], int(allowed))
+    start, allowed, names = read_prompt(prompt, PROMPT, "an operator-sheet")
+    return Sheet(start, names, allowed)
 
 
 def demonstrate(sheet: Sheet, teacher: OperatorTeacher, rng: random.Random, number: int = 0) -> str:

@@ -1,5 +1,6 @@
-"""Sheets of labelled lines: their bounds, and marking that carries errors forward."""
+"""Sheets of labelled lines: their bounds, their prompts, and marking that carries errors forward."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -37,3 +38,22 @@ def require_bounds(task: str, lines: tuple[int, int], allowed: tuple[int, int], 
             raise UserError(
                 f"{task}: min_{name} {low}, max_{name} {high}; they must rise, from {least} to at most {most}"
             )
+
+
+def write_prompt(start: int, allowed: int, labels: str, steps: Iterable[object]) -> str:
+    """The prompt of a sheet."""
+    lines = "".join(f"{label}{step}" for label, step in zip(labels, steps, strict=False))
+    return f"^{start}/{allowed}{lines}="
+
+
+def read_prompt(prompt: str, pattern: re.Pattern[str], kind: str) -> tuple[int, int, str]:
+    """The start, the wrong lines that pass, and the steps, one character each, of a prompt that `write_prompt` wrote.
+
+    Raises:
+        ValueError: for text that is not a prompt of this kind.
+    """
+    match = pattern.fullmatch(prompt)
+    if match is None:
+        raise ValueError(f"not {kind} prompt: {prompt!r}")
+    start, allowed, lines = match.groups()
+    return int(start), int(allowed), lines[1::2]

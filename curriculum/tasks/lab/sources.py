@@ -1,8 +1,9 @@
 """The lab's tasks as problem sources: drawn without end, from a stream."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
@@ -10,21 +11,37 @@ from halfway.curriculum.support.errors import require
 from halfway.curriculum.tasks.lab import ledger, operators, sums
 from halfway.curriculum.tasks.sources import Loaded, Source, content_id, distinct
 
+Facts = Mapping[str, float | str | tuple[float, ...]]
+
+
+class LabSource(Source):
+    """Problems of one of the lab's tasks, whose verifier or environment has the task's name."""
+
+    task: ClassVar[str]
+
+    def load(self, wanted: int | None, stream: Stream) -> Loaded:
+        return distinct(self.task, wanted, self._draws(random.Random(stream.integer())))
+
+    def _draws(self, rng: random.Random) -> Iterator[Problem]:
+        raise NotImplementedError
+
+    def _problem(self, prompt: str, answer: str, facts: Facts, solution: str = "") -> Problem:
+        identifier = content_id(self.task, prompt, answer)
+        return Problem(identifier, prompt, answer, self.task, self.task, facts, solution=solution)
+
 
 @dataclass(frozen=True)
-class RunningSums(sums.SumsOptions, Source):
+class RunningSums(sums.SumsOptions, LabSource):
     """Sheets of running sums, the single-turn lab task, with the task's own options.
 
     Answer and reference solution are a sheet without a wrong line; the marker accepts others too.
     """
 
+    task: ClassVar[str] = "running_sums"
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        remedy = "stay below min_lines, or an empty sheet would pass"
-        require(self.max_allowed < self.min_lines, "running_sums.max_allowed", self.max_allowed, remedy)
-
-    def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        return distinct("running_sums", wanted, self._draws(random.Random(stream.integer())))
+        _require_lines(self.task, self.min_lines, self.max_allowed)
 
     def _draws(self, rng: random.Random) -> Iterator[Problem]:
         flawless = sums.SumsTeacher(forget=0.0, slip=0.0)
@@ -32,12 +49,11 @@ class RunningSums(sums.SumsOptions, Source):
             sheet = sums.make_sheet(self, rng)
             prompt, answer = sums.render(sheet), sums.demonstrate(sheet, flawless, rng)
             facts = {"lines": len(sheet.operands), "allowed": sheet.allowed, "wraps": sums.wraps(sheet)}
-            identifier = content_id("running_sums", prompt, answer)
-            yield Problem(identifier, prompt, answer, "running_sums", "running_sums", facts, solution=answer)
+            yield self._problem(prompt, answer, facts, answer)
 
 
 @dataclass(frozen=True)
-class OperatorSheets(operators.OperatorOptions, Source):
+class OperatorSheets(operators.OperatorOptions, LabSource):
     """Operator sheets, the lab task of many skills, with the task's own options.
 
     The strata take turns, so that the first problems, which are held out, contain equally many of each, and so does the
@@ -53,13 +69,11 @@ class OperatorSheets(operators.OperatorOptions, Source):
     - `table`: the number of the operators' table, unless it is 0.
     """
 
+    task: ClassVar[str] = "operator_sheets"
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        remedy = "stay below min_lines, or an empty sheet would pass"
-        require(self.max_allowed < self.min_lines, "operator_sheets.max_allowed", self.max_allowed, remedy)
-
-    def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        return distinct("operator_sheets", wanted, self._draws(random.Random(stream.integer())))
+        _require_lines(self.task, self.min_lines, self.max_allowed)
 
     def _draws(self, rng: random.Random) -> Iterator[Problem]:
         seen: set[str] = set()
@@ -68,24 +82,14 @@ class OperatorSheets(operators.OperatorOptions, Source):
             sheet = operators.make_sheet(self, stratum, rng)
             prompt, answer = operators.render(sheet), operators.solve(sheet, self.table)
             seen.add(prompt)
-            facts = operators.facts(sheet, stratum, self.table)
-            yield Problem(
-                content_id("operator_sheets", prompt, answer),
-                prompt,
-                answer,
-                "operator_sheets",
-                "operator_sheets",
-                facts,
-                solution=answer,
-            )
+            yield self._problem(prompt, answer, operators.facts(sheet, stratum, self.table), answer)
 
 
 @dataclass(frozen=True)
-class LedgerAccounts(ledger.LedgerOptions, Source):
+class LedgerAccounts(ledger.LedgerOptions, LabSource):
     """Accounts for the ledger environment, which judges them itself, with the task's own options."""
 
-    def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        return distinct("ledger", wanted, self._draws(random.Random(stream.integer())))
+    task: ClassVar[str] = "ledger"
 
     def _draws(self, rng: random.Random) -> Iterator[Problem]:
         while True:
@@ -94,4 +98,8 @@ class LedgerAccounts(ledger.LedgerOptions, Source):
             slack = account.turns_left - ledger.least_turns(account.balance, account.target)
             distance = abs(account.target - account.balance)
             facts: dict[str, float | str] = {"stratum": f"slack {slack}", "distance": distance, "slack": slack}
-            yield Problem(content_id("ledger", prompt, answer), prompt, answer, "ledger", "ledger", facts)
+            yield self._problem(prompt, answer, facts)
+
+
+def _require_lines(task: str, least: int, allowed: int) -> None:
+    require(allowed < least, f"{task}.max_allowed", allowed, "stay below min_lines, or an empty sheet would pass")

@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from halfway.curriculum.tasks.lab.sheets import count_wrong, require_bounds
+from halfway.curriculum.tasks.lab.sheets import count_wrong, read_prompt, require_bounds, write_prompt
 
 LABELS = "abcdefghijklmnopqrst"
 PROMPT = re.compile(r"\^(\d)/(\d)((?:[a-t]\d)+)=")
@@ -80,17 +80,13 @@ def make_sheet(options: SumsOptions, rng: random.Random) -> Sheet:
 
 def render(sheet: Sheet) -> str:
     """The prompt of a sheet."""
-    lines = "".join(f"{label}{operand}" for label, operand in zip(LABELS, sheet.operands, strict=False))
-    return f"^{sheet.start}/{sheet.allowed}{lines}="
+    return write_prompt(sheet.start, sheet.allowed, LABELS, sheet.operands)
 
 
 def parse(prompt: str) -> Sheet:
     """The inverse of `render`. Raises ValueError for text that is not a prompt of this task."""
-    match = PROMPT.fullmatch(prompt)
-    if match is None:
-        raise ValueError(f"not a running-sums prompt: {prompt!r}")
-    start, allowed, lines = match.groups()
-    return Sheet(int(start), tuple(int(digit) for digit in lines[1::2]), int(allowed))
+    start, allowed, operands = read_prompt(prompt, PROMPT, "a running-sums")
+    return Sheet(start, tuple(map(int, operands)), allowed)
 
 
 def wraps(sheet: Sheet) -> int:
