@@ -770,9 +770,9 @@ def _train_comparison(
 
 def _show_report(folder: Path) -> None:
     """Write the report and print its short tables, or all of its numbers as JSON."""
+    from halfway.experiments.report.conclusions import conclude
     from halfway.experiments.report.page import write_report
     from halfway.experiments.report.tables.all_tables import quick_tables
-    from halfway.experiments.report.verdict import verdict
 
     with busy("reading records, drawing figures"):
         report = write_report(folder)
@@ -780,7 +780,7 @@ def _show_report(folder: Path) -> None:
         typer.echo(as_json(report.summary))
         return
     console = _console()
-    console.print("\n".join(verdict(report.summary)), markup=False)
+    console.print("\n".join(conclude(report.summary)), markup=False)
     for table in quick_tables(report.summary):
         console.print(table)
     console.print(f"report: {report.path}", soft_wrap=True)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from halfway.experiments.audit.auditing import Audit
+    from halfway.experiments.report.analysis.summary import Summary
     from halfway.experiments.report.records import Comparison
-    from halfway.experiments.report.summary import Summary
-    from halfway.experiments.report.tables.text import TextTable
+    from halfway.experiments.report.text_tables import TextTable
 
 Table = duckdb.DuckDBPyRelation
 
@@ -55,7 +55,7 @@ class Trained:
     @cached_property
     def summary(self) -> "Summary":
         """Every number of the report."""
-        from halfway.experiments.report.summary import summarize
+        from halfway.experiments.report.analysis.summary import summarize
 
         return summarize(self.records)
 

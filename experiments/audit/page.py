@@ -6,7 +6,7 @@ from halfway.curriculum.support.atomic import write_json, write_text
 from halfway.experiments.audit.auditing import Audit
 from halfway.experiments.audit.counterfactual import Replayed
 from halfway.experiments.audit.tables import headline, limits, suspicious, tables_of
-from halfway.experiments.report.html import rendered
+from halfway.experiments.report.html import render
 
 
 def write_audit(audit: Audit, path: Path) -> None:
@@ -35,4 +35,4 @@ def page(audit: Audit) -> str:
             "limits": limits(one.log.reading),
         }
         sections.append(section)
-    return rendered("audit.html.j2", "halfway.experiments.audit", sections=sections, suspicious=suspicious(audit))
+    return render("audit.html.j2", "halfway.experiments.audit", sections=sections, suspicious=suspicious(audit))

@@ -7,7 +7,7 @@ from halfway.experiments.audit.auditing import LIMITS, Audit, Audited
 from halfway.experiments.audit.counterfactual import MOST_VISITS, Calibration, Refused, Replayed
 from halfway.experiments.audit.history import Reading
 from halfway.experiments.audit.measures import Findings, Memory, Stretch
-from halfway.experiments.report.tables.text import NONE, TextTable
+from halfway.experiments.report.text_tables import NONE, TextTable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,7 +14,7 @@ from halfway.experiments.comparing.tuning import final_jobs, make_room, sweeps_o
 from halfway.experiments.config.comparison import TUNING, ComparisonConfig
 from halfway.experiments.config.design import Setting
 from halfway.experiments.config.loading import differences, load_comparison_config, save
-from halfway.experiments.report.tuning import Sweep
+from halfway.experiments.report.analysis.sweeps import Sweep
 from halfway.experiments.running.runs import COMPARISON, is_prepared, prepare, refuse_other_settings
 from halfway.experiments.tracking.recording import Tracker
 

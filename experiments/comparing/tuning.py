@@ -32,7 +32,7 @@ from halfway.experiments.config.comparison import SUPERSEDED, TUNING, WHOLE, Com
 from halfway.experiments.config.design import Grid, Setting
 from halfway.experiments.config.loading import flat, load_run_config, to_plain
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.report.tuning import SWEEPS, Sweep, Trial
+from halfway.experiments.report.analysis.sweeps import SWEEPS, Sweep, Trial
 from halfway.experiments.running.runs import CONFIG, claimed, prepare, read_state
 from halfway.trainers.loop.loop_options import Budget
 

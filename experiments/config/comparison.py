@@ -198,7 +198,7 @@ def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str])
     if "budget" in base:
         raw.setdefault("budget", base["budget"])
     raw["base"] = {k: v for k, v in base.items() if k not in ("budget", "name", "seed")}
-    config = typed(ComparisonConfig, yaml_files.interpolated(raw))
+    config = typed(ComparisonConfig, yaml_files.interpolate(raw))
     each([partial(check_arm, config, arm) for arm in config.arms])
     return config
 

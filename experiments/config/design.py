@@ -44,12 +44,12 @@ def settings_of(grid: Grid) -> list[Setting]:
     return [Setting(dict(zip(grid, values, strict=True))) for values in product(*grid.values())] if grid else []
 
 
-def dotted(grid: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+def flatten(grid: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """The same grid with dotted fields in place of nested ones, as an override on the command line makes them."""
     fields: dict[str, Any] = {}
     for name, value in grid.items():
         here = f"{path}.{name}" if path else str(name)
-        fields |= dotted(value, here) if isinstance(value, Mapping) else {here: value}
+        fields |= flatten(value, here) if isinstance(value, Mapping) else {here: value}
     return fields
 
 
@@ -57,7 +57,7 @@ def read_grid(grid: Any, path: str) -> Grid:
     """A grid with dotted fields. Raises UserError unless it gives lists of different values."""
     remedy = "give fields and their values, such as {learner.lr: [1e-4, 3e-4]}"
     require(isinstance(grid, Mapping), path, grid, remedy)
-    read = dotted(grid)
+    read = flatten(grid)
     for name, values in read.items():
         listed = isinstance(values, Sequence) and not isinstance(values, str) and len(values) > 0
         require(listed, f"{path}.{name}", values, "give a list of values, such as [1e-4, 3e-4]")

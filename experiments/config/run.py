@@ -177,7 +177,7 @@ def planned_run(
 
 def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
     """The run that a plain mapping describes, checked completely."""
-    config = typed(RunConfig, yaml_files.interpolated(raw))
+    config = typed(RunConfig, yaml_files.interpolate(raw))
     each(
         [
             lambda: check_needs(config),

@@ -53,7 +53,7 @@ MOST_REFERRED = 1 << 20
 """Characters for which all references of a file together may stand."""
 
 
-def interpolated(raw: Mapping[str, Any]) -> dict[str, Any]:
+def interpolate(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The same mapping with every "${other.field}" replaced by that field's value, lists and mappings included.
 
     "${oc.env:NAME}" stands for an environment variable, which the user must have accepted: a file may send what it

@@ -184,7 +184,7 @@ def _remedy(raw: Mapping[str, Any], path: Path) -> str:
 
 def study_config(raw: Mapping[str, Any]) -> PropelConfig:
     """The study that a plain mapping describes, checked completely."""
-    raw = yaml_files.interpolated(raw)
+    raw = yaml_files.interpolate(raw)
     require(isinstance(raw.get("arms") or {}, Mapping), "arms", raw.get("arms"), "give a mapping from names to changes")
     raw["arms"] = {arm: changes or {} for arm, changes in (raw.get("arms") or {"probe": {}}).items()}
     config = typed(PropelConfig, raw)

@@ -11,7 +11,7 @@ import msgspec
 from halfway.curriculum.support.atomic import read_json, reading, write_json, write_text
 from halfway.experiments.propel.config import BASE, PropelConfig
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
-from halfway.experiments.report.tables.text import TextTable, interval, number, seeds_text
+from halfway.experiments.report.text_tables import TextTable, interval, number, seeds_text
 from halfway.trainers.propel.domains.diversity import BLOCK
 
 COLUMNS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "block_self_bleu_3", "distinct_3", "top_topic")

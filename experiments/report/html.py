@@ -6,7 +6,7 @@ import hashlib
 from halfway.curriculum.support.extras import clean
 
 
-def rendered(template: str, package: str = "halfway.experiments.report", **values: object) -> str:
+def render(template: str, package: str = "halfway.experiments.report", **values: object) -> str:
     """A page as HTML. All values are escaped, unless the template says that one is safe.
 
     Args:

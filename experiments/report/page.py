@@ -12,18 +12,18 @@ from matplotlib.figure import Figure
 
 from halfway.curriculum.support.atomic import replacing, write_text
 from halfway.experiments.config.loading import flat
+from halfway.experiments.report.analysis.summary import Summary, summarize
+from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.figures.all_figures import CAPTIONS, PICTURES
 from halfway.experiments.report.figures.hover import hover
 from halfway.experiments.report.figures.style import STYLE, arm_colors
-from halfway.experiments.report.html import rendered
+from halfway.experiments.report.html import render
 from halfway.experiments.report.problems import problem_views, without_texts
 from halfway.experiments.report.provenance import read_provenance, versions
 from halfway.experiments.report.records import Comparison, load_comparison_records
-from halfway.experiments.report.summary import Summary, summarize
 from halfway.experiments.report.tables.all_tables import tables, write_tables
-from halfway.experiments.report.tables.arms import budget_text, plan_text
-from halfway.experiments.report.tables.text import NONE, TextTable, interval, number, percent
-from halfway.experiments.report.verdict import verdict
+from halfway.experiments.report.tables.arm_tables import budget_text, plan_text
+from halfway.experiments.report.text_tables import NONE, TextTable, interval, number, percent
 
 PIXELS_AN_INCH = 130
 UNSAID = ("name", "seed", "output")
@@ -46,10 +46,10 @@ def write_report(directory: Path) -> Report:
     comparison = load_comparison_records(directory)
     summary = summarize(comparison)
     write_tables(directory, summary)
-    page = rendered(
+    page = render(
         "report.html.j2",
         title=str(comparison.config.get("name") or directory.resolve().name),
-        verdict=verdict(summary),
+        verdict=conclude(summary),
         facts=facts(comparison, summary),
         cards=cards(summary, arm_colors(comparison)),
         tables=[*tables(summary), *settings(comparison)],

@@ -17,7 +17,7 @@ from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import load_run_config, to_plain
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.run import RunConfig, parse_run_config
-from halfway.experiments.report.tables.text import NONE, TextTable, table_of
+from halfway.experiments.report.text_tables import NONE, TextTable, table_of
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.checks import shorten
 from halfway.experiments.running.progress_bars import progress_display

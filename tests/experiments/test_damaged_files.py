@@ -15,6 +15,7 @@ from halfway.experiments.comparing.tuning import area_under_curve
 from halfway.experiments.config.paths import model_config
 from halfway.experiments.propel import stages
 from halfway.experiments.propel.summary import summarize_study, write_summary
+from halfway.experiments.report.analysis.sweeps import read_tuning
 from halfway.experiments.report.provenance import read_provenance as report_provenance
 from halfway.experiments.report.records import (
     EvaluationRecord,
@@ -23,7 +24,6 @@ from halfway.experiments.report.records import (
     load_run_records,
     read_jsonl,
 )
-from halfway.experiments.report.tuning import read_tuning
 from halfway.experiments.reproduction.run_curves import read_curves
 from halfway.experiments.results.when_does_it_pay.judging import read_verdict
 from halfway.experiments.running.retrace import read_events

@@ -15,7 +15,7 @@ ROUNDING = 1e-9
 """Scores that differ by less count as equal, so that rounding does not separate runs that passed equally often."""
 
 
-def evaluated(runs: Sequence[Run]) -> list[Run]:
+def keep_evaluated(runs: Sequence[Run]) -> list[Run]:
     """The runs that have a curve, that is at least two evaluations."""
     return [run for run in runs if len(run.evaluations) > 1]
 
@@ -65,7 +65,7 @@ def scores_at(run: Run, axis: Axis, amounts_G: Array, apart: bool) -> Array:
     return rates_GP
 
 
-def rising(scores_DE: Array) -> Array:
+def fit_rising(scores_DE: Array) -> Array:
     """Isotonic regression of each row: the curve that never falls and is nearest in least squares."""
     from scipy.optimize import isotonic_regression
 

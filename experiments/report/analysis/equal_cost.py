@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS, STEPS, TOKENS, Axis
-from halfway.experiments.report.analysis.curves import common_reach, evaluated, problems_told_apart, scores_at
-from halfway.experiments.report.analysis.design import Contrast, Design
+from halfway.experiments.report.analysis.curves import common_reach, keep_evaluated, problems_told_apart, scores_at
+from halfway.experiments.report.analysis.plan import Contrast, Design
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import Array, CrossedMean, crossed_difference, crossed_mean
 from halfway.experiments.report.statistics.intervals import Estimate
@@ -81,7 +81,7 @@ def match(runs_of: Mapping[str, Sequence[Run]], design: Design) -> list[Matched]
 
     Empty if no arm has a curve.
     """
-    having = {arm: found for arm, runs in runs_of.items() if (found := evaluated(runs))}
+    having = {arm: found for arm, runs in runs_of.items() if (found := keep_evaluated(runs))}
     return [match_on(having, axis, design) for axis in design.axes(STEPS, ROLLOUTS, TOKENS)] if having else []
 
 

@@ -20,7 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.experiments.report.analysis.axes import Axis
-from halfway.experiments.report.analysis.curves import amounts, first_crossings, problems_told_apart, rising, scores_at
+from halfway.experiments.report.analysis.curves import (
+    amounts,
+    first_crossings,
+    fit_rising,
+    problems_told_apart,
+    scores_at,
+)
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import (
     CrossedMean,
@@ -233,7 +239,7 @@ def _curves(pooled: Pooled, arm: str) -> Array:
 
 def _risen(pooled: Pooled, arm: str) -> Array:
     if arm not in pooled.risen:
-        pooled.risen[arm] = rising(_curves(pooled, arm))
+        pooled.risen[arm] = fit_rising(_curves(pooled, arm))
     return pooled.risen[arm]
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, Axis
-from halfway.experiments.report.analysis.curves import common_reach, evaluated
-from halfway.experiments.report.analysis.design import Design
+from halfway.experiments.report.analysis.curves import common_reach, keep_evaluated
+from halfway.experiments.report.analysis.plan import Design
 from halfway.experiments.report.analysis.pooled import (
     DRAWS,
     Pooled,
@@ -93,7 +93,7 @@ def savings(runs_of: Mapping[str, Sequence[Run]], design: Design, draws: int = D
     Args:
         draws: number of resamples.
     """
-    having = {arm: found for arm, runs in runs_of.items() if (found := evaluated(runs))}
+    having = {arm: found for arm, runs in runs_of.items() if (found := keep_evaluated(runs))}
     used = [run for runs in having.values() for run in runs]
     spent = [(axis, common_reach(used, axis)) for axis in saving_axes(design)] if used else []
     return [_along(having, axis, amount, design, draws) for axis, amount in spent if amount > 0]

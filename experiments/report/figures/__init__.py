@@ -1,7 +1,7 @@
 """Draws the figures of a report: functions of a comparison that return a matplotlib figure, or None without data.
 
 - `all_figures`: lists all figures, with headings and captions
-- `curves`: held-out scores over training
+- `learning_curves`: held-out scores over training
 - `groups`: pass counts, zero-variance groups, and groups behind prefixes
 - `spending`: where rollouts and seconds went
 - `timeline`: who worked when, where rollouts do not wait

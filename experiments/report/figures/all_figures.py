@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from halfway.experiments.report.figures.curves import CROWD, HIGHEST, LOWEST, learning_curves, strata_curves
+from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.figures.forest import contrast_forest, saving_forest
 from halfway.experiments.report.figures.groups import pass_counts, prefix_control, problem_map, zero_variance
+from halfway.experiments.report.figures.learning_curves import CROWD, HIGHEST, LOWEST, learning_curves, strata_curves
 from halfway.experiments.report.figures.spending import learner_metrics, rollout_fates, timing
 from halfway.experiments.report.figures.timeline import timeline
 from halfway.experiments.report.records import Comparison
-from halfway.experiments.report.summary import Summary
 
 SMOOTH = "Lines are centred moving averages over a tenth of the run, all seeds together."
 

@@ -9,9 +9,9 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from halfway.experiments.report.analysis.equal_cost import ContrastRow
 from halfway.experiments.report.analysis.pooled import PooledRatio
 from halfway.experiments.report.analysis.savings import END, Savings
+from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.figures.style import INK, MUTED, arm_colors, flat, grid
 from halfway.experiments.report.records import Comparison
-from halfway.experiments.report.summary import Summary
 from halfway.experiments.report.tables.costs import ratio_text
 
 ROW_INCHES = 0.27

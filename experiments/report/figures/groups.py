@@ -9,6 +9,7 @@ from matplotlib.patches import Patch
 
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.prefix import ParentCount
+from halfway.experiments.report.analysis.starts import parent_counts
 from halfway.experiments.report.figures.series import (
     child_series,
     reported_series,
@@ -27,7 +28,6 @@ from halfway.experiments.report.figures.style import (
     percent_axis,
     step_axis,
 )
-from halfway.experiments.report.kinds import parent_counts
 from halfway.experiments.report.records import Comparison
 
 # The origins of groups, and their names in titles.

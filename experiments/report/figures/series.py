@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.prefix import ParentCount
-from halfway.experiments.report.kinds import reported
+from halfway.experiments.report.analysis.starts import find_reported
 from halfway.experiments.report.records import Run
 
 Array = NDArray[np.float64]
@@ -40,7 +40,9 @@ def child_series(runs: Sequence[Run], parent: ParentCount) -> tuple[Array, Array
 def reported_series(run: Run, quantity: str, parent: ParentCount) -> tuple[list[int], list[float]]:
     """The steps at which a controller reports a quantity for these parents, and the values that it reports."""
     points = [
-        (step.step, value) for step in run.steps if (value := reported(step.controllers, quantity, parent)) is not None
+        (step.step, value)
+        for step in run.steps
+        if (value := find_reported(step.controllers, quantity, parent)) is not None
     ]
     return [x for x, _ in points], [y for _, y in points]
 

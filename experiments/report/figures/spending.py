@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from halfway.experiments.report.arms import NOT_IN_A_STEP, WITHIN_ROLLOUT
+from halfway.experiments.report.analysis.arm_summary import NOT_IN_A_STEP, WITHIN_ROLLOUT
 from halfway.experiments.report.figures.series import Array, ragged_mean, response_lengths, smoothed_ratio
 from halfway.experiments.report.figures.style import (
     INK,

@@ -5,13 +5,18 @@ from pathlib import Path
 import msgspec
 
 from halfway.curriculum.support.atomic import write_text
-from halfway.experiments.report.kinds import start_table, strata_table
-from halfway.experiments.report.summary import Summary
-from halfway.experiments.report.tables.arms import arm_table, quick_table, rollout_table
+from halfway.experiments.report.analysis.summary import Summary
+from halfway.experiments.report.tables.arm_tables import (
+    arm_table,
+    quick_table,
+    rollout_table,
+    start_table,
+    strata_table,
+)
 from halfway.experiments.report.tables.contrasts import contrast_table, equal_cost_table
 from halfway.experiments.report.tables.costs import saving_tables
-from halfway.experiments.report.tables.text import TextTable
-from halfway.experiments.report.tuning import tuning_table
+from halfway.experiments.report.tables.sweep_table import tuning_table
+from halfway.experiments.report.text_tables import TextTable
 
 
 def tables(summary: Summary) -> list[TextTable]:

@@ -1,8 +1,8 @@
 """Tables that compare arms where they have spent equally."""
 
 from halfway.experiments.report.analysis.equal_cost import ContrastRow, Matched
-from halfway.experiments.report.summary import Summary
-from halfway.experiments.report.tables.text import NONE, TextTable, interval, p_value, seeds_text
+from halfway.experiments.report.analysis.summary import Summary
+from halfway.experiments.report.text_tables import NONE, TextTable, interval, p_value, seeds_text
 
 POWER = "shown with 80 % power"
 

@@ -2,8 +2,8 @@
 
 from halfway.experiments.report.analysis.pooled import DRAWS, PooledRatio
 from halfway.experiments.report.analysis.savings import END, SavingRow, Savings
-from halfway.experiments.report.summary import Summary
-from halfway.experiments.report.tables.text import NONE, TextTable, interval, seeds_text
+from halfway.experiments.report.analysis.summary import Summary
+from halfway.experiments.report.text_tables import NONE, TextTable, interval, seeds_text
 
 
 def saving_tables(summary: Summary) -> list[TextTable]:

@@ -15,7 +15,7 @@ from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import CrossedMean
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.statistics.multiple import LEVEL, holm
-from halfway.experiments.report.tables.text import NONE, TextTable, interval
+from halfway.experiments.report.text_tables import NONE, TextTable, interval
 from halfway.experiments.reproduction.run_curves import Curve, by_arm
 
 BUDGETS = {"a quarter": 0.25, "half": 0.5, "all": 1.0}

@@ -139,7 +139,7 @@ def test_fishers_exact_test() -> None:
 )
 def test_our_own_runs_have_the_numbers_of_their_report(script: Script, tmp_path: Path) -> None:
     pytest.importorskip("omegaconf")
-    from halfway.experiments.report.arms import summarize_arm
+    from halfway.experiments.report.analysis.arm_summary import summarize_arm
     from halfway.experiments.report.records import load_run_records
 
     folder = write_run(tmp_path / "run", script, seed=0, steps=12)
@@ -186,7 +186,7 @@ def test_a_group_that_trains_again_is_not_spent_again(tmp_path: Path) -> None:
     assert findings(read).spending.rollouts == 16 and wasted(read.history) == 0.5
     assert read.reading.dropped == {"group that was trained once more, not rolled out again": 1}
     pytest.importorskip("omegaconf")
-    from halfway.experiments.report.arms import wasted_share
+    from halfway.experiments.report.analysis.arm_summary import wasted_share
     from halfway.experiments.report.records import load_run_records
 
     assert wasted_share(load_run_records(tmp_path)) == 0.5

@@ -19,7 +19,8 @@ from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import Arm, Costs, TuneOptions, contrast_pairs
 from halfway.experiments.config.loading import load_comparison_config, load_run_config
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.report.tuning import Trial, read_tuning, tuning_table
+from halfway.experiments.report.analysis.sweeps import Trial, read_tuning
+from halfway.experiments.report.tables.sweep_table import tuning_table
 from halfway.experiments.running.runs import read_state
 from halfway.trainers.loop.loop_options import Budget
 

@@ -8,19 +8,19 @@ import pytest
 from contests import comparison_of, contest, run_of
 from synthetic_runs import decision, step_record, write_records
 
-from halfway.experiments.report.arms import told
+from halfway.experiments.report.analysis.arm_summary import describe_told
+from halfway.experiments.report.analysis.summary import summarize
+from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.figures.groups import problem_map
 from halfway.experiments.report.figures.hover import hover
 from halfway.experiments.report.problems import ends, problem_views, three, visits_of
 from halfway.experiments.report.records import load_comparison_records, outcome_rollouts
-from halfway.experiments.report.summary import summarize
-from halfway.experiments.report.verdict import verdict
 
 
 def test_the_verdict_names_the_highest_what_is_clear_and_what_it_saves() -> None:
     rng = np.random.default_rng(0)
     summary = summarize(contest(rng, {"grpo": 0.3, "up": 1.5, "same": 0.3}, contrasts={"baseline": "grpo"}))
-    said = verdict(summary)
+    said = conclude(summary)
     assert ", up is highest with " in said[0] and said[0].startswith("Where every run has spent ")
     assert said[1].startswith("up minus grpo is +") and said[1].endswith(": clear.")
     assert not any("same minus" in sentence for sentence in said)
@@ -36,27 +36,27 @@ def test_the_verdict_names_the_highest_what_is_clear_and_what_it_saves() -> None
 )
 def test_the_verdict_says_when_nothing_is_clear(scores: list[list[float]], sentence: str) -> None:
     runs = [run_of(arm, seed, scores=each) for arm in ("a", "b") for seed, each in enumerate(scores)]
-    assert any(said.startswith(sentence) for said in verdict(summarize(comparison_of(runs))))
+    assert any(said.startswith(sentence) for said in conclude(summarize(comparison_of(runs))))
 
 
 def test_a_planned_contrast_that_has_not_begun_is_not_called_a_lack_of_seeds() -> None:
     runs = [run_of(arm, seed, scores=[0.1, 0.3 + seed / 100]) for arm in ("a", "b") for seed in range(4)]
-    said = verdict(summarize(comparison_of(runs, arms={arm: {} for arm in "abc"}, contrasts=[["c", "a"]])))
+    said = conclude(summarize(comparison_of(runs, arms={arm: {} for arm in "abc"}, contrasts=[["c", "a"]])))
     assert "No planned contrast has runs of both its arms yet." in said and not any("One seed" in each for each in said)
 
 
 def test_two_seeds_far_apart_promise_nothing_impossible() -> None:
     ends = {"a": (0.3, 0.9), "b": (0.9, 0.3)}
     runs = [run_of(arm, seed, scores=[0.1, end]) for arm, found in ends.items() for seed, end in enumerate(found)]
-    said = verdict(summarize(comparison_of(runs)))
+    said = conclude(summarize(comparison_of(runs)))
     assert "0.600 [0.000, 1.000]" in said[0], "a pass rate lies between 0 and 1"
     assert said[1].endswith("; with so few seeds no difference could be.")
 
 
 def test_a_single_arm_and_no_evaluations_have_a_verdict_too() -> None:
-    [said] = verdict(summarize(comparison_of([run_of("a", 0, scores=[0.1, 0.3])])))
+    [said] = conclude(summarize(comparison_of([run_of("a", 0, scores=[0.1, 0.3])])))
     assert said == "a goes from 0.100 to 0.300: +0.200."
-    [said] = verdict(summarize(comparison_of([run_of("a", 0, scores=[0.1])])))
+    [said] = conclude(summarize(comparison_of([run_of("a", 0, scores=[0.1])])))
     assert said.startswith("No run has been evaluated twice")
 
 
@@ -69,13 +69,13 @@ def test_who_is_told_what() -> None:
             "budget": {"steps": 1},
         }
 
-    assert told(config("uniform", "greso")) == ""
-    assert told(config("uniform", "hints")) == "reference solutions"
-    assert told(config("bots")) == "strong_rate, weak_rate"
+    assert describe_told(config("uniform", "greso")) == ""
+    assert describe_told(config("uniform", "hints")) == "reference solutions"
+    assert describe_told(config("bots")) == "strong_rate, weak_rate"
     pool = {"generated": {"pool": {"path": "pool.parquet"}}}
-    assert told(config("probe", "pros", "greso", **pool)) == "further problems and guesses of their pass rates"
-    assert told(config("uniform", also="running_sums", also_train=4)) == "further problems"
-    assert told({"seed": 1}) == ""
+    assert describe_told(config("probe", "pros", "greso", **pool)) == "further problems and guesses of their pass rates"
+    assert describe_told(config("uniform", also="running_sums", also_train=4)) == "further problems"
+    assert describe_told({"seed": 1}) == ""
 
 
 def test_stored_groups_are_no_rollouts(tmp_path: Path) -> None:

@@ -20,17 +20,17 @@ from synthetic_runs import (
     write_run,
 )
 
+from halfway.experiments.report.analysis.summary import summarize
 from halfway.experiments.report.figures.all_figures import PICTURES
-from halfway.experiments.report.figures.curves import CROWD, learning_curves, strata_curves
 from halfway.experiments.report.figures.forest import contrast_forest, saving_forest
 from halfway.experiments.report.figures.groups import pass_counts, zero_variance
+from halfway.experiments.report.figures.learning_curves import CROWD, learning_curves, strata_curves
 from halfway.experiments.report.figures.series import smoothed_ratio, summed_counts
 from halfway.experiments.report.figures.style import PALETTE, count_colors, grid, legend_above, step_axis
 from halfway.experiments.report.figures.timeline import Event, both, worked
 from halfway.experiments.report.page import write_report
 from halfway.experiments.report.provenance import read_provenance, write_provenance
 from halfway.experiments.report.records import load_comparison_records
-from halfway.experiments.report.summary import summarize
 
 EVENTS = [
     {"event": "draw", "t": 0.0, "tickets": [["0.0.0", "p0", "fresh"]], "version": 0},

@@ -14,13 +14,13 @@ from halfway.controllers.uniform import Uniform
 from halfway.curriculum.controller import chain
 from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.report.kinds import reported, start_table, strata_rows
+from halfway.experiments.report.analysis.starts import find_reported, strata_rows
+from halfway.experiments.report.analysis.summary import ranks_of, summarize
+from halfway.experiments.report.analysis.sweeps import read_tuning
 from halfway.experiments.report.records import Stratum, load_comparison_records, load_run_records
 from halfway.experiments.report.statistics.intervals import over_seeds
-from halfway.experiments.report.summary import ranks_of, summarize
 from halfway.experiments.report.tables.all_tables import tables, write_tables
-from halfway.experiments.report.tables.arms import arm_table, quick_table
-from halfway.experiments.report.tuning import read_tuning
+from halfway.experiments.report.tables.arm_tables import arm_table, quick_table, start_table
 
 
 def comparison(tmp_path, arms):
@@ -199,15 +199,15 @@ def test_generated_groups_have_a_row_of_their_own(tmp_path):
 
 def test_what_is_reported_about_parents_goes_by_quantity_and_pass_count():
     metrics = {"a/ratio_mean": 0.9, "a/ratio_1_of_8": None, "b/ratio_1_of_8": 0.25, "c/ratio_1_of_8": 0.5}
-    assert reported(metrics, "ratio", ParentCount(1, 8)) == 0.25
-    assert reported(metrics, "ratio", ParentCount(1, 4)) is None
-    assert reported(metrics, "mean", ParentCount(1, 8)) is None
+    assert find_reported(metrics, "ratio", ParentCount(1, 8)) == 0.25
+    assert find_reported(metrics, "ratio", ParentCount(1, 4)) is None
+    assert find_reported(metrics, "mean", ParentCount(1, 8)) is None
 
 
 def test_the_ratios_that_prefix_sampling_reports_are_found():
     controller = chain(("own", PrefixSampling(initial_ratio=0.4)), ("uniform", Uniform()))
     _, state = play(controller, controller.init(problem_set(64)), range(1))
-    found = [reported(controller.metrics(state), "ratio", ParentCount(k, 8)) for k in (1, 2, 4, 6, 7)]
+    found = [find_reported(controller.metrics(state), "ratio", ParentCount(k, 8)) for k in (1, 2, 4, 6, 7)]
     assert found == [0.4, 0.4, None, 0.4, 0.4]
 
 

@@ -13,17 +13,18 @@ from contests import comparison_of, contest, run_of
 from rich.console import Console
 from synthetic_runs import ARMS, STRATA, write_comparison
 
+from halfway.experiments.report.analysis.arm_summary import Timing
 from halfway.experiments.report.analysis.pooled import PooledRatio
-from halfway.experiments.report.arms import Timing
+from halfway.experiments.report.analysis.summary import summarize
+from halfway.experiments.report.analysis.sweeps import Sweep, Trial
 from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
-from halfway.experiments.report.summary import summarize
 from halfway.experiments.report.tables.all_tables import tables, write_tables
-from halfway.experiments.report.tables.arms import arm_table, plan_text, timing_text
+from halfway.experiments.report.tables.arm_tables import arm_table, plan_text, timing_text
 from halfway.experiments.report.tables.contrasts import contrast_table, equal_cost_table
 from halfway.experiments.report.tables.costs import ratio_text, saving_tables
-from halfway.experiments.report.tables.text import TextTable, interval, p_value, seeds_text
-from halfway.experiments.report.tuning import Sweep, Trial, tuning_table
+from halfway.experiments.report.tables.sweep_table import tuning_table
+from halfway.experiments.report.text_tables import TextTable, interval, p_value, seeds_text
 
 PLAN = "contrasts: {baseline: grpo}\ntargets: [0.35]\ncosts: {rho: [0.5]}\n"
 

@@ -7,10 +7,10 @@ import pytest
 from contests import comparison_of, run_of
 
 from halfway.curriculum.support.errors import UserError
+from halfway.experiments.report.analysis.arm_summary import timing_of
 from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, cost_axis
-from halfway.experiments.report.analysis.design import Contrast, read_design
+from halfway.experiments.report.analysis.plan import Contrast, read_design
 from halfway.experiments.report.analysis.savings import savings
-from halfway.experiments.report.arms import timing_of
 from halfway.experiments.report.records import Run
 
 

@@ -8,14 +8,14 @@ from halfway.experiments.report.analysis.axes import ROLLOUTS, STEPS
 from halfway.experiments.report.analysis.curves import (
     common_reach,
     first_crossings,
+    fit_rising,
     problems_told_apart,
-    rising,
     scores_at,
 )
 
 
 def test_rising_leaves_what_rises_and_pools_what_falls() -> None:
-    assert rising(np.array([[0.1, 0.2, 0.6], [0.1, 0.6, 0.2]])) == pytest.approx(
+    assert fit_rising(np.array([[0.1, 0.2, 0.6], [0.1, 0.6, 0.2]])) == pytest.approx(
         np.array([[0.1, 0.2, 0.6], [0.1, 0.4, 0.4]])
     )
 
@@ -32,12 +32,12 @@ def test_a_curve_first_reaches_a_target_between_the_points_around_it() -> None:
 def test_as_many_passes_in_all_is_a_tie_however_they_are_pooled() -> None:
     """190 of 384 passes reach 190 of 384, and a fall from 191 to 189 pools to the same."""
     curves = np.array([[158, 177, 190], [177, 185, 190], [100, 191, 189]]) / 384
-    rising_DE = rising(curves)
+    rising_DE = fit_rising(curves)
     for target in rising_DE[:, -1]:
         _, reached = first_crossings(np.array([0.0, 10.0, 30.0]), rising_DE, np.full(3, target))
         assert reached.all()
     less = np.array([[158, 177, 189]]) / 384
-    assert not first_crossings(np.array([0.0, 10.0, 30.0]), rising(less), np.array([190 / 384]))[1].any()
+    assert not first_crossings(np.array([0.0, 10.0, 30.0]), fit_rising(less), np.array([190 / 384]))[1].any()
 
 
 def test_scores_between_evaluations_are_linear_problem_by_problem() -> None:

@@ -9,12 +9,12 @@ from scipy.stats import binom
 
 from halfway.experiments.comparing.tuning import chosen
 from halfway.experiments.report.analysis.axes import ROLLOUTS
-from halfway.experiments.report.analysis.design import Contrast, read_design
 from halfway.experiments.report.analysis.equal_cost import ContrastRow, Matched, contrast_rows, match, match_on
+from halfway.experiments.report.analysis.plan import Contrast, read_design
+from halfway.experiments.report.analysis.sweeps import Trial
 from halfway.experiments.report.records import Comparison
 from halfway.experiments.report.statistics.crossed import crossed_mean
 from halfway.experiments.report.statistics.intervals import over_seeds
-from halfway.experiments.report.tuning import Trial
 
 BASELINE = {"baseline": "same_0"}
 CONTESTS = 200

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from contests import comparison_of, contest, run_of
 
-from halfway.experiments.report.analysis.design import read_design
+from halfway.experiments.report.analysis.plan import read_design
 from halfway.experiments.report.analysis.savings import END, SavingRow, Savings, savings
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.multiple import holm

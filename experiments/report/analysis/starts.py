@@ -7,10 +7,9 @@ from statistics import fmean
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.support.natural import natural
-from halfway.experiments.report.arms import by_seed, mean_of_groups
+from halfway.experiments.report.analysis.arm_summary import by_seed, mean_of_groups
 from halfway.experiments.report.records import EvaluationRecord, Run
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
-from halfway.experiments.report.tables.text import NONE, TextTable, interval, percent_interval, seeds_text, table_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def parent_counts(runs: Iterable[Run]) -> list[ParentCount]:
     return sorted({group.parent_count for group in groups if group.parent_count is not None})
 
 
-def reported(metrics: Mapping[str, float | None], quantity: str, parent: ParentCount) -> float | None:
+def find_reported(metrics: Mapping[str, float | None], quantity: str, parent: ParentCount) -> float | None:
     """The first controller's value of a quantity, such as "ratio", for these parents; None if no controller reports it.
 
     Args:
@@ -99,7 +98,7 @@ def reported(metrics: Mapping[str, float | None], quantity: str, parent: ParentC
 
 def final_ratio(run: Run, parent: ParentCount) -> float | None:
     """The prefix ratio that a controller reports for these parents after the run's last step; None if none does."""
-    return reported(run.steps[-1].controllers, "ratio", parent) if run.steps else None
+    return find_reported(run.steps[-1].controllers, "ratio", parent) if run.steps else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,35 +131,3 @@ def strata_rows(runs_of: Mapping[str, Sequence[Run]]) -> list[StrataRow]:
         rates = {name: [found for one in last if (found := rate(one, name)) is not None] for name in names}
         rows.append(StrataRow(arm, len(last), {name: over_seeds(v) if v else None for name, v in rates.items()}))
     return rows
-
-
-def strata_table(strata: Sequence[StrataRow]) -> TextTable:
-    """Pass rates of every arm's last evaluations, with one column per stratum."""
-    names = list(strata[0].rates) if strata else []
-    rows = tuple((row.arm, seeds_text(row.seeds), *(interval(row.rates[name]) for name in names)) for row in strata)
-    caption = (
-        "Held-out pass rate of the problems of each stratum at the last evaluation of each run; means over seeds with "
-        "95 % Student-t intervals. Arms may end at different costs: the figure shows the strata along the way."
-    )
-    columns = ("arm", "seeds", *(name or "no stratum" for name in names))
-    return TextTable("Final pass rate by stratum", columns, rows, caption)
-
-
-def start_table(starts: Sequence[StartRow]) -> TextTable:
-    """Fresh, generated and prefixed groups of every arm; prefixed groups also by the pass count of their parents."""
-    columns: list[tuple[str, Callable[[StartRow], str]]] = [
-        ("arm, start", lambda row: f"{row.arm}, {row.start}"),
-        ("groups", lambda row: str(row.groups)),
-        ("pass rate", lambda row: interval(row.mean)),
-        ("zero-variance", lambda row: percent_interval(row.zero_variance)),
-        ("3/8..5/8", lambda row: percent_interval(row.band)),
-        ("prefix tokens", lambda row: f"{row.prefix_tokens:.1f}" if row.prefix_tokens else NONE),
-        ("final ratio", lambda row: NONE if row.ratio is None else f"{row.ratio:.2f}"),
-    ]
-    caption = (
-        "Groups that start at a problem of the data set (fresh), at a generated problem, or behind a prefix, the "
-        "latter also by the pass count k of the parent group. A mean near one half helps only if the groups themselves "
-        "are mixed. Counts: all seeds together. Means and shares: over the seeds that have such groups, with "
-        "95 % Student-t intervals, which are not cut at 0 and 1."
-    )
-    return table_of("Where groups started", starts, columns, caption)

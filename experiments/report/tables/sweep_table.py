@@ -1,71 +1,11 @@
-"""How each arm was tuned before the comparison: the records of tuning.json, and their table."""
+"""The table of the settings that the sweeps tried."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from halfway.curriculum.support.atomic import reading
+from halfway.experiments.report.analysis.sweeps import Sweep, Trial
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
-from halfway.experiments.report.tables.text import TextTable, interval
-
-SWEEPS = "tuning.json"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One setting and its results.
-
-    Attributes:
-        areas: area under the curve by tuning seed, for the seeds that have finished.
-        mean_area: mean over all tuning seeds; None while a seed is missing.
-        final_areas, final_area: the same with the whole budget and the seeds of the finals, for finalists only.
-    """
-
-    name: str
-    values: Mapping[str, Any]
-    areas: Mapping[str, float]
-    mean_area: float | None
-    final_areas: Mapping[str, float] = field(default_factory=dict)
-    final_area: float | None = None
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """The result of one arm's sweep.
-
-    Attributes:
-        chosen: name of the best setting; None if there is none yet.
-        at_edge: fields whose chosen value is the smallest or largest that was tried, unless a setting with another
-            value did as well.
-        equals: number of settings that did as well as the chosen one, including it; the first of them is chosen.
-    """
-
-    settings: Sequence[Trial]
-    chosen: str | None = None
-    at_edge: Sequence[str] = field(default_factory=list)
-    equals: int = 1
-
-    @property
-    def choice(self) -> Trial | None:
-        return next((trial for trial in self.settings if trial.name == self.chosen), None)
-
-
-class _File(msgspec.Struct):
-    arms: dict[str, Sweep]
-
-
-def read_tuning(directory: Path) -> dict[str, Sweep]:
-    """The sweep of every arm that was tuned.
-
-    Raises:
-        UserError: if the file cannot be read.
-    """
-    path = directory / SWEEPS
-    with reading(path, "remove it and tune again"):
-        return msgspec.json.decode(path.read_bytes(), type=_File).arms if path.exists() else {}
+from halfway.experiments.report.text_tables import TextTable, interval
 
 
 def tuning_table(sweeps: Mapping[str, Sweep]) -> TextTable:

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from halfway.experiments.report.analysis.equal_cost import Matched
 from halfway.experiments.report.analysis.savings import END
-from halfway.experiments.report.summary import Summary
+from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.tables.contrasts import contrast_family
 from halfway.experiments.report.tables.costs import ratio_text
-from halfway.experiments.report.tables.text import interval
+from halfway.experiments.report.text_tables import interval
 
 
-def verdict(summary: Summary) -> list[str]:
+def conclude(summary: Summary) -> list[str]:
     """The sentences, the most important first."""
     headline = next((matched for matched in summary.matched if matched.headline), None)
     if headline is None:

@@ -108,7 +108,7 @@ def summarize_arm(arm: str, runs: Sequence[Run], apart: bool = False) -> ArmSumm
         arm=arm,
         seeds=tuple(run.seed for run in runs),
         unfinished=sum(not run.finished for run in runs),
-        told=told(runs[0].config),
+        told=describe_told(runs[0].config),
         before=crossed_mean(np.stack([curve[0] for curve in curves])).estimate.as_rate if curves else None,
         after=crossed_mean(np.stack([curve[-1] for curve in curves])).estimate.as_rate if curves else None,
         gain=crossed_mean(np.stack(gains)).estimate if gains else None,
@@ -139,7 +139,7 @@ TOLD = {
 """What a controller that needs it is told, and what it is told by `problems.also`; features go by their names."""
 
 
-def told(config: Mapping[str, Any]) -> str:
+def describe_told(config: Mapping[str, Any]) -> str:
     """What a run's controllers are told beside the outcomes of rollouts; empty also where the configuration is not one
     of this version."""
     try:

@@ -1,10 +1,11 @@
 """Tables with one row per arm: what it scored, and what became of its rollouts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from halfway.experiments.report.arms import PAPERS_ROLLOUTS, ArmSummary, Timing
-from halfway.experiments.report.summary import Summary
-from halfway.experiments.report.tables.text import (
+from halfway.experiments.report.analysis.arm_summary import PAPERS_ROLLOUTS, ArmSummary, Timing
+from halfway.experiments.report.analysis.starts import StartRow, StrataRow
+from halfway.experiments.report.analysis.summary import Summary
+from halfway.experiments.report.text_tables import (
     NONE,
     TextTable,
     interval,
@@ -104,6 +105,38 @@ def quick_table(summary: Summary) -> TextTable:
         f"{budget_text(summary)}. Intervals: {summary.intervals}."
     )
     return table_of("Arms", summary.arms, columns, caption)
+
+
+def strata_table(strata: Sequence[StrataRow]) -> TextTable:
+    """Pass rates of every arm's last evaluations, with one column per stratum."""
+    names = list(strata[0].rates) if strata else []
+    rows = tuple((row.arm, seeds_text(row.seeds), *(interval(row.rates[name]) for name in names)) for row in strata)
+    caption = (
+        "Held-out pass rate of the problems of each stratum at the last evaluation of each run; means over seeds with "
+        "95 % Student-t intervals. Arms may end at different costs: the figure shows the strata along the way."
+    )
+    columns = ("arm", "seeds", *(name or "no stratum" for name in names))
+    return TextTable("Final pass rate by stratum", columns, rows, caption)
+
+
+def start_table(starts: Sequence[StartRow]) -> TextTable:
+    """Fresh, generated and prefixed groups of every arm; prefixed groups also by the pass count of their parents."""
+    columns: list[tuple[str, Callable[[StartRow], str]]] = [
+        ("arm, start", lambda row: f"{row.arm}, {row.start}"),
+        ("groups", lambda row: str(row.groups)),
+        ("pass rate", lambda row: interval(row.mean)),
+        ("zero-variance", lambda row: percent_interval(row.zero_variance)),
+        ("3/8..5/8", lambda row: percent_interval(row.band)),
+        ("prefix tokens", lambda row: f"{row.prefix_tokens:.1f}" if row.prefix_tokens else NONE),
+        ("final ratio", lambda row: NONE if row.ratio is None else f"{row.ratio:.2f}"),
+    ]
+    caption = (
+        "Groups that start at a problem of the data set (fresh), at a generated problem, or behind a prefix, the "
+        "latter also by the pass count k of the parent group. A mean near one half helps only if the groups themselves "
+        "are mixed. Counts: all seeds together. Means and shares: over the seeds that have such groups, with "
+        "95 % Student-t intervals, which are not cut at 0 and 1."
+    )
+    return table_of("Where groups started", starts, columns, caption)
 
 
 def budget_text(summary: Summary) -> str:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from halfway.experiments.report.analysis.arm_summary import ArmSummary, Timing, summarize_arm, timing_of
 from halfway.experiments.report.analysis.curves import ROUNDING, problems_told_apart
-from halfway.experiments.report.analysis.design import Design, read_design
 from halfway.experiments.report.analysis.equal_cost import Matched, match
+from halfway.experiments.report.analysis.plan import Design, read_design
 from halfway.experiments.report.analysis.savings import Savings, savings
-from halfway.experiments.report.arms import ArmSummary, Timing, summarize_arm, timing_of
-from halfway.experiments.report.kinds import StartRow, StrataRow, start_rows, strata_rows
+from halfway.experiments.report.analysis.starts import StartRow, StrataRow, start_rows, strata_rows
+from halfway.experiments.report.analysis.sweeps import Sweep, read_tuning
 from halfway.experiments.report.records import Comparison
-from halfway.experiments.report.tuning import Sweep, read_tuning
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS, SECONDS, STEPS, TOKENS, Axis
-from halfway.experiments.report.analysis.curves import amounts, evaluated, problems_told_apart, scores
-from halfway.experiments.report.analysis.design import read_design
+from halfway.experiments.report.analysis.curves import amounts, keep_evaluated, problems_told_apart, scores
+from halfway.experiments.report.analysis.plan import read_design
+from halfway.experiments.report.analysis.starts import rate, strata_names
 from halfway.experiments.report.figures.style import (
     INK,
     MUTED,
@@ -22,7 +23,6 @@ from halfway.experiments.report.figures.style import (
     shades,
     thousands,
 )
-from halfway.experiments.report.kinds import rate, strata_names
 from halfway.experiments.report.records import Comparison, Run
 from halfway.experiments.report.statistics.crossed import crossed_mean
 
@@ -122,7 +122,7 @@ def _last(runs: Sequence[Run]) -> float:
 
 
 def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, line: Line, apart: bool) -> None:
-    runs = evaluated(runs)
+    runs = keep_evaluated(runs)
     points = min((len(run.evaluations) for run in runs), default=0)
     if points == 0:
         return
