@@ -136,7 +136,8 @@ def _broadcast(trial: Trial) -> Iterator[Check]:
 
 def _stranger(trial: Trial) -> Check:
     """Whoever has no token."""
-    from halfway.trainers.engines.vllm_servers.server import Server
+    from halfway.trainers.engines.vllm_servers.server.protocol import OtherTokenError, ServerError
+    from halfway.trainers.engines.vllm_servers.server.server import Server
 
     stranger = Server(trial.server.address, token="not_the_token_of_the_run")
     paths = [("GET", "/health"), ("POST", "/pause?mode=wait"), ("POST", "/update_weights"), ("GET", "/metrics")]
@@ -144,9 +145,8 @@ def _stranger(trial: Trial) -> Check:
     for method, path in paths:
         try:
             stranger.call(method, path, {})
-        except Exception:  # of whatever kind: what counts is why
-            refused += stranger.refuses
-            stranger.refuses = False
+        except ServerError as error:
+            refused += isinstance(error, OtherTokenError)
     return judged(PART, "a stranger is refused", refused == len(paths), f"on {refused} of {len(paths)} routes", "")
 
 

@@ -28,6 +28,7 @@ from halfway.experiments.running.runs import COMPARISON, CONFIG, claimed, prepar
 from halfway.trainers.distributed import ports
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.vllm_servers import auth
+from halfway.trainers.engines.vllm_servers.server_options import MIDDLEWARE
 from halfway.trainers.learner.learner_options import DeepSpeedOptions
 
 CLUSTER = REPOSITORY / "experiments" / "recipes" / "cluster"
@@ -192,7 +193,7 @@ def test_vllm_understands_the_command() -> None:
     parsed = make_arg_parser(FlexibleArgumentParser()).parse_args(list(command.words[3:]))
     assert parsed.model == "Qwen/Qwen3-8B" and parsed.host == "c"
     assert parsed.port == 29504 and parsed.max_model_len == 6144 and parsed.enable_prefix_caching
-    assert parsed.worker_extension_cls == "halfway.trainers.engines.vllm_servers.receiver.Registration"
+    assert parsed.worker_extension_cls == "halfway.trainers.engines.vllm_servers.weights.receiver.Registration"
 
 
 @pytest.mark.engines
@@ -321,7 +322,7 @@ def test_the_dry_run_prints_a_line_for_each_kind_of_process_and_no_token(monkeyp
     lines = done.output.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["16 x server on c,d", "2 x training host on a,b"]
     assert """'--weight-transfer-config={"backend": "halfway"}'""" in lines[0]
-    assert auth.MIDDLEWARE in lines[0] and "a_token" not in done.output
+    assert MIDDLEWARE in lines[0] and "a_token" not in done.output
 
 
 SAYS = "import json, os, sys; print(json.dumps([dict(os.environ), os.getcwd(), sys.orig_argv]), flush=True); "

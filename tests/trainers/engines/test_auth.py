@@ -15,10 +15,11 @@ from drivers.vllm_driver import PAD, build_policy
 
 from halfway.curriculum import UserError
 from halfway.trainers.engines.base import EngineSetup
-from halfway.trainers.engines.vllm_servers import auth, server
+from halfway.trainers.engines.vllm_servers import auth
 from halfway.trainers.engines.vllm_servers.auth import FILE_VARIABLE, VARIABLE, Guard, given_token, new_token
 from halfway.trainers.engines.vllm_servers.part import VllmServers
-from halfway.trainers.engines.vllm_servers.server import Server
+from halfway.trainers.engines.vllm_servers.server import protocol
+from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.engines.vllm_servers.start import token_of_servers
 
 TOKEN = "0123456789abcdef"
@@ -145,7 +146,7 @@ def test_a_stranger_is_refused_on_every_route_that_a_real_server_lists(running: 
     routes = [(path, method.upper()) for path, methods in paths.items() for method in methods]
     routes += [(path, "GET") for path in ("/openapi.json", "/docs", "/metrics", "/health", "/load", "/no_such_route")]
     asked = {path for path, _ in routes}
-    assert {"/update_weights", "/pause", "/collective_rpc", "/sleep", server.GENERATE, "/invocations"} <= asked
+    assert {"/update_weights", "/pause", "/collective_rpc", "/sleep", protocol.GENERATE, "/invocations"} <= asked
     told = {(p, m): status(f"http://{running.address}{p.replace('{', '').replace('}', '')}", m) for p, m in routes}
     assert set(told.values()) == {401}, {route: code for route, code in told.items() if code != 401}
     assert status(f"http://{running.address}/health", "GET", "another token of a run") == 401

@@ -13,9 +13,10 @@ import pytest
 from memory import peak_mib
 
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.engines.vllm_servers import server as module
-from halfway.trainers.engines.vllm_servers.client import Client, Errand
-from halfway.trainers.engines.vllm_servers.server import Server, ServerError
+from halfway.trainers.engines.vllm_servers.server import connection as module
+from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
+from halfway.trainers.engines.vllm_servers.server.server import Server
+from halfway.trainers.engines.vllm_servers.spreading import Client, Errand
 
 SOUND = {
     "choices": [
@@ -68,7 +69,6 @@ def sampled(server: Server) -> str:
     client, found = Client(1, 0.3), []
     errand = Errand(0, server, np.asarray([5], np.int32), {"max_tokens": 4})
     failed = client.run([errand], "run-3", lambda _, done: found.append(done.tokens_T.tolist()))
-    client.close()
     return str(failed.get(server) or found[0])
 
 

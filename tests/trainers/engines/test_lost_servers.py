@@ -30,12 +30,14 @@ from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.part import PlannedRun
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_servers import auth, start
-from halfway.trainers.engines.vllm_servers import server as vllm_server
-from halfway.trainers.engines.vllm_servers.client import Client, Errand, room_for_connections
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.part import VllmServers
-from halfway.trainers.engines.vllm_servers.server import GENERATE, Server, ServerError
-from halfway.trainers.engines.vllm_servers.start import own_devices, own_folder, require_own_devices
+from halfway.trainers.engines.vllm_servers.server import connection as vllm_server
+from halfway.trainers.engines.vllm_servers.server.protocol import GENERATE, ServerError
+from halfway.trainers.engines.vllm_servers.server.server import Server
+from halfway.trainers.engines.vllm_servers.spreading import Client, Errand, room_for_connections
+from halfway.trainers.engines.vllm_servers.start import own_devices, require_own_devices
+from halfway.trainers.engines.vllm_servers.weights.folder import PREFIX, own_folder, require_room_for_weights
 
 TOKEN = "a_token_of_this_test"
 CONTEXT = np.asarray([5, 6, 7], np.int32)
@@ -116,7 +118,6 @@ def sampled(server: Server, seconds: float) -> list[int]:
     client = Client(1, seconds)
     errand = Errand(0, server, CONTEXT, {"max_tokens": 4})
     failed = client.run([errand], "1", lambda _, completion: tokens.extend(completion.tokens_T.tolist()))
-    client.close()
     if failed:
         raise failed[server]
     return tokens
@@ -140,10 +141,10 @@ def test_servers_given_by_address_get_weights_before_the_first_sequence(
 
 
 def test_folders_of_killed_runs_are_removed_and_those_of_others_are_not(tmp_path: Path) -> None:
-    imports = "import sys; from halfway.trainers.engines.vllm_servers.start import own_folder"
+    imports = "import sys; from halfway.trainers.engines.vllm_servers.weights.folder import own_folder"
     code = f"{imports}; print(own_folder(sys.argv[1]), flush=True)"
     words = [sys.executable, "-c", f"{code}; sys.stdin.read()", str(tmp_path)]
-    unknown = tmp_path / f"{start.PREFIX}unknown"
+    unknown = tmp_path / f"{PREFIX}unknown"
     unknown.mkdir()
     run = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     other = Path(run.stdout.readline().strip())
@@ -343,7 +344,6 @@ def test_all_servers_are_busy_and_none_has_more_than_it_was_made_for(tmp_path: P
     contexts = [np.asarray([group], np.int32) for group in range(16) for _ in range(4)]
     assert len(engine.generate(contexts, [4] * 64, [0] * 64)) == 64
     assert most == dict.fromkeys("abcd", 2)
-    engine.client.close()
 
 
 MANY = """
@@ -354,7 +354,7 @@ from pathlib import Path
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.part import VllmServers
-from halfway.trainers.engines.vllm_servers.server import Server
+from halfway.trainers.engines.vllm_servers.server.server import Server
 
 server = Server(sys.argv[1], usable=True)
 setup = EngineSetup(None, "model", [0], 0, max_sequences=1000)
@@ -503,11 +503,11 @@ def test_one_token_beyond_the_tolerance_stops_no_run() -> None:
 
 def test_a_folder_that_cannot_take_the_weights_is_refused_before_servers_start(tmp_path: Path) -> None:
     policy = nn.Linear(1000, 1000, bias=False)
-    start.require_room_for_weights(str(tmp_path), policy, 2)
-    start.require_room_for_weights("/no such folder", policy, 2)
+    require_room_for_weights(str(tmp_path), policy, 2)
+    require_room_for_weights("/no such folder", policy, 2)
     policy.weight.ds_numel = 2**60  # type: ignore[union-attr]
     with pytest.raises(UserError, match=r"vllm_servers\.folder: .* GiB free and two versions .*docker run --shm-size"):
-        start.require_room_for_weights(str(tmp_path), policy, 2)
+        require_room_for_weights(str(tmp_path), policy, 2)
 
 
 def test_weights_in_shared_memory_count_as_the_hosts() -> None:

@@ -15,12 +15,12 @@ import pytest
 from paths import DRIVERS, IMPORTABLE, REPOSITORY
 from widen import widen_heads
 
-from halfway.trainers.engines.vllm_servers.server import Server
+from halfway.trainers.engines.vllm_servers.server.server import Server
 
 RUN = """
 import atexit, sys
 from pathlib import Path
-from halfway.trainers.engines.vllm_servers.server import Server
+from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm_servers.part import VllmServers

@@ -21,9 +21,10 @@ from halfway.trainers.distributed.ports import own_address
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.part import VllmServers
-from halfway.trainers.engines.vllm_servers.private_store import KEY_BYTES, join_store
-from halfway.trainers.engines.vllm_servers.server import Server, ServerError
-from halfway.trainers.engines.vllm_servers.transfer import (
+from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
+from halfway.trainers.engines.vllm_servers.server.server import Server
+from halfway.trainers.engines.vllm_servers.weights.private_store import KEY_BYTES, join_store
+from halfway.trainers.engines.vllm_servers.weights.transfer import (
     Broadcast,
     Files,
     broadcast,
@@ -84,7 +85,7 @@ def holds_all(server: Receiver) -> bool:
 
 
 def test_weights_come_a_few_at_a_time_and_no_two_parts_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.transfer.PART_BYTES", 50)
+    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.weights.transfer.PART_BYTES", 50)
     names, previous = [], None
     for part in parts(weights()):
         assert not previous
@@ -94,7 +95,7 @@ def test_weights_come_a_few_at_a_time_and_no_two_parts_are_held(monkeypatch: pyt
 
 
 def test_files_hold_all_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.transfer.PART_BYTES", 50)
+    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.weights.transfer.PART_BYTES", 50)
     loaded = [load_file(path) for path in write_files(weights(), tmp_path)]
     assert [sorted(part) for part in loaded] == [["w0", "w1"], ["w2", "w3"], ["w4"]]
     assert all(torch.equal(values, WEIGHTS[name]) for part in loaded for name, values in part.items())
@@ -178,7 +179,7 @@ def test_a_broadcast_waits_with_a_limit_without_which_nccl_tells_nothing() -> No
 
 
 def test_a_broadcast_reaches_every_server_and_joins_a_restarted_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.transfer.PART_BYTES", 50)
+    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.weights.transfer.PART_BYTES", 50)
     one, two = servers = [Receiver("one"), Receiver("two")]
     transfer = Broadcast(10.0)
     transfer.catch_up(one, "0")
@@ -212,7 +213,7 @@ def test_a_broadcast_is_arranged_on_one_address_with_a_key_of_its_own() -> None:
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n" * 9, bytes(KEY_BYTES)])
 def test_a_stranger_is_turned_away_from_the_store_of_a_broadcast(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the door, torch's store told everybody its keys, with the prefix that was to be a secret."""
-    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.private_store.DOOR_SECONDS", 0.3)
+    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.weights.private_store.DOOR_SECONDS", 0.3)
     one, two = Receiver("one"), Receiver("two")
     transfer = Broadcast(10.0)
     transfer.send(weights(), [one], "1")

@@ -16,7 +16,6 @@ from halfway.curriculum.support.extras import one_line
 
 VARIABLE = "HALFWAY_SERVER_TOKEN"
 FILE_VARIABLE = f"{VARIABLE}_FILE"
-MIDDLEWARE = f"{__name__}.Guard"
 SHORTEST = 16
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
-from halfway.trainers.engines.vllm_servers.server import Server, ServerError
+from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
+from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.engines.vllm_servers.spreading import Spreading
 
 

@@ -15,10 +15,11 @@ from torch import nn
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.engines.base import EngineSetup
-from halfway.trainers.engines.vllm_servers.server import OtherWeightsError, Server, ServerError
+from halfway.trainers.engines.vllm_servers.server.protocol import OtherWeightsError, ServerError
+from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.engines.vllm_servers.server_options import FIELD, NEEDED_BY, ServerOptions
 from halfway.trainers.engines.vllm_servers.spreading import Spreading
-from halfway.trainers.engines.vllm_servers.transfer import TRANSFERS, Transfer, in_parallel
+from halfway.trainers.engines.vllm_servers.weights.transfer import TRANSFERS, Transfer, in_parallel
 from halfway.trainers.learner.weights import checkpoint_weights
 
 POLL_SECONDS = 0.5
@@ -93,7 +94,6 @@ class VllmServersEngine(Spreading):
 
     def close(self) -> None:
         """End Halfway's own servers, and remove the files."""
-        self.client.close()
         for server in self.servers:  # without threads: an interpreter that ends starts none
             server.ask_to_end()
         for server in self.servers:

@@ -9,7 +9,6 @@ from halfway.curriculum.support.errors import require
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, EngineMemory, PlannedRun, bytes_of
 from halfway.trainers.engines.vllm.vllm_options import FREE_SHARE, VllmOptions
-from halfway.trainers.engines.vllm_servers import auth
 
 FIELD, NEEDED_BY = "rollouts.engine.vllm_servers", "rollouts.engine: 'vllm_servers'"
 FILE_COPIES = 2
@@ -20,7 +19,8 @@ BACKEND = "halfway"
 # Tokens that a server reads in one step, from the smallest GPUs to the largest; it refuses to start with fewer than
 # sequences.
 SMALLEST_STEP, LARGEST_STEP = 2048, 8192
-EXTENSION = "halfway.trainers.engines.vllm_servers.receiver.Registration"
+EXTENSION = "halfway.trainers.engines.vllm_servers.weights.receiver.Registration"
+MIDDLEWARE = "halfway.trainers.engines.vllm_servers.auth.Guard"
 SERVER_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise all servers of a host share its first core
@@ -151,7 +151,7 @@ def server_flags(dtype: str, options: ServerOptions, max_sequences: int, chunked
         "generation-config": "vllm",
         "worker-extension-cls": EXTENSION,
         "weight-transfer-config": json.dumps({"backend": BACKEND}),
-        "middleware": auth.MIDDLEWARE,
+        "middleware": MIDDLEWARE,
     }
     if options.max_length:
         flags["max-model-len"] = options.max_length

@@ -1,17 +1,23 @@
-"""Spreading sequences over vLLM servers, in rounds, until each is answered."""
+"""Spreading sequences over vLLM servers, in rounds, until each is answered: many at once, over bounded connections."""
 
+import asyncio
+import resource
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfway.curriculum.rollouts import IntArray
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.engines.base import Completion, EngineSetup, Finished
 from halfway.trainers.engines.vllm.vllm_options import LARGEST_SEED
-from halfway.trainers.engines.vllm_servers.client import Client, Errand, room_for_connections
-from halfway.trainers.engines.vllm_servers.server import Server, ServerError
+from halfway.trainers.engines.vllm_servers.server.connection import session, wait_for
+from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
+from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.engines.vllm_servers.server_options import FIELD, NEEDED_BY, ServerOptions
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
 
 
 class Spreading(ABC):
@@ -133,3 +139,84 @@ def assign(
         shares[server] += group
         loads[server] += sum(limits[i] for i in group)
     return shares
+
+
+class Errand(NamedTuple):
+    """A sequence for a server to continue, with its position in the call of `Engine.generate`."""
+
+    position: int
+    server: Server
+    context_P: IntArray
+    sampling: dict[str, Any]
+
+
+class Client:
+    """Has servers continue sequences. Several threads may call it at once; they share its connections.
+
+    Attributes:
+        connections: most connections to one server at a time.
+        seconds: how long a server may be silent, see `Connection.ask`.
+    """
+
+    def __init__(self, connections: int, seconds: float):
+        self.connections, self.seconds = connections, seconds
+        self._slots: dict[Server, asyncio.Semaphore] = {}
+
+    def run(self, errands: Sequence[Errand], version: str, finished: Finished) -> dict[Server, ServerError]:
+        """Send every sequence once, and return when all are answered or their servers have failed.
+
+        Args:
+            version: the name of the weights that must sample them.
+            finished: called for every answer, from another thread.
+
+        Returns:
+            The servers that failed, with their first error; they were sent nothing more.
+
+        Raises:
+            UserError: if a server refuses a sequence, or is too old.
+        """
+        return wait_for(self._run(errands, version, finished))
+
+    async def _run(self, errands: Sequence[Errand], version: str, finished: Finished) -> dict[Server, ServerError]:
+        failed: dict[Server, ServerError] = {}
+        async with session() as own:
+            tasks = [asyncio.create_task(self._do(each, version, own, failed, finished)) for each in errands]
+            try:
+                await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        return failed
+
+    async def _do(
+        self,
+        errand: Errand,
+        version: str,
+        session: "ClientSession",
+        failed: dict[Server, ServerError],
+        finished: Finished,
+    ) -> None:
+        server = errand.server
+        async with self._slots.setdefault(server, asyncio.Semaphore(self.connections)):
+            if server in failed:
+                return
+            try:
+                done = await server.generate(session, errand.context_P, errand.sampling, version, self.seconds)
+            except ServerError as error:
+                failed.setdefault(server, error)
+                return
+        finished(errand.position, done)
+
+
+def room_for_connections(wanted: int) -> int:
+    """How many of the wanted connections this process can hold, at least 1, after raising its limit on open files.
+
+    Half of that limit is left to everything else.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft != unlimited and soft < 2 * wanted:
+        soft = 2 * wanted if hard == unlimited else min(hard, 2 * wanted)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == unlimited else max(1, min(wanted, soft // 2))

@@ -1,6 +1,6 @@
 """How weights get from the learner to vLLM servers: through files, or through a broadcast between devices.
 
-The servers' side is `halfway.trainers.engines.vllm_servers.receiver`.
+The servers' side is `halfway.trainers.engines.vllm_servers.weights.receiver`.
 """
 
 import shutil
@@ -18,9 +18,10 @@ from torch import Tensor, distributed
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.distributed.ports import own_address
-from halfway.trainers.engines.vllm_servers.private_store import PrivateStore, open_store
-from halfway.trainers.engines.vllm_servers.server import Server, ServerError
+from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
+from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.engines.vllm_servers.server_options import FIELD
+from halfway.trainers.engines.vllm_servers.weights.private_store import PrivateStore, open_store
 
 # Bytes of weights in one part: the learner holds no more of the gathered model in memory at a time.
 PART_BYTES = 2**28

@@ -1,0 +1,105 @@
+"""The process of a vLLM server of our own: start, restart, end, log."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from halfway.curriculum.support import end_with_parent
+from halfway.curriculum.support.extras import clean
+from halfway.trainers.distributed.cluster import restart_pause
+from halfway.trainers.engines.vllm_servers import auth
+
+# With these of a training process, a server would wait for other ranks, or look for their store.
+OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# What else a training process sets for itself alone.
+OF_A_PROCESS = ("VLLM_ENABLE_V1_MULTIPROCESSING", "CUBLAS_WORKSPACE_CONFIG", auth.FILE_VARIABLE)
+SAFE = {"PYTHONSAFEPATH": "1"}  # imports nothing from the folder in which the user stands
+ERROR = re.compile(r"\w[\w.]*Error: .*")
+
+
+def of_a_trainer(name: str) -> bool:
+    """Whether an environment variable belongs to a training process and not to a server that it starts."""
+    return name in (*OF_A_RANK, *OF_A_PROCESS) or name.startswith(("TORCHELASTIC_", "GROUP_", "ROLE_"))
+
+
+@dataclass(eq=False)
+class Process:
+    """A process that ends with this one.
+
+    Attributes:
+        command: the command that starts it; empty if it is not our own.
+        log: file with its messages.
+        environment: additional environment variables.
+        attempts: number of starts since it was last of use.
+        started: when it was last started, on the monotonic clock.
+    """
+
+    command: tuple[str, ...] = ()
+    log: Path | None = None
+    environment: dict[str, str] = field(default_factory=dict, repr=False)
+    attempts: int = 0
+    started: float = 0.0
+    process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
+    _log_start: int = field(default=0, repr=False)
+
+    def start(self) -> None:
+        """Start the process, after ending an earlier one."""
+        assert self.log is not None
+        self.stop()
+        self.attempts += 1
+        self.started = time.monotonic()
+        own = {name: value for name, value in os.environ.items() if not of_a_trainer(name)}
+        with self.log.open("ab") as file:
+            self._log_start = file.tell()
+            self.process = subprocess.Popen(
+                (sys.executable, "-P", end_with_parent.__file__, str(self.log.parent), *self.command),
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=own | SAFE | self.environment,
+                start_new_session=True,
+            )
+
+    def ended(self) -> bool:
+        """Whether it is our own and does not run."""
+        return bool(self.command) and (self.process is None or self.process.poll() is not None)
+
+    def start_again(self) -> None:
+        """Start it if it has ended, after a pause that grows with every failed start."""
+        if self.ended() and time.monotonic() >= self.started + restart_pause(self.attempts):
+            self.start()
+
+    def ask_to_end(self) -> None:
+        """Tell the process to clean up, for example its shared memory, and to end; `stop` waits for that."""
+        if self.process is not None:
+            self.process.terminate()
+
+    def stop(self, grace_seconds: float = 0.0) -> None:
+        """End the process and its children, frozen or not.
+
+        Args:
+            grace_seconds: time for it to end by itself after `ask_to_end`.
+        """
+        if self.process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(grace_seconds)
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.communicate()
+            self.process = None
+
+    def first_error(self) -> str:
+        """The first error in the log since the last start, which causes the later ones; empty if there is none."""
+        if self.log is None or not self.log.exists():
+            return ""
+        with self.log.open("rb") as file:
+            file.seek(self._log_start)
+            text = file.read(1 << 24).decode(errors="replace")
+        found = ERROR.search(text)
+        return clean(" ".join(found[0].split()))[:600] if found else ""

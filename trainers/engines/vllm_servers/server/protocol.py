@@ -1,0 +1,165 @@
+"""What a vLLM server answers, as types, and what can be wrong with it."""
+
+import re
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from halfway.curriculum.rollouts import Stop
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.trainers.engines.base import Completion
+
+Kind = TypeVar("Kind")
+# The suffix of the name of weights that a server holds only in part.
+UNFINISHED = "-unfinished"
+GENERATE = "/inference/v1/generate"
+
+
+class ServerError(Exception):
+    """A server did not answer in time, or not as it should."""
+
+
+class RefusedError(ServerError):
+    """A server answers that the request is wrong (HTTP 4xx)."""
+
+
+class OtherTokenError(ServerError):
+    """A server asks for another token, which no waiting changes."""
+
+
+class OtherWeightsError(ServerError):
+    """A server answers, but from other weights than those it was given last."""
+
+
+class Span(msgspec.Struct):
+    """Tokens of a sequence, from `start` to before `end`, that were sampled by one version of the weights."""
+
+    version: str
+    start: int = 0
+    end: int = 0
+
+
+class Logprob(msgspec.Struct):
+    """Of one token. JSON has neither infinity nor NaN."""
+
+    logprob: Annotated[float, msgspec.Meta(le=1e-3)]
+
+
+class Logprobs(msgspec.Struct):
+    """Of a sequence, one for each token."""
+
+    content: list[Logprob]
+
+
+class Choice(msgspec.Struct):
+    """A sampled sequence, and the weights that sampled it."""
+
+    token_ids: list[Annotated[int, msgspec.Meta(ge=0, lt=2**31)]]
+    logprobs: Logprobs
+    finish_reason: str | None = None
+    weight_versions: list[Span] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Generated(msgspec.Struct):
+    """The answer to a request for one sequence."""
+
+    choices: Annotated[list[Choice], msgspec.Meta(min_length=1, max_length=1)]
+
+
+class Model(msgspec.Struct):
+    """What a server says about its model."""
+
+    max_model_len: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Models(msgspec.Struct):
+    """The models of a server, of which Halfway's have one."""
+
+    data: Annotated[list[Model], msgspec.Meta(min_length=1)]
+
+
+class Held(msgspec.Struct):
+    """The name of the weights that a server holds."""
+
+    weight_version: str | int | None
+
+
+class Emptied(msgspec.Struct):
+    """Whether a server has emptied its cache."""
+
+    success: bool | None = None
+
+
+def decode(where: str, content: bytes, kind: Any = Any) -> Any:
+    """An answer in JSON as this kind; None if it is empty or plain text.
+
+    Args:
+        where: address and path, for the message.
+
+    Raises:
+        ServerError: if it is damaged, or something else.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind) if content.startswith((b"{", b"[")) else None
+    except msgspec.ValidationError as error:
+        raise ServerError(f"{where}: answers something else ({one_line(error)})") from error
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise ServerError(f"{where}: its answer is damaged ({one_line(error)})") from error
+
+
+def read(where: str, answer: Any, kind: type[Kind]) -> Kind:
+    """A decoded answer as this kind, which it may be already. Raises ServerError for any other."""
+    if isinstance(answer, kind):
+        return answer
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise ServerError(f"{where}: answers something else ({one_line(error)})") from error
+
+
+def version_in(name: str) -> int:
+    """The policy version in a name of weights, which is "RUN-VERSION", since other runs may use the same server."""
+    return int(name.rpartition("-")[2])
+
+
+def require_weights(address: str, choice: Choice, version: str, in_flight: bool) -> None:
+    """Refuse a sequence unless weights of this version sampled it or, in flight, any of the same run.
+
+    Raises:
+        UserError: if the server is too old to say which weights sampled it.
+        OtherWeightsError: if other weights sampled any of it.
+    """
+    if choice.weight_versions is msgspec.UNSET:
+        raise UserError(
+            f"rollouts.engine: the vLLM server {address} does not say which weights sampled a sequence; "
+            "install vLLM 0.32 there, or use rollouts.engine=vllm"
+        )
+    versions = {span.version for span in choice.weight_versions or ()}
+    given = re.compile(rf"{re.escape(version.rpartition('-')[0])}-\d+" if in_flight else re.escape(version))
+    if not versions or not all(map(given.fullmatch, versions)):
+        raise OtherWeightsError(f"{address}: sampled with weights {one_line(sorted(versions))}, not {version!r}")
+
+
+def completion(address: str, choice: Choice, limit: int, vocabulary: int) -> Completion:
+    """A sequence of at most `limit` tokens. Raises ServerError if its parts contradict each other."""
+    stops: dict[str | None, Stop] = {"stop": "end", "length": "length"}
+    if choice.finish_reason not in stops:
+        raise ServerError(f"{address}: ended a request with {one_line(choice.finish_reason)}")
+    if max(choice.token_ids, default=0) >= vocabulary:
+        raise ServerError(f"{address}: sampled a token beyond the {vocabulary} of the policy")
+    count, logprobs = len(choice.token_ids), [entry.logprob for entry in choice.logprobs.content]
+    if count > limit or len(logprobs) != count:
+        raise ServerError(f"{address}: {count} tokens of {limit}, with {len(logprobs)} log-probabilities")
+    spans = [(version_in(span.version), span.end - span.start) for span in choice.weight_versions or ()]
+    if len(spans) > 1 and (min(num for _, num in spans) < 1 or sum(num for _, num in spans) != count):
+        raise ServerError(f"{address}: {count} tokens, and weights of {one_line(spans)}")
+    return Completion(
+        tokens_T=np.asarray(choice.token_ids, np.int32),
+        logprobs_T=np.asarray(logprobs, np.float32),
+        entropies_T=np.full(count, np.nan, np.float32),
+        stop=stops[choice.finish_reason],
+        policy_version=min(version for version, _ in spans),
+        spans=tuple(spans) if len(spans) > 1 else (),
+    )

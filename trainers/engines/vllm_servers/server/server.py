@@ -1,0 +1,177 @@
+"""One vLLM server, our own or given by address: its health, the weights it holds, the sequences it continues."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum.support.errors import UserError
+from halfway.trainers.engines.base import Completion
+from halfway.trainers.engines.vllm_servers import auth
+from halfway.trainers.engines.vllm_servers.server.connection import Connection
+from halfway.trainers.engines.vllm_servers.server.process import Process
+from halfway.trainers.engines.vllm_servers.server.protocol import (
+    GENERATE,
+    UNFINISHED,
+    Emptied,
+    Generated,
+    Held,
+    Kind,
+    Models,
+    OtherTokenError,
+    RefusedError,
+    ServerError,
+    completion,
+    read,
+    require_weights,
+)
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+
+@dataclass(eq=False)
+class Server(Process, Connection):
+    """A vLLM server at an address.
+
+    Attributes:
+        version: the name of the weights that this process last gave it, see `protocol.version_in`; None = it must get
+            weights before work.
+        usable: False from a failure until it has been revived.
+        width: number of workers over which the model is split.
+        vocabulary: number of tokens of the policy; a completion with others is not accepted.
+        in_flight: whether what it samples goes on with new weights, instead of being awaited before them.
+        failure: what went wrong last.
+        refuses: whether it has asked for another token, which no waiting changes.
+    """
+
+    version: str | None = None
+    usable: bool = False
+    width: int = 1
+    vocabulary: int = 2**31
+    in_flight: bool = False
+    failure: str = ""
+    refuses: bool = False
+
+    def __post_init__(self) -> None:
+        self.environment = self.environment | {auth.VARIABLE: self.token}
+
+    def stop(self, grace_seconds: float = 0.0) -> None:
+        self.usable, self.version = False, None
+        super().stop(grace_seconds)
+
+    def last_words(self) -> str:
+        """What went wrong last, and the first error in its log, on one line."""
+        if self.log is None:
+            return f"{self.failure or f'{self.address} gives no answer'}; see its own log"
+        return f"{self.failure or self.address}; its log: {self.first_error() or 'no error'}"
+
+    def ready(self) -> bool:
+        """Whether it answers and can take weights; a server with half an update cannot until it is restarted.
+
+        An interrupted update leaves layers half loaded, which no later update repairs.
+        """
+        if not self.healthy():
+            return False
+        try:
+            held = str(self._get("/weight_info", Held).weight_version)
+        except ServerError as error:
+            self.failure = str(error)
+            return False
+        if held.endswith(UNFINISHED):
+            self.failure = f"{self.address} was left in the middle of a weight update; restart this server"
+            return False
+        return True
+
+    def healthy(self) -> bool:
+        try:
+            self.call("GET", "/health")
+        except OtherTokenError as error:
+            self.failure, self.refuses = str(error), True
+            return False
+        except ServerError:
+            return False
+        return True
+
+    def max_length(self) -> int:
+        """Most tokens of prompt and response together. Raises ServerError if it does not say."""
+        return self._get("/v1/models", Models).data[0].max_model_len
+
+    def _get(self, path: str, kind: type[Kind]) -> Kind:
+        return read(f"{self.address}{path}", self.call("GET", path), kind)
+
+    def sleep(self, seconds: float) -> None:
+        """Move its weights to the host's memory and drop its cache, so that others can use its device.
+
+        Raises:
+            ServerError: if it fails.
+        """
+        self.call("POST", "/sleep?level=1", seconds=seconds)
+
+    def wake(self, seconds: float) -> None:
+        """Undo `sleep`. Raises ServerError if it fails."""
+        self.call("POST", "/wake_up", seconds=seconds)
+
+    def join(self, group: dict[str, Any], seconds: float) -> None:
+        """Join a group of processes for weights, see `halfway.trainers.engines.vllm_servers.weights.receiver.Init`.
+
+        Raises:
+            ServerError: if it fails.
+        """
+        self.call("POST", "/init_weight_transfer_engine", {"init_info": group}, seconds)
+
+    def begin_update(self, version: str, seconds: float, changes: bool = True) -> None:
+        """Stop sampling, and get ready for new weights.
+
+        Args:
+            changes: False = it already has the weights, and none will come.
+
+        Raises:
+            ServerError: if it fails.
+        """
+        self.version = None
+        # "keep" recomputes the caches of what is under way with the new weights.
+        self.call("POST", "/pause?mode=keep" if self.in_flight else "/pause?mode=wait", seconds=seconds)
+        if changes:
+            # If this process dies or gives up in the middle, the server itself can tell.
+            self.call("POST", "/update_weight_version", {"new_version": version + UNFINISHED}, seconds)
+            self.call("POST", "/start_weight_update", seconds=seconds)
+
+    def receive(self, part: dict[str, Any], seconds: float) -> None:
+        """Take some of the weights, see `receiver.Update`. Raises ServerError if it fails."""
+        self.call("POST", "/update_weights", {"update_info": part}, seconds)
+
+    def end_update(self, version: str, seconds: float, changes: bool = True) -> None:
+        """Continue with the new weights and an empty cache. Raises ServerError if it fails."""
+        if changes:
+            self.call("POST", "/finish_weight_update", {"weight_version": version}, seconds)
+        else:
+            self.call("POST", "/update_weight_version", {"new_version": version}, seconds)
+        if not self.in_flight:
+            answer = self.call("POST", "/reset_prefix_cache", seconds=seconds)
+            if read(f"{self.address}/reset_prefix_cache", answer or {}, Emptied).success is False:
+                raise ServerError(f"{self.address}: could not empty its prefix cache: a request is still running")
+        self.call("POST", "/resume", seconds=seconds)
+        self.version = version
+
+    async def generate(
+        self, session: "ClientSession", context_P: IntArray, sampling: dict[str, Any], version: str, seconds: float
+    ) -> Completion:
+        """One sequence, sampled by the weights of this version or, in flight, by any that this run has given it.
+
+        Raises:
+            UserError: if the server refuses the request, or is too old to say which weights sampled it.
+            OtherWeightsError: if other weights sampled any of it.
+            ServerError: if it fails.
+        """
+        body = {"token_ids": context_P.tolist(), "sampling_params": sampling}
+        body |= {"cache_salt": version} if self.in_flight else {}
+        try:
+            answer = await self.ask(session, GENERATE, body, seconds)
+        except RefusedError as error:
+            raise UserError(
+                f"rollouts.engine: the vLLM server refused a sequence of {len(context_P)} + {sampling['max_tokens']} "
+                f"tokens ({error}); lower rollouts.max_response_tokens, or start it with the flags that Halfway uses"
+            ) from error
+        [choice] = read(f"{self.address}{GENERATE}", answer, Generated).choices
+        require_weights(self.address, choice, version, self.in_flight)
+        return completion(self.address, choice, sampling["max_tokens"], self.vocabulary)

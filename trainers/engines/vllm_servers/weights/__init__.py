@@ -1,0 +1,7 @@
+"""How weights get from the learner to vLLM servers.
+
+- `transfer`: the learner's side: files, or a broadcast between devices
+- `receiver`: the servers' side
+- `private_store`: how both find each other for a broadcast, and nobody else
+- `folder`: the folder of a run for files and logs, which no dead run leaves behind
+"""
