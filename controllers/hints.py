@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from halfway.controllers.prefixes.hint_cuts import trial_of, zero_variance_tries
 from halfway.controllers.prefixes.hint_lengths import HintLengths, HintsState
-from halfway.controllers.prefixes.hints import trial_of, zero_variance_tries
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Verdict

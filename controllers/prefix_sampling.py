@@ -7,7 +7,7 @@ from typing import Literal
 
 from halfway.controllers.laws.control import Effect, Knob, RatioLaw, damped, floor_product
 from halfway.controllers.laws.slots import slots_left
-from halfway.controllers.prefixes.pool import Loop, Saved, Side, bucket_of, save_one, side_of
+from halfway.controllers.prefixes.control_loops import Loop, Saved, Side, bucket_of, save_one, side_of
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -85,3 +86,8 @@ def as_json(result: Any) -> str:
     import msgspec
 
     return msgspec.json.format(msgspec.json.encode(result)).decode()
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A sort key that orders the numbers within names by value ("2" before "10"), and numbers before words."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]

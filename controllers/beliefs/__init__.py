@@ -2,8 +2,6 @@
 
 - `counts`: outcomes counted per problem, and moving averages
 - `features`: columns of a problem set as numbers, categories and levels
-- `arms`: what categories of problems taught, and how often they pass
-- `implicit`: what the outcomes of some problems say about all others
 - `calibration`: a probe's guess, corrected by the solver's outcomes
 - `shared_skills`: a belief that problems share: pass rates from their features, by a regression whose weights drift
 - `item_response`: the pass rate as a function of the hint's length
@@ -11,6 +9,5 @@
 - `forest_beliefs`: the beliefs about a forest behind one interface
 - `logit_normal`: rates whose log-odds are normal, and the posterior of trees given Polya-Gamma variables
 - `hierarchical_bayes`: the belief of PROS: logit-normal rates, collapsed Gibbs sampling
-- `polya_gamma`: the variables that make a logistic likelihood Gaussian
 - `bayes_model`: the same model in Pyro: a reference, and a fit of its scales
 """

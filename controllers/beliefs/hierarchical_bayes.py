@@ -12,12 +12,12 @@ from halfway.controllers.beliefs.logit_normal import (
     Gaussians,
     Trees,
     collapsed_given,
+    draw_polya_gamma,
     fixed_point,
     mean_sigmoid,
     sigmoid,
     with_evidence,
 )
-from halfway.controllers.beliefs.polya_gamma import draw
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError, require
 
@@ -66,7 +66,7 @@ def gibbs(
     tried = trees.tried_M[seen]
     omega_M = np.zeros(len(trees.tried_M))
     for i in range(sweeps):
-        omega_M[seen] = draw(tried, logit_M[seen], generator)
+        omega_M[seen] = draw_polya_gamma(tried, logit_M[seen], generator)
         gaussians, logit_M = sweep(trees, omega_M, scales, generator)
         if visit is not None:
             visit(i, gaussians, logit_M)

@@ -1,8 +1,8 @@
 """Starting points of rollouts: prefixes of earlier rollouts, and beginnings of reference solutions.
 
-- `pool`: rollouts kept for one more use, which of them get a prefix, and the control loop of each kind of parent
+- `control_loops`: rollouts kept for one more use, which of them get a prefix, and the loop of each kind of parent
 - `reuse`: where PROS cuts a rollout, what it refuses, and how it stores prefixes
 - `trees`: what PROS remembers of problems and of the prefixes that grew from them
 - `hint_lengths`: how long a hint should be
-- `hints`: where a reference solution may be cut
+- `hint_cuts`: where a reference solution may be cut
 """

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from halfway.controllers.beliefs.features import Categories, categories
 from halfway.controllers.beliefs.forest import Floats
 from halfway.controllers.beliefs.item_response import REMEMBERED, Trial, aimed
-from halfway.controllers.prefixes.hints import Cuts, trial_of, units_left
+from halfway.controllers.prefixes.hint_cuts import Cuts, trial_of, units_left
 from halfway.curriculum.groups import Group
 from halfway.curriculum.prefix import Place
 from halfway.curriculum.problems import Problem, ProblemSet

@@ -5,7 +5,6 @@
 - `registry`: names that a YAML file may use, from here or from installed packages
 - `extras`: optional packages, and values on one line of a message
 - `blocks`: marked parts of a response
-- `natural`: names in the order of the numbers in them
 - `validation`: makes dataclasses from plain mappings; errors name the wrong field
 - `components`: registered components as a file names them, `name` or `{name: options}`
 - `yaml_bases`: reads YAML files and merges them with the files that they name as `base`

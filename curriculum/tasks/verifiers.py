@@ -20,8 +20,8 @@ VERIFIERS = Registry(
         "numeric": "halfway.curriculum.tasks.answers:numeric",
         "symbolic": "halfway.curriculum.tasks.answers:symbolic",
         "reasoning_gym": "halfway.curriculum.tasks.reasoning_gym:verify",
-        "operator_sheets": "halfway.curriculum.tasks.lab.verifiers:operator_sheets",
-        "running_sums": "halfway.curriculum.tasks.lab.verifiers:running_sums",
+        "operator_sheets": "halfway.curriculum.tasks.lab.operators:verify",
+        "running_sums": "halfway.curriculum.tasks.lab.sums:verify",
         "function_induction": "halfway.curriculum.tasks.function_induction:verify",
     },
 )

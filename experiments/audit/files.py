@@ -22,7 +22,6 @@ from typing import Generic, TypeVar
 import msgspec
 
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.natural import natural
 from halfway.experiments.audit.database import column_names
 from halfway.experiments.audit.limits import (
     DENSEST,
@@ -33,6 +32,7 @@ from halfway.experiments.audit.limits import (
     is_moderate,
     require_moderate,
 )
+from halfway.experiments.shown import natural
 
 Row = TypeVar("Row")
 

@@ -10,7 +10,7 @@ import pytest
 from controller_harness import group, problem_set, propose
 
 from halfway.controllers.hints import Hints, HintsState
-from halfway.controllers.prefixes.hints import cut_points, step_length, units_left
+from halfway.controllers.prefixes.hint_cuts import cut_points, step_length, units_left
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, Origin, Plan, Problem, ProblemSet, Request, Stream, UserError, chain
 from halfway.curriculum.session import Session

@@ -9,7 +9,7 @@ from controller_harness import child, group, play, problem_set, propose, rollout
 
 from halfway.controllers.laws.control import Knob
 from halfway.controllers.prefix_sampling import PrefixSampling, PrefixSamplingState
-from halfway.controllers.prefixes.pool import Loop, bucket_of, side_of
+from halfway.controllers.prefixes.control_loops import Loop, bucket_of, side_of
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Origin, Plan, Stream, chain, save_state
 from halfway.testing.simulator import SimulatedRollouts

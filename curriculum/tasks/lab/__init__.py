@@ -3,8 +3,7 @@ whose texts a starting policy learns from.
 
 - `sums`: running sums and their marking: one long turn, many independent chances to fail
 - `operators`: operator sheets and their marking: many skills that are learnt separately
-- `sheets`: what both share: counting wrong lines, and bounds
+- `sheets`: what both share: prompts, counting wrong lines, and bounds
 - `ledger`: many turns, with an account in the environment
 - `sources`: problems of these tasks, by name
-- `verifiers`: their marking as verifiers, by name
 """

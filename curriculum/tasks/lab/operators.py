@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
 
+from halfway.curriculum.problems import Problem
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.lab.sheets import count_wrong, read_prompt, require_bounds, write_prompt
 
@@ -266,3 +267,12 @@ def mark(prompt: str, response: str, number: int = 0) -> bool:
     """Whether a complete response passes. Raises ValueError for a prompt of another task."""
     sheet = parse(prompt)
     return wrong_lines(sheet, response, number) <= sheet.allowed
+
+
+def verify(problem: Problem, response: str) -> bool:
+    """The sheet passes the marking of the lab's operator sheets.
+
+    Raises:
+        ValueError: if the prompt is not one of that task.
+    """
+    return mark(problem.prompt, response, table_of(problem.features))

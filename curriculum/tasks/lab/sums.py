@@ -20,6 +20,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from halfway.curriculum.problems import Problem
 from halfway.curriculum.tasks.lab.sheets import count_wrong, read_prompt, require_bounds, write_prompt
 
 LABELS = "abcdefghijklmnopqrst"
@@ -135,3 +136,12 @@ def mark(prompt: str, response: str) -> bool:
     """Whether a complete response passes. Raises ValueError for a prompt of another task."""
     sheet = parse(prompt)
     return wrong_lines(sheet, response) <= sheet.allowed
+
+
+def verify(problem: Problem, response: str) -> bool:
+    """The sheet passes the marking of the lab's running sums.
+
+    Raises:
+        ValueError: if the prompt is not one of that task.
+    """
+    return mark(problem.prompt, response)

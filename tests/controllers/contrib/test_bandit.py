@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from controller_harness import group, propose
 
-from halfway.controllers.beliefs.arms import mean_advantage
 from halfway.controllers.beliefs.features import levels
-from halfway.controllers.contrib.bandit import Bandit, BanditState, Kind
+from halfway.controllers.contrib.bandit import Bandit, BanditState, Kind, mean_advantage
 from halfway.controllers.laws.shares import draw_problems, floored, share_out, softmax
 from halfway.curriculum import Problem, ProblemSet, UserError
 from halfway.curriculum.signals import mean_centred_variance

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from controller_harness import group, play, problem_set, propose, simulated
 
-from halfway.controllers.beliefs.implicit import capability, predicted
-from halfway.controllers.contrib.bots import Bots, BotsBelief
+from halfway.controllers.contrib.bots import Bots, BotsBelief, capability, predicted
 from halfway.controllers.laws.choice import Choice
 from halfway.curriculum import Problem, ProblemSet, UserError
 

@@ -25,10 +25,10 @@ from halfway.curriculum.support.blocks import between, fenced
 from halfway.curriculum.support.components import NONE, Component, at_most_one_of, one_of, plain
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import load_extra, remedy
-from halfway.curriculum.support.natural import natural
 from halfway.curriculum.support.registry import Registry
 from halfway.curriculum.support.validation import typed
 from halfway.curriculum.tasks.function_induction import last_python_block
+from halfway.experiments.shown import natural
 from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.induction import FunctionInduction
 from halfway.trainers.propel.domains.maths import Maths
