@@ -8,7 +8,6 @@
 - `servo`: follows a column of difficulties, by feedback or by a timetable
 - `retire`: drops problems that pass too often
 - `hints`: starts rollouts with the beginning of the reference solution
-- `conformal`: asks for more rollouts until successes come as early as calibrated
 - `rounds`: asks for more rollouts until a group has signal
 - `maxrl`: gives rare successes more weight, as the gradient of log p does
 - `replay`: trains old groups and old successes again
@@ -42,7 +41,6 @@ CONTROLLERS = Registry(
         "hints": "halfway.controllers.hints:Hints",
         "knapsack": "halfway.controllers.contrib.knapsack:Knapsack",
         "pilot": "halfway.controllers.contrib.pilot:Pilot",
-        "conformal": "halfway.controllers.conformal:Conformal",
         "rounds": "halfway.controllers.rounds:Rounds",
         "signal": "halfway.controllers.contrib.signal:Signal",
         "maxrl": "halfway.controllers.maxrl:MaxRL",
@@ -54,6 +52,7 @@ CONTROLLERS = Registry(
     },
     removed={
         "dare": "it learned less than dynamic sampling and cost extra passes; use mopps or frontier",
+        "conformal": "it learned less per rollout than plain GRPO; use pilot or rounds",
         "variants": "no experiment showed a gain; use probe with a pool of generated problems",
     },
 )

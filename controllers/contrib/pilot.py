@@ -40,8 +40,6 @@ class Pilot(PassRateController[PilotState]):
       to produce a success (`hit_utility`), by the posterior under a uniform prior. The greedy choice is exact, since
       gains fall. No code is published.
 
-    For stopping by conformal prediction (C-GRPO) see `conformal`.
-
     Attributes:
         initial: number of rollouts of a pilot, below N.
         more: for "speed": number of further rollouts; 0 = up to N in all.

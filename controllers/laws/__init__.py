@@ -6,5 +6,4 @@
 - `shares`: how many slots each category of problems gets, and which of its problems
 - `allocation`: how many rollouts of a budget each problem gets
 - `slots`: how many open slots of a plan a member may take, and which problems may take them
-- `stopping`: when a group has had enough rollouts
 """

@@ -68,7 +68,6 @@ CHAINS: dict[str, Callable[[], Chain]] = {
     "hints_schedule": lambda: then("hints", kind="schedule", place="prompt"),
     "knapsack_unbounded": lambda: then("knapsack", certainty=1.0, alpha=0.5),
     "pilot_hora": lambda: then("pilot", kind="hora"),
-    "conformal": lambda: then("conformal", least=2, share=0.25),
     "rounds_ar3po": lambda: chain(
         *then("rounds", stop="positive", keep=0, size=4).members.items(),
         ("replay", CONTROLLERS.get("replay")(kind="responses")),

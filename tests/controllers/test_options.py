@@ -31,7 +31,6 @@ BAD: dict[str, dict[str, Any]] = {
         "floor": 1.0,
     },
     "bots": {"rho": 1.5, "inertia": 1.0},
-    "conformal": {"budgets": (4, 2), "miss": 1.0, "margin": -0.1, "share": 0.0, "least": 0, "window": 3},
     "downsample": {"keep": 1.5},
     "frontier": {"features": (), "candidates": 0, "exploration": 1.5, "sharpness": -1.0},
     "greso": {"p_easy": 1.5, "floor": 0.0, "bounds": (0.9, 0.1)},
@@ -71,7 +70,6 @@ BAD: dict[str, dict[str, Any]] = {
 }
 # A second value of an option, and options that others make bad: the last of each is the one that is refused.
 FURTHER: list[tuple[str, dict[str, Any]]] = [
-    ("conformal", {"budgets": ()}),
     ("downsample", {"keep": 0.0}),
     *(("hints", {"target": 1.0}), ("hints", {"shares": (0.5, 1.0)})),
     ("knapsack", {"most": 8, "least": 9}),

@@ -239,9 +239,7 @@ def test_a_recipe_for_a_cluster_takes_another_controller_by_override(name: str, 
 
 
 def test_those_controllers_are_nearly_all() -> None:
-    expected = (
-        "mopps cdas pros retire knapsack pilot conformal rounds signal downsample vcrl replay greso prefix_sampling"
-    )
+    expected = "mopps cdas pros retire knapsack pilot rounds signal downsample vcrl replay greso prefix_sampling"
     assert set(expected.split()) <= set(needs_rollouts_only())
 
 
