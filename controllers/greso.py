@@ -1,16 +1,14 @@
 """GRESO: skip problems that have stopped teaching, before they are rolled out (arXiv 2506.02177)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.counts import advance_streak
-from halfway.controllers.beliefs.forest import Floats, Forest
-from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
-from halfway.controllers.laws.control import damped, expected_run, exploration_step, keep_probability
+from halfway.controllers.laws.control import damped, exploration_step, keep_probability
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Verdict
@@ -36,7 +34,6 @@ class GresoState:
         skipped_easy, skipped_hard, readmitted: numbers of these verdicts so far.
         unjudged: number of fresh groups so far that came back with fewer than two rollouts, and so say nothing about
             variance.
-        forest: under `evidence: belief`, the counts of each problem and what is believed of it; else None.
     """
 
     problems: ProblemSet
@@ -50,7 +47,6 @@ class GresoState:
     skipped_hard: int = 0
     readmitted: int = 0
     unjudged: int = 0
-    forest: Forest | None = None
 
     @property
     def epoch(self) -> int:
@@ -88,10 +84,6 @@ class Greso(PassRateController[GresoState]):
             paper words it: a streak of zero-variance groups of either kind, with the base probability of the newest
             kind.
         frozen_epochs: number of epochs at the start in which the base probabilities stay fixed.
-        evidence: what z is. "streak" = the streak of zero-variance groups, as published. "belief" = the streak to be
-            expected at the believed pass rate (see `halfway.controllers.laws.control.expected_run`); 0 for a problem
-            that was never tried. A streak forgets everything at the first mixed group; a belief weighs every rollout.
-        belief: what turns counts into pass rates, under `evidence: belief`. Every problem is a tree of its own.
     """
 
     p_easy: float = 0.5
@@ -103,8 +95,6 @@ class Greso(PassRateController[GresoState]):
     floor: float = 0.01
     streaks: Literal["separate", "joint"] = "separate"
     frozen_epochs: int = 1
-    evidence: Literal["streak", "belief"] = "streak"
-    belief: PassRateBelief = field(default_factory=PassRateBelief)
 
     def __post_init__(self) -> None:
         for name in ("p_easy", "p_hard", "target", "easy_share", "step"):
@@ -113,22 +103,13 @@ class Greso(PassRateController[GresoState]):
         require(0 < self.floor <= 1, "greso.floor", self.floor, "give a number above 0 and at most 1")
         low, high = self.bounds
         require(0 <= low <= high <= 1, "greso.bounds", self.bounds, "give 0 <= low <= high <= 1")
-        used = self.evidence == "belief" or self.belief == PassRateBelief()
-        require(used, "greso.belief", self.belief, "set evidence: belief, or remove the options of the belief")
         require(self.frozen_epochs >= 0, "greso.frozen_epochs", self.frozen_epochs, "give 0 or more")
 
-    @property
-    def needs(self) -> frozenset[str]:
-        return self.belief.needs
-
     def init(self, problems: ProblemSet) -> GresoState:
-        forest = self.belief.init(len(problems)) if self.evidence == "belief" else None
-        return GresoState(problems, np.zeros(len(problems), np.int16), self.p_easy, self.p_hard, forest=forest)
+        return GresoState(problems, np.zeros(len(problems), np.int16), self.p_easy, self.p_hard)
 
     def propose(self, plan: Plan, state: GresoState, stream: Stream) -> tuple[Plan, GresoState]:
         candidates = plan.undecided
-        if state.forest is not None and candidates:
-            state = replace(state, forest=self.belief.refresh(state.forest, plan.step, stream))
         offered = sum(skip.member == plan.member for skip in plan.skipped)
         offered += sum(request.origin is Origin.FRESH for request in plan.decided)
         verdicts = []
@@ -149,12 +130,12 @@ class Greso(PassRateController[GresoState]):
     def _judge(self, request: Request, state: GresoState, stream: Stream, starving: bool) -> Verdict:
         if request.origin is not Origin.FRESH:
             return Verdict(True, "exempt")
-        run = _run(state, state.problems.position(request.problem.id), request.num_rollouts)
-        if run == 0:
+        streak = int(state.streaks[state.problems.position(request.problem.id)])
+        if streak == 0:
             return Verdict(True, "kept")
-        kind, base = ("easy", state.p_easy) if run > 0 else ("hard", state.p_hard)
+        kind, base = ("easy", state.p_easy) if streak > 0 else ("hard", state.p_hard)
         # Drawn by problem, so that no verdict depends on what other members add or drop.
-        if stream.at(request.problem.id).uniform() < keep_probability(base, abs(run), self.floor):
+        if stream.at(request.problem.id).uniform() < keep_probability(base, abs(streak), self.floor):
             return Verdict(True, f"explored {kind}")
         return Verdict(True, "readmitted") if starving else Verdict(False, kind)
 
@@ -163,9 +144,6 @@ class Greso(PassRateController[GresoState]):
         positions = [state.problems.position(group.request.problem.id) for group in fresh]
         visits = [(position, g.num_passed, g.size) for position, g in zip(positions, fresh, strict=True) if g.size > 1]
         state = replace(state, unjudged=state.unjudged + len(fresh) - len(visits))
-        if state.forest is not None:
-            nodes, passes, tries = zip(*visits, strict=True) if visits else ((), (), ())
-            state = replace(state, forest=self.belief.learn(state.forest, nodes, passes, tries))
         if not visits:
             return state
         streaks = state.streaks.copy()
@@ -184,10 +162,6 @@ class Greso(PassRateController[GresoState]):
             p_hard=exploration_step(state.p_hard, share_hard, self.target - target_easy, move, self.bounds),
         )
 
-    def informed(self, state: GresoState, rates_P: Floats) -> GresoState:
-        forest = None if state.forest is None else self.belief.informed(state.forest, rates_P)
-        return replace(state, forest=forest)
-
     def metrics(self, state: GresoState) -> Mapping[str, float]:
         """The fields of `GresoState`, and the share of problems that are in a streak of either kind."""
         return {
@@ -203,13 +177,3 @@ class Greso(PassRateController[GresoState]):
             "readmitted": float(state.readmitted),
             "unjudged": float(state.unjudged),
         }
-
-
-def _run(state: GresoState, position: int, size: int) -> float:
-    """A problem's z, signed: above 0 easy, below 0 hard, 0 if it is not to be skipped."""
-    if state.forest is None:
-        return float(state.streaks[position])
-    if state.forest.tried_M[position] == 0:
-        return 0.0
-    rate = float(state.forest.rate_M[position])
-    return expected_run(rate, size) if rate > 0.5 else -expected_run(1 - rate, size)

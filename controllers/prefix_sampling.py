@@ -90,7 +90,6 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         cooldown: how many updates of the bucket ("buckets"), or steps ("categories"), change nothing after a move.
         max_share: largest share of a plan that may start from a prefix, the newest saved rollouts first; ours.
         max_age: steps after which an unused saved rollout is dropped; 1 = for the next step only, as published.
-        chain_prefixes: whether prefixed groups may save rollouts too; the sources examine one level only.
         initial_ratio: buckets: where every ratio starts. The paper's value is lost; 0.25 is the blog's.
         bucket_by: buckets: "rate" = four buckets at any N; "count" = one bucket for each skewed k.
         update_unit: buckets: a belief is updated by each child "group" (the paper), or once a "step" by their mean.
@@ -113,7 +112,6 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
     cooldown: int = 5
     max_share: float = 0.5
     max_age: int = 1
-    chain_prefixes: bool = False
     initial_ratio: float = 0.25
     bucket_by: Literal["rate", "count"] = "rate"
     update_unit: Literal["group", "step"] = "group"
@@ -186,10 +184,9 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
                     counts["unscored_children"] += 1
                 elif name is not None:
                     children.setdefault(name, []).append(group)
-            if group.request.origin is Origin.FRESH:
-                state.problems.position(group.request.problem.id)  # raises for a problem of another set
-            elif not (self.chain_prefixes and group.request.origin is Origin.PREFIX):
+            if group.request.origin is not Origin.FRESH:
                 continue
+            state.problems.position(group.request.problem.id)  # raises for a problem of another set
             side = self._side(group.num_passed, group.size)
             if side is None:
                 continue

@@ -1,7 +1,7 @@
-"""Old groups and old successes train again: DOTS' buffer and AR3PO's response reuse."""
+"""Old groups train again: DOTS' buffer (arXiv 2506.05316)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -23,12 +23,11 @@ class ReplayState:
     """What is stored, oldest first.
 
     Attributes:
-        groups: for "groups": the stored groups, all of them mixed.
+        groups: the stored groups, all of them mixed.
         trained: how often each stored group has trained again.
         stored_at: the step in which each stored group came in.
         came_in: number of groups that came in during the latest step.
-        successes: for "responses": problem id -> a rollout that passed.
-        used: what was taken in this step: indices into `groups`, or tickets of groups in hand.
+        used: what was taken in this step: indices into `groups`.
         replayed: number of groups replayed so far.
     """
 
@@ -37,20 +36,17 @@ class ReplayState:
     trained: tuple[int, ...] = ()
     stored_at: tuple[int, ...] = ()
     came_in: int = 0
-    successes: Mapping[str, Rollout] = field(default_factory=dict)
     used: tuple[str, ...] = ()
     replayed: int = 0
 
 
 @dataclass(frozen=True)
 class Replay(PassRateController[ReplayState]):
-    """Trains on stored rollouts again, with the log-probabilities that were recorded when they were sampled.
+    """Trains on stored groups again, with the log-probabilities that were recorded when they were sampled.
 
-    - "groups", DOTS (arXiv 2506.05316): a share of every plan consists of groups drawn at random from a first-in,
-      first-out buffer of mixed groups. Published: half of a batch of 512, from a buffer of 512
-      groups. In a chain it comes before the member that chooses problems.
-    - "responses", AR3PO (arXiv 2509.25808), of which no code is published: a group without success after all its rounds
-      trains with its first failure replaced by the problem's latest success. In a chain it comes last.
+    DOTS (arXiv 2506.05316): a share of every plan consists of groups drawn at random from a first-in, first-out buffer
+    of mixed groups. Published: half of a batch of 512, from a buffer of 512 groups. In a chain it comes before the
+    member that chooses problems.
 
     A replayed group says nothing new about its problem, costs no rollout, and is not stored again. The oldest entries
     go when there are more than `capacity`, or more tokens than `tokens`.
@@ -61,18 +57,17 @@ class Replay(PassRateController[ReplayState]):
     2604.08706) weighs staleness, diversity and the cost of generation instead.
 
     Attributes:
-        share: for "groups": largest share of a plan that stored groups take.
-        capacity: largest number of stored groups, or of stored successes of different problems.
-        uses: for "groups": how often a stored group trains again before it goes; null = as long as it is stored.
-        age: for "groups": steps after which a stored group goes; null = no bound.
-        matched: for "groups": whether a step replays at most as many groups as came in during the step before.
-        order: for "groups": "random", or "rare" = without replacement in proportion to (1 - p) .9^age, p being the
+        share: largest share of a plan that stored groups take.
+        capacity: largest number of stored groups.
+        uses: how often a stored group trains again before it goes; null = as long as it is stored.
+        age: steps after which a stored group goes; null = no bound.
+        matched: whether a step replays at most as many groups as came in during the step before.
+        order: "random", or "rare" = without replacement in proportion to (1 - p) .9^age, p being the
             group's pass rate.
         tokens: bound on the number of stored tokens, those of prompts and observations included. A token of a response
             takes about 40 bytes of a checkpoint, the others 10.
     """
 
-    kind: Literal["groups", "responses"] = "groups"
     share: float = 0.5
     capacity: int = 512
     uses: int | None = None
@@ -80,6 +75,9 @@ class Replay(PassRateController[ReplayState]):
     matched: bool = False
     order: Literal["random", "rare"] = "random"
     tokens: int = 2_000_000
+
+    claims = frozenset({"stored"})
+    needs = frozenset({"stored", "tokens"})
 
     def __post_init__(self) -> None:
         require(0 < self.share < 1, "replay.share", self.share, "give a share above 0 and below 1")
@@ -89,19 +87,11 @@ class Replay(PassRateController[ReplayState]):
             bound = vars(self)[name]
             require(bound is None or bound >= 1, f"replay.{name}", bound, "give at least 1, or null for no bound")
 
-    @property
-    def claims(self) -> frozenset[str]:
-        return frozenset({"stored"} if self.kind == "groups" else ())
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset({"stored", "tokens", *(("rounds",) if self.kind == "responses" else ())})
-
     def init(self, problems: ProblemSet) -> ReplayState:
         return ReplayState(problems)
 
     def propose(self, plan: Plan, state: ReplayState, stream: Stream) -> tuple[Plan, ReplayState]:
-        groups = self._drawn(plan, state, stream) if self.kind == "groups" else self._completed(plan, state)
+        groups = self._drawn(plan, state, stream)
         requests = [Request(g.request.problem, g.size, Origin.STORED, stored=g) for g in groups.values()]
         state = replace(state, used=(*state.used, *groups), replayed=state.replayed + len(groups))
         return plan.add(requests, "stored"), state
@@ -132,49 +122,25 @@ class Replay(PassRateController[ReplayState]):
             order = np.argsort(-np.log(weights) - generator.gumbel(size=len(weights)), kind="stable").tolist()
         return [place for place in order if self.age is None or ages[place] <= self.age]
 
-    def _completed(self, plan: Plan, state: ReplayState) -> dict[str, Group]:
-        """Failed groups in hand, each with an old success in place of its first failure; keys as for `_drawn`."""
-        extended = {request.extends for request in plan.requests}
-        failed = [
-            g for g in plan.in_hand if g.request.origin is Origin.FRESH and g.size > 1 and not g.num_passed
-            and g.request.ticket not in extended and g.request.ticket not in state.used
-        ]  # fmt: skip
-        return {
-            g.request.ticket: replace(g, rollouts=(state.successes[g.request.problem.id], *g.rollouts[1:])).bare()
-            for g in failed
-            if g.request.problem.id in state.successes
-        }
-
     def observe(self, state: ReplayState, groups: Sequence[Group], step: int) -> ReplayState:
-        successes = dict(state.successes)
         left = self._left(state, step)
         stored, trained = [state.groups[place] for place, _ in left], [count for _, count in left]
         stored_at = [state.stored_at[place] for place, _ in left]
         for group in groups:
-            problem = group.request.problem.id
             if group.request.origin is Origin.FRESH:
-                state.problems.position(problem)  # raises for a problem of another set
-            if group.zero_variance and (self.kind == "groups" or group.request.origin is not Origin.FRESH):
-                continue
-            if self.kind == "groups":
+                state.problems.position(group.request.problem.id)  # raises for a problem of another set
+            if not group.zero_variance:
                 stored.append(group.bare())
                 trained.append(0)
                 stored_at.append(step)
-            elif group.request.origin is Origin.FRESH and group.num_passed:
-                successes.pop(problem, None)  # the newest goes to the end
-                passed = next(rollout for rollout in reversed(group.bare().rollouts) if rollout.success)
-                successes[problem] = passed
         lengths = [len(group.prompt_tokens_P) + sum(map(_length, group.rollouts)) for group in stored]
         start = _first_kept(lengths, self.capacity, self.tokens)
-        first = _first_kept([_length(rollout) for rollout in successes.values()], self.capacity, self.tokens)
-        successes = dict(list(successes.items())[first:])
         return replace(
             state,
             groups=tuple(stored[start:]),
             trained=tuple(trained[start:]),
             stored_at=tuple(stored_at[start:]),
             came_in=len(stored) - len(left),
-            successes=successes,
             used=(),
         )
 
@@ -189,8 +155,8 @@ class Replay(PassRateController[ReplayState]):
         ]
 
     def metrics(self, state: ReplayState) -> Mapping[str, float]:
-        """stored: number of groups or successes kept; replayed: number of groups replayed so far."""
-        return {"stored": float(len(state.groups) + len(state.successes)), "replayed": float(state.replayed)}
+        """stored: number of groups kept; replayed: number of groups replayed so far."""
+        return {"stored": float(len(state.groups)), "replayed": float(state.replayed)}
 
 
 def _length(rollout: Rollout) -> int:

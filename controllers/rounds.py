@@ -40,8 +40,8 @@ class Rounds(PassRateController[RoundsState]):
     there are enough; the others still count in the baseline, which is taken over all rollouts. The gains it reports
     come with more rollouts than GRPO's. It counts rewards above 0.7 as successes; here the verifier's verdict decides.
 
-    AR3PO (arXiv 2509.25808), of which no code is published: `stop: positive, keep: 0`; for its reuse of old correct
-    responses see `replay`.
+    AR3PO's rounds (arXiv 2509.25808), of which no code is published: `stop: positive, keep: 0`. Its reuse of old
+    correct responses is not here.
 
     Rollouts of one outcome are exchangeable, so the first of them train.
 

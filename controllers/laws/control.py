@@ -87,21 +87,10 @@ def floor_product(ratio: float, length: int) -> int:
     return math.floor(ratio * length + TOLERANCE)
 
 
-def expected_run(rate: float, size: int) -> float:
-    """Expected number of consecutive groups with one outcome before a group with another.
-
-    All of a group's `size` rollouts have that outcome with probability q = rate^size; the run before the first other
-    group is then q / (1 - q) on average. It is at most 1e6, since a rate of 1 would give no finite number.
-    """
-    whole = math.pow(rate, size)
-    return min(whole / (1 - whole), 1e6) if whole < 1 else 1e6
-
-
-def keep_probability(base: float, streak: float, floor: float = 0.01) -> float:
+def keep_probability(base: float, streak: int, floor: float = 0.01) -> float:
     """GRESO's chance of rolling out a problem after `streak` consecutive zero-variance visits: max(base^streak, floor).
 
-    A streak of 0 gives 1: a problem that was informative at its last visit is never skipped. An expected streak, unlike
-    a counted one, may be a fraction.
+    A streak of 0 gives 1: a problem that was informative at its last visit is never skipped.
     """
     return max(math.pow(base, streak), floor)
 

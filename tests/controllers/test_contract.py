@@ -34,7 +34,7 @@ def then(name: str, **options: Any) -> Chain:
 CHAINS: dict[str, Callable[[], Chain]] = {
     **{name: (lambda name=name: chain_of(with_company(name))) for name in CONTROLLERS.names()},
     "blog": lambda: chain(
-        ("ps", CONTROLLERS.get("prefix_sampling")(variant="categories", chain_prefixes=True, max_age=3)),
+        ("ps", CONTROLLERS.get("prefix_sampling")(variant="categories", max_age=3)),
         ("uniform", CONTROLLERS.get("uniform")()),
         ("greso", CONTROLLERS.get("greso")(streaks="joint")),
     ),
@@ -68,10 +68,7 @@ CHAINS: dict[str, Callable[[], Chain]] = {
     "hints_schedule": lambda: then("hints", kind="schedule", place="prompt"),
     "knapsack_unbounded": lambda: then("knapsack", certainty=1.0, alpha=0.5),
     "pilot_hora": lambda: then("pilot", kind="hora"),
-    "rounds_ar3po": lambda: chain(
-        *then("rounds", stop="positive", keep=0, size=4).members.items(),
-        ("replay", CONTROLLERS.get("replay")(kind="responses")),
-    ),
+    "rounds_ar3po": lambda: then("rounds", stop="positive", keep=0, size=4),
     "signal_ngrpo": lambda: then("signal", kind="ngrpo"),
     "downsample_vcrl": lambda: chain(
         *then("downsample", baseline="group", keep=0.5).members.items(), ("vcrl", CONTROLLERS.get("vcrl")())

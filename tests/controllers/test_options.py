@@ -111,7 +111,6 @@ def test_a_bad_option_is_refused_in_one_line(name: str, options: dict[str, Any])
             r"pros\.belief\.bayes\.estimate: 'mean_rate' .* take mean_logit",
         ),
         ({"pros": {"calibration": {"drift": 0.5}}}, r"pros\.calibration: .* it belongs to prior=probed"),
-        ({"greso": {"belief": {"kind": "beta"}}}, r"greso\.belief.*evidence: belief"),
     ],
 )
 def test_bad_options_of_a_chain_are_refused(chain: dict[str, Any], words: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from controller_harness import child, group, play, problem_set, propose, rollout, through_json
+from controller_harness import child, group, problem_set, propose, rollout, through_json
 
 from halfway.controllers.laws.control import Knob
 from halfway.controllers.prefix_sampling import PrefixSampling, PrefixSamplingState
@@ -84,11 +84,9 @@ def test_prefixes_can_be_limited_to_one_side(sides, problems: list[str]):
     assert [saved.problem_id for saved in state.pool] == problems
 
 
-def test_only_fresh_groups_seed_unless_chaining_is_on():
+def test_only_fresh_groups_save_rollouts():
     groups = [child(PROBLEMS[0], (1, 8), 1), group(PROBLEMS[1], 1, origin=Origin.GENERATED), group(PROBLEMS[2], 1)]
     assert [saved.problem_id for saved in observed(PAPER, *groups).pool] == ["p2"]
-    chained = PrefixSampling(chain_prefixes=True)
-    assert [saved.problem_id for saved in observed(chained, *groups).pool] == ["p0", "p2"]
 
 
 def test_truncated_and_single_token_rollouts_are_not_saved_but_counted():
@@ -392,9 +390,3 @@ def test_pool_and_loops_survive_json(unit):
 def test_saved_rollouts_leave_out_what_replay_does_not_need():
     state = observed(PAPER, group(PROBLEMS[0], 1))
     assert "-0.25" not in json.dumps(save_state(state))
-
-
-def test_chained_prefixes_can_continue_for_many_steps():
-    members = chain(("ps", PrefixSampling(chain_prefixes=True)), ("uniform", Uniform()))
-    _, state = play(members, members.init(PROBLEMS), range(30))
-    assert members.metrics(state)["ps/used"] > 50

@@ -7,14 +7,13 @@ from itertools import groupby
 
 import numpy as np
 import pytest
-from controller_harness import child, group, play, problem_set, propose, rollout, simulated, through_json
+from controller_harness import child, group, play, problem_set, propose, rollout, simulated
 
 from halfway.controllers.beliefs.forest import bare_forest, crowded, grow, learn, nodes_of, prune
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
 from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.controllers.greso import Greso
-from halfway.controllers.laws.control import expected_run
 from halfway.controllers.laws.selection import (
     Taken,
     by_update_mass,
@@ -371,26 +370,6 @@ def test_what_greso_refuses_is_not_offered_again():
         skipped += len(refused)
         state = both.observe(state, simulated(step).run(plan.requests, Stream(0).at(step)), step)
     assert skipped > 0
-
-
-@pytest.mark.parametrize(("rate", "size", "run"), [(0.5, 1, 1.0), (0.5, 2, 1 / 3), (1.0, 8, 1e6), (0.0, 8, 0.0)])
-def test_expected_run(rate: float, size: int, run: float):
-    assert expected_run(rate, size) == pytest.approx(run)
-
-
-def test_greso_by_belief_skips_what_is_believed_zero_variance_and_spares_the_rest():
-    greso = Greso(evidence="belief", belief=BELIEF, p_easy=0.5, p_hard=0.5)
-    state = greso.init(PROBLEMS)
-    for step in range(6):
-        groups = [group(p, 8) for p in PROBLEMS[:10]] + [group(p, 0) for p in PROBLEMS[10:20]]
-        state = greso.observe(state, groups + [group(p, 4) for p in PROBLEMS[20:30]], step)
-    skips = Counter()
-    both = chain(("uniform", Uniform()), ("greso", greso))
-    for step in range(30):
-        plan, _ = propose(both, {**both.init(PROBLEMS), "greso": state}, step, wanted=40)
-        skips.update(int(skip.problem_id[1:]) // 10 for skip in plan.skipped)
-    assert min(skips[0], skips[1]) > 60 and skips[2] < 15 and skips[3] == 0
-    assert through_json(both, PROBLEMS, {**both.init(PROBLEMS), "greso": state})["greso"].forest.tried_M.any()
 
 
 # The decision log, and bad input.

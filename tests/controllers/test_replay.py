@@ -7,7 +7,6 @@ import pytest
 from controller_harness import group, problem_set
 
 from halfway.controllers.replay import Replay
-from halfway.controllers.rounds import Rounds
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, Origin, Plan, Rollout, Stream, chain
 from halfway.curriculum.session import Session
@@ -128,45 +127,10 @@ def test_the_oldest_go_first_and_both_bounds_hold(capacity: int, tokens: int, ke
     assert [g.request.problem.id for g in state.groups] == ["p1", "p2", "p4", "p5"][-kept:]
 
 
-@pytest.mark.parametrize(("kind", "tokens"), [("groups", 2 + 2 * (8 + 5)), ("responses", 8 + 5)])
-def test_observations_count_as_stored_tokens(kind: str, tokens: int) -> None:
+def test_observations_count_as_stored_tokens() -> None:
+    tokens = 2 + 2 * (8 + 5)
     turn = replace(GROUPS[0].rollouts[0].turns[0], observation_tokens_O=np.zeros(5, np.int32))
     made = group(PROBLEMS[0], 1, 2, rollouts=[Rollout((turn,), success) for success in (False, True)])
     for bound, stored in ((tokens, 1.0), (tokens - 1, 0.0)):
-        replay = Replay(kind=kind, tokens=bound)
+        replay = Replay(tokens=bound)
         assert replay.metrics(replay.observe(replay.init(PROBLEMS), [made], 0))["stored"] == stored
-
-
-def test_a_failed_group_trains_with_an_old_success_in_the_place_of_a_failure() -> None:
-    replay = Replay(kind="responses")
-    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("replay", replay)), 8)
-    session.state["replay"] = replay.observe(session.state["replay"], [group(p, 1) for p in PROBLEMS[:6]], 0)
-    tickets = session.next_batch(12)
-    for ticket in tickets:
-        failed = group(ticket.request.problem, 0 if int(ticket.request.problem.id[1:]) % 2 else 3)
-        session.record_group(ticket.id, failed)
-    again = session.next_batch(0)
-    assert sorted(t.request.problem.id for t in again) == ["p1", "p3", "p5"]
-    for ticket in again:
-        stored = ticket.request.stored
-        assert stored is not None and (stored.num_passed, stored.size) == (1, 8)
-        assert stored.rollouts[0].turns[0].tokens_T[0] == 700  # the last of the earlier group, which passed
-    assert session.next_batch(0) == []
-    session.commit()
-    # A new success has replaced the stored one, and a stored success does not count as a new one.
-    assert session.metrics()["replay/stored"] == 6 + 3
-
-
-def test_old_successes_wait_until_the_rounds_of_a_group_are_over() -> None:
-    replay, rounds = Replay(kind="responses"), Rounds(stop="positive", keep=0, rounds=3)
-    session = Session(PROBLEMS, chain(("uniform", Uniform()), ("rounds", rounds), ("replay", replay)), 4)
-    session.state["replay"] = replay.observe(session.state["replay"], [group(p, 1) for p in PROBLEMS], 0)
-    (tickets, seen) = session.next_batch(1), []
-    while tickets:
-        seen.append(tickets[0].request.origin)
-        if tickets[0].request.stored is None:
-            session.record_group(tickets[0].id, group(tickets[0].request.problem, 0, 4))
-        else:
-            assert tickets[0].request.stored.size == 12
-        tickets = session.next_batch(0)
-    assert seen == [Origin.FRESH] * 3 + [Origin.STORED]

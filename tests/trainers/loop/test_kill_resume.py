@@ -28,10 +28,9 @@ fill: {policy: refill, groups: 3, request: adaptive, request_groups: 4, max_roun
 controllers: [prefix_sampling, uniform]
 fill: {policy: once, groups: 6}
 """,
-    "pros, fitted, with greso by belief": """
+    "pros, fitted": """
 controllers:
   - pros: {tree_children: 3, per_tree: 2, belief: {bayes: {hyperparameters: fitted, refit_every: 2}}}
-  - greso: {frozen_epochs: 0, evidence: belief, p_easy: 0.1, p_hard: 0.1}
 fill: {policy: refill, groups: 3, request: fixed, request_groups: 5, surplus: carry, max_rounds: 3}
 """,
     "both, with surplus carried over": """
@@ -81,7 +80,7 @@ MARKS = {
     "hints": [b'"origin":"hinted"', b'"again"'],
     "pilot, with replay": [b'"origin":"stored"', b'"goes on"', b'"outcome":"carried"'],
     "signal, with downsample": [b'"weights":[', b'"k":0'],
-    "pros, fitted, with greso by belief": [b'"outcome":"skipped"', b'"origin":"prefix"'],
+    "pros, fitted": [b'"origin":"prefix"'],
     "both, with surplus carried over": [b'"outcome":"skipped"', b'"origin":"prefix"', b'"outcome":"carried"'],
 }
 

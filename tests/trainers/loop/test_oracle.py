@@ -13,7 +13,6 @@ from halfway.controllers import CONTROLLERS
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.contrib.bots import Bots, BotsBelief
 from halfway.controllers.contrib.mopps import Mopps
-from halfway.controllers.greso import Greso
 from halfway.controllers.pros import Pros
 from halfway.controllers.retire import LatestRate, Retire
 from halfway.controllers.uniform import Uniform
@@ -79,7 +78,6 @@ def test_a_resumed_run_measures_the_same(tmp_path: Path) -> None:
     [
         SELECTION.members["pros"],
         Mopps(belief=MEASURED),
-        Greso(evidence="belief", belief=MEASURED),
         Retire(belief=LatestRate(kind="measured")),
     ],
     ids=lambda member: type(member).__name__,
