@@ -10,7 +10,7 @@
 - `hints`: starts rollouts with the beginning of the reference solution
 - `rounds`: asks for more rollouts until a group has signal
 - `maxrl`: gives rare successes more weight, as the gradient of log p does
-- `replay`: trains old groups and old successes again
+- `replay`: trains old groups again
 - `mixture`: divides a batch among fresh, prefixed, generated and stored groups
 - `probe`: proposes generated problems by a probe's guess
 - `contrib`: published methods that were not shown to help here

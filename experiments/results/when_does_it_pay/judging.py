@@ -22,6 +22,10 @@ BUDGETS = {"a quarter": 0.25, "half": 0.5, "all": 1.0}
 """Parts of what every run of a regime has spent, for which the page says who ends highest."""
 
 
+REMOVED = frozenset({"dare"})
+"""Arms whose controller the product no longer has."""
+
+
 class Number(msgspec.Struct, array_like=True, frozen=True):
     """A number with its 95 % interval, if it has one.
 
@@ -343,7 +347,8 @@ def _arm_row(name: str, regime: Regime, arm: str, verdict: Verdict) -> tuple[str
     gain, ends = regime.axes[ROLLOUTS.name][arm].gain, f"{regime.start:.3f} -> {regime.ends[arm]:.3f}"
     costs = [_ratio_cell(regime.axes[axis.name][arm], arm == regime.baselines[axis.name]) for axis in verdict.prices]
     runs = (verdict.told.get(arm, NONE), str(regime.runs[arm]), f"{regime.rates[arm]:g}")
-    return (_kind(name, regime), arm, *runs, ends, _gain(gain), *costs)
+    label = f"{arm} (removed)" if arm in REMOVED else arm
+    return (_kind(name, regime), label, *runs, ends, _gain(gain), *costs)
 
 
 def _arms(title: str, rows: Sequence[tuple[str, ...]], prices: Sequence[Axis]) -> TextTable:
