@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from halfway.curriculum.environments.base import StepResult
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import Unit
-from halfway.curriculum.tasks.verifiers import VERIFIERS, verify_all
+from halfway.curriculum.tasks.verifiers import find_verifier, verify_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class SingleTurn:
     def start(self, problems: Sequence[Problem]) -> list[SingleTurnEpisode]:
         """One new episode per problem. Raises UserError for a verifier that does not exist, before any rollout."""
         for name in sorted({problem.verifier for problem in problems}):
-            VERIFIERS.get(name)
+            find_verifier(name)
         return [SingleTurnEpisode(problem) for problem in problems]
 
     def step(

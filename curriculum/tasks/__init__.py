@@ -5,7 +5,9 @@
 - `reasoning_gym`: the families of reasoning-gym, source and verifier
 - `lab`: the small tasks on which whole runs take minutes
 - `verifiers`: verifiers by name, and the verdict of the one that a problem names
-- `answers`: what a verifier is; comparing texts, numbers and expressions
+- `answers`: what a verifier is; comparing texts and numbers
+- `numbers`: reads numbers from text and LaTeX, and finds the final answer of a response
+- `expressions`: the verifier `symbolic`, by math-verify
 - `helpers`: processes in which such comparisons run, limited in time and memory
 - `helper_process`: one of them
 - `function_induction`: the verifier that runs a function on hidden inputs

@@ -1,12 +1,14 @@
 """Verifiers by name: each judges one response against the answer that the problem carries."""
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from halfway.curriculum.problems import Problem
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import Registry
 from halfway.curriculum.tasks.answers import Batched, Verifier
@@ -18,13 +20,39 @@ VERIFIERS = Registry(
     builtin={
         "exact": "halfway.curriculum.tasks.answers:exact",
         "numeric": "halfway.curriculum.tasks.answers:numeric",
-        "symbolic": "halfway.curriculum.tasks.answers:symbolic",
+        "symbolic": "halfway.curriculum.tasks.expressions:symbolic",
         "reasoning_gym": "halfway.curriculum.tasks.reasoning_gym:verify",
         "operator_sheets": "halfway.curriculum.tasks.lab.operators:verify",
         "running_sums": "halfway.curriculum.tasks.lab.sums:verify",
         "function_induction": "halfway.curriculum.tasks.function_induction:verify",
     },
 )
+
+
+_WITH_OPTIONS = re.compile(r"(\w+)\((.+)\)")
+
+
+def find_verifier(name: str) -> Verifier:
+    """The verifier of a name such as "numeric", or of a name with options such as "numeric(tolerance=0.01)".
+
+    Raises:
+        UserError: if there is no such verifier, or it has no such option.
+    """
+    found = _WITH_OPTIONS.fullmatch(name)
+    if found is None:
+        plain: Verifier = VERIFIERS.get(name)
+        return plain
+    verifier: Verifier = VERIFIERS.get(found[1])
+    options = {}
+    for pair in found[2].split(","):
+        option, _, value = pair.partition("=")
+        known = getattr(verifier, "__kwdefaults__", None) or {}
+        require(option.strip() in known, f"verifier {found[1]}", pair, f"its options are: {', '.join(known) or 'none'}")
+        try:
+            options[option.strip()] = float(value)
+        except ValueError:
+            raise UserError(f"verifier {name}: {value!r} is not a number; give one, such as {option}=0.01") from None
+    return partial(verifier, **options)
 
 
 def verify(problem: Problem, response: str) -> bool:
@@ -39,7 +67,7 @@ def verify(problem: Problem, response: str) -> bool:
     Raises:
         UserError: if there is no such verifier, if it raises on any response, or if its verdict is not a boolean.
     """
-    verifier: Verifier = VERIFIERS.get(problem.verifier)
+    verifier = find_verifier(problem.verifier)
     try:
         verdict = verifier(problem, response)
     except UserError:
@@ -76,10 +104,11 @@ def verify_all(problems: Sequence[Problem], responses: Sequence[str]) -> list[bo
         rows_of[problem.verifier].append(row)
     verdicts: dict[int, bool] = {}
     for name, rows in rows_of.items():
-        verifier = VERIFIERS.get(name)
+        verifier = find_verifier(name)
         try:
             together = isinstance(verifier, Batched)
-            found = verifier.judge([problems[i] for i in rows], [responses[i] for i in rows]) if together else []
+            if isinstance(verifier, Batched):
+                found = verifier.judge([problems[i] for i in rows], [responses[i] for i in rows])
         except UserError:
             raise
         except Exception:  # one of them is to blame; judging them one by one shows which

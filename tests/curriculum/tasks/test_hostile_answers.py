@@ -7,7 +7,7 @@ import pytest
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.tasks import answers, reasoning_gym
+from halfway.curriculum.tasks import expressions, reasoning_gym
 from halfway.curriculum.tasks.function_induction import Reference
 from halfway.curriculum.tasks.helpers import take_counts
 from halfway.curriculum.tasks.lab import sums
@@ -49,7 +49,7 @@ def problem_of(verifier: str) -> Problem:
 
 @pytest.mark.parametrize("verifier", sorted(set(VERIFIERS.builtin) - {"reasoning_gym"}))
 def test_every_verifier_judges_hostile_answers(verifier: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answers, "SYMBOLIC_TIMEOUT", 1)
+    monkeypatch.setattr(expressions, "SYMBOLIC_TIMEOUT", 1)
     judged_in_time(problem_of(verifier), hostile(verifier))
 
 

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -21,10 +22,11 @@ from hypothesis import strategies as st
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.support import extras
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks import answers, helpers
-from halfway.curriculum.tasks.answers import SYMBOLIC_TIMEOUT, last_number
+from halfway.curriculum.tasks import expressions, helpers
+from halfway.curriculum.tasks.expressions import SYMBOLIC_TIMEOUT
 from halfway.curriculum.tasks.helpers import Helpers, Unjudged, take_counts
 from halfway.curriculum.tasks.lab import sums
+from halfway.curriculum.tasks.numbers import last_number, only_number, tidy
 from halfway.curriculum.tasks.verifiers import VERIFIERS, verify, verify_all
 
 
@@ -96,8 +98,26 @@ def test_any_text_can_be_searched_for_a_number(text: str) -> None:
         ("#### 1,000", "the total is 1000", True),
         ("1/3", "0.3333333", True),
         ("1/3", "0.3333", False),
-        ("1000000", "1000000.9", True),  # one part in a million
-        ("1000000", "1000001.1", False),
+        ("1/3", "0.333333", True),  # one part in a million
+        ("1000000", "1000000.9", False),  # an integer is equal or not
+        ("83810205", "83810245", False),
+        ("1000003", "1000002", False),
+        ("0.0000005", "0", False),
+        ("0", "0.0000001", False),
+        ("0.0000005", "5e-7", True),
+        ("6.02e23", r"about 6.02 \times 10^{23}", True),
+        ("25 cm^2", "the area is 25", True),
+        ("25 cm^2", "the area is 30 cm^2", False),
+        ("1000", "10^3", True),
+        ("10", "2^10", False),
+        ("18", r"\boxed{18} (3 days x 6)", True),
+        ("18", "18 + 3 = 21\n#### 21", False),
+        ("5", r"\boxed{4} or \boxed{5}", False),
+        ("42", "certainly not 42", False),
+        ("42", "42 is wrong", False),
+        ("42", "not 41 but 42", True),
+        ("1000", r"1\,000", True),
+        (r"\$32,\!348", "32348 dollars", True),
         ("5", "no idea", False),
         ("5", "-5", False),
     ],
@@ -106,7 +126,58 @@ def test_numeric(answer: str, response: str, passed: bool) -> None:
     assert verify(problem(answer, "numeric"), response) is passed
 
 
+@pytest.mark.parametrize("answer", [r"\sqrt{3}", r"2\sqrt{3}", "3 1/2", "4 or 5", r"5\pi", "none", "", "1/0", "10:30"])
+def test_numeric_refuses_an_answer_that_is_not_one_number(answer: str) -> None:
+    with pytest.raises(UserError, match=f"verifier numeric.*{re.escape(repr(answer)[1:-1])}.*another verifier"):
+        verify(problem(answer, "numeric"), "3")
+
+
+@pytest.mark.parametrize(
+    ("answer", "number"),
+    [("25 cm^2", 25), (r"25\text{ cm}^2", 25), (r"90^\circ", 90), (r"50\%", 50), ("15 km/h", 15), ("x = 5", 5),
+     (r"\$18.90", Fraction("18.9")), (r"so \boxed{7}", 7), ("3 + 4 = 7\n#### 7", 7), (r"\frac12", Fraction(1, 2))],
+)  # fmt: skip
+def test_the_number_of_an_answer_with_units_or_a_solution(answer: str, number: Fraction | int) -> None:
+    assert only_number(answer) == number
+
+
+def test_a_verifier_may_have_options() -> None:
+    near = problem("3.14159", "numeric(tolerance=0.01)")
+    assert verify(near, "3.15") and not verify(near, "3.2") and not verify(problem("3.14159", "numeric"), "3.15")
+    for name, remedy in (("numeric(tol=1)", "tolerance"), ("exact(x=1)", "none"), ("numeric(tolerance=a)", "number")):
+        with pytest.raises(UserError, match=f"verifier {name.partition('(')[0]}.*{remedy}"):
+            verify(problem("1", name), "1")
+
+
+@pytest.mark.parametrize(("text", "tidied"), [("1.5e-3", "0.0015"), ("6.02E23", "602" + 21 * "0"), ("x2e3", "x2e3")])
+def test_scientific_notation_in_digits(text: str, tidied: str) -> None:
+    assert tidy(text) == tidied
+
+
 SYMBOLIC = [
+    ("1.5e-3", r"\boxed{0.0015}", True),
+    ("1.5e-3", r"\boxed{1.0774}", False),
+    ("6.02e23", "The answer is 6.02e23", True),
+    ("0.00005", r"\boxed{5\times 10^{-5}}", True),
+    (r"\$18.90", r"\boxed{18.9}", True),
+    (r"\$32,\!348", "the price is $32348$", True),
+    ("1000", r"\boxed{1\,000}", True),
+    (r"6.63\times 10^{-34}", r"\boxed{6.63\times 10^{-33}}", False),
+    (r"1.6\times 10^{-19}", r"\boxed{0}", False),
+    (r"\frac{1}{2^{99}}", r"\boxed{\frac{1}{2^{98}}}", False),
+    (r"\frac{1}{2^{99}}", r"\boxed{2^{-99}}", True),
+    ("BAC", r"\boxed{ABC}", False),
+    ("xy", r"\boxed{yx}", True),
+    (r"\text{post}", r"\boxed{\text{stop}}", False),
+    (r"\text{East}", r"\boxed{\text{east}}", True),
+    (r"5 \text{ feet}", r"\boxed{5\text{ meters}}", False),
+    (r"5 \text{ feet}", r"\boxed{5\text{ ft}}", True),
+    ("5", r"\boxed{4=5}", False),
+    ("5", r"\boxed{2+3=5}", True),
+    ("5", r"\boxed{4} or \boxed{5}", False),
+    ("42", "it is certainly not 42", False),
+    (r"7.41\%", r"\boxed{7.41\%}", True),
+    ("3", r"\fbox{3}", True),
     (r"\frac{1}{2}", "the answer is $0.5$", True),
     ("x+1", r"so \boxed{1+x}", True),
     ("x+1", r"so \boxed{x+2}", False),
@@ -136,7 +207,7 @@ def test_symbolic_works_off_the_main_thread() -> None:
 @pytest.mark.parametrize("judge", [off_the_main_thread, lambda a, r: verify(problem(a, "symbolic"), r)])
 def test_symbolic_gives_up_in_time(monkeypatch: pytest.MonkeyPatch, judge: Callable[[str, str], bool]) -> None:
     off_the_main_thread("1", "1")  # its process has started
-    monkeypatch.setattr(answers, "SYMBOLIC_TIMEOUT", 1)
+    monkeypatch.setattr(expressions, "SYMBOLIC_TIMEOUT", 1)
     began = time.monotonic()
     assert judge("7", r"$\sum_{k=1}^{10000000} \frac{1}{k^{k}}$") is False
     assert time.monotonic() - began < 20  # without a limit: minutes
@@ -225,11 +296,11 @@ def test_a_reference_that_was_not_read_in_time_is_no_mistake_of_the_data_and_is_
 
     with monkeypatch.context() as patch:
         patch.setattr(math_verify, "parse", late)
-        assert answers.symbolically("2/4", r"\boxed{1/2}", 5) is None
-    assert answers.symbolically("2/4", r"\boxed{1/2}", 5) is True
+        assert expressions.symbolically("2x", r"\boxed{x+x}", 5) is None
+    assert expressions.symbolically("2x", r"\boxed{x+x}", 5) is True
     monkeypatch.setattr(math_verify, "parse", lambda *_, **__: [])
     with pytest.raises(ValueError, match="finds no expression"):
-        answers.symbolically("3/4", "1", 5)
+        expressions.symbolically("x/4", "1", 5)
 
 
 HALF = Problem("p", "?", r"\frac{1}{2}", "test", "symbolic")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from halfway.curriculum.problems import Problem
-from halfway.curriculum.tasks.answers import equivalent
+from halfway.curriculum.tasks.expressions import equivalent
 from halfway.trainers.propel.domains.base import Invalid
 
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")

@@ -15,7 +15,7 @@ from propel_study import make_model, peculiar, reliable, solver, writer
 
 from halfway.curriculum import Stream, UserError
 from halfway.curriculum.problems import Problem
-from halfway.curriculum.tasks.answers import equivalent
+from halfway.curriculum.tasks.expressions import equivalent
 from halfway.curriculum.tasks.verifiers import verify
 from halfway.experiments.propel.config import PropelConfig, load_study, study_config, to_plain
 from halfway.experiments.propel.stages import run_corpus, run_evaluation, run_sweep, run_training

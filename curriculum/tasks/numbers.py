@@ -1,0 +1,161 @@
+"""Reads numbers exactly from text and LaTeX, and finds the place where a response gives its final answer."""
+
+import re
+import unicodedata
+from fractions import Fraction
+from functools import lru_cache
+
+# A sign belongs to the number unless it stands between two operands, as in 5-3.
+_UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
+_POWER = r"(?:\s?(?:x|\*|\\times|\\cdot|\N{MULTIPLICATION SIGN})\s?10\s?(?:\^|\*\*)\s?\{?(?P<ten>[+-]?\d+)\}?)"
+_NUMBER = re.compile(
+    rf"(?:(?<![\w).])[+-]\$?)?(?<![\w.^])(?<!\^\{{)(?:\\[dt]?frac\s?\{{(?P<n>-?\d+)\}}\s?\{{(?P<d>\d+)\}}"
+    rf"|\\[dt]?frac(?P<n1>\d)(?P<d1>\d)"
+    rf"|(?P<p>{_UNSIGNED})(?:{_POWER}|\s?/\s?(?P<q>{_UNSIGNED})|(?:\^|\*\*)\{{?(?P<power>\d+)\}}?)?)"
+)
+_DIGITS_OF_EXPONENT, _BITS = 3, 4096
+_SPACE = r"\\[,!;: ]|\{,\}|,\\!|[\N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}]"
+_SPACED = re.compile(rf"(?<=\d)(?:{_SPACE})(?=\d{{3}}(?!\d))")
+_SCIENTIFIC = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?|\.\d+)[eE]([+-]?\d{1,3})(?![\w.]*\d)(?!\w)")
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_EXPONENT = r"(?:\^\{?-?\d\}?)?"
+_UNIT = re.compile(rf"[^\W\d_]+{_EXPONENT}(?:\s?/\s?[^\W\d_]+{_EXPONENT})*|[%\N{{DEGREE SIGN}}]")
+_MARKUP = re.compile(
+    rf"\\(?:text|mathrm|operatorname)\s*\{{[^{{}}]*\}}{_EXPONENT}|\\(?:left|right|displaystyle|quad)|\\[%;,! ]"
+    r"|\^?\s?\{?\\circ\}?"
+)
+
+
+def tidy(text: str) -> str:
+    """The text with one spelling of minus signs, thousands and money, and with 1.5e-3 written in digits."""
+    text = text.replace("\N{MINUS SIGN}", "-").replace("\\$", "$").replace(",\\!", ",")
+    return _SCIENTIFIC.sub(_digits, _SPACED.sub("", text))
+
+
+def last_number(text: str) -> Fraction | None:
+    """The last number in a text, exactly, or None.
+
+    Reads signs, thousands separators, decimals, exponents of up to three digits (1.5e-3 and 1.5 x 10^-3), powers, and
+    fractions (3/4 or a LaTeX frac), but no mixed numbers. A number that directly follows a letter, as in x2, is part
+    of a name, and one that follows ^, as in cm^2, is an exponent.
+    """
+    matches = list(_NUMBER.finditer(tidy(text)))
+    return _value(matches[-1]) if matches else None
+
+
+@lru_cache(maxsize=4096)
+def only_number(text: str) -> Fraction:
+    """The number that a reference consists of, apart from money signs, units and a text before "####" or a box.
+
+    Raises:
+        ValueError: if there is none, more than one, or an expression around it, such as a root.
+    """
+    plain = tidy(final_answer(text) or text)
+    matches = list(_NUMBER.finditer(plain))
+    if not matches:
+        raise ValueError(f"the answer {text!r} holds no number")
+    if len(matches) > 1:
+        raise ValueError(f"the answer {text!r} holds more than one number")
+    value = _value(matches[0])
+    around = _MARKUP.sub(" ", f"{plain[: matches[0].start()]} {plain[matches[0].end() :]}")
+    if value is None or re.search(r"\\[a-zA-Z]|[\^*/+]", _UNIT.sub("", around) if "\\" not in around else around):
+        raise ValueError(f"the answer {text!r} is an expression, not a number")
+    return value
+
+
+def plain_number(text: str) -> Fraction | None:
+    """The value of a text that is nothing but a number, perhaps with a money sign; else None."""
+    core = tidy(text).strip().removesuffix(".")
+    core = core.strip("$").strip() if core.count("$") == 2 else core.replace("$", "", 1)
+    found = _NUMBER.fullmatch(core)
+    return _value(found) if found else None
+
+
+def final_answer(text: str) -> str | None:
+    """What the text marks as its answer: its last box, else its last <answer>, else what follows its last "####"."""
+    if boxes := list(_BOX.finditer(text)):
+        start, depth = boxes[-1].end(), 1
+        for i in range(start, len(text)):
+            depth += {"{": 1, "}": -1}.get(text[i], 0)
+            if depth == 0:
+                return text[start:i]
+    _, mark, marked = text.rpartition("</answer>")[0].rpartition("<answer>")
+    if mark:
+        return marked
+    return text.rpartition("####")[2].strip().split("\n")[0] if "####" in text else None
+
+
+def stated_number(response: str) -> Fraction | None:
+    """The number that a response gives as its answer: the last one of its `final_answer`, else of the whole response.
+
+    None if there is none, or if the response denies it or names two.
+    """
+    marked = final_answer(response)
+    if marked is None:
+        return None if denies(response) else last_number(response)
+    return None if hedges(response) else last_number(marked)
+
+
+_TWO_BOXES = re.compile(r"\\(?:boxed|fbox)\s*\{([^{}]*)\}[\s$,;/]*(?:or|and)?[\s$]*\\(?:boxed|fbox)\s*\{([^{}]*)\}")
+
+
+def hedges(text: str) -> bool:
+    """Whether a text names different answers in adjacent boxes, such as \\boxed{4} or \\boxed{5}."""
+    return any(left.strip() != right.strip() for left, right in _TWO_BOXES.findall(text))
+
+
+_DENIAL = re.compile(
+    r"(?:\bnot|n't|\bnever)\s+(?:(?:be|equal|equal to|exactly|simply|just|the answer|the number)\s+)*[$\\(]*$", re.I
+)
+_REJECTION = re.compile(r"\W*(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))", re.I)
+
+
+def denies(text: str) -> bool:
+    """Whether a text denies its last number, as in "certainly not 42" or "42 is wrong"."""
+    plain = tidy(text)
+    matches = list(_NUMBER.finditer(plain))
+    if not matches:
+        return False
+    before, after = plain[: matches[-1].start()], plain[matches[-1].end() :]
+    return bool(_DENIAL.search(before[-60:]) or _REJECTION.match(after))
+
+
+def close(number: Fraction, reference: Fraction, tolerance: float) -> bool:
+    """Whether a number equals an integer reference exactly, and any other within a relative tolerance."""
+    if number == reference or reference.denominator == 1:
+        return number == reference
+    return abs(number - reference) <= Fraction(repr(tolerance)) * abs(reference)
+
+
+def normalise(text: str) -> str:
+    """Unicode's composed form (NFC), line ends as "\\n", and no white space at both ends."""
+    return unicodedata.normalize("NFC", text).replace("\r\n", "\n").strip()
+
+
+def _value(found: "re.Match[str]") -> Fraction | None:
+    """The value of a match, or None if it is not finite or has too many digits to compute with."""
+    sign = -1 if found[0].startswith("-") else 1
+    over, under = found["n"] or found["n1"] or found["p"], found["d"] or found["d1"] or found["q"] or "1"
+    powers = [found["ten"] or "0", *re.findall(r"[eE]([+-]?\d+)", over + " " + under)]
+    if any(len(power.lstrip("+-")) > _DIGITS_OF_EXPONENT for power in powers):
+        return None
+    try:
+        value = Fraction(over.replace(",", "")) / Fraction(under.replace(",", ""))
+        if found["power"]:
+            if int(found["power"]) * max(value.numerator.bit_length(), value.denominator.bit_length()) > _BITS:
+                return None
+            value **= int(found["power"])
+        return sign * value * Fraction(10) ** int(found["ten"] or 0)
+    except (ValueError, ZeroDivisionError):  # more digits than Python converts, or a division by zero
+        return None
+
+
+def _digits(found: "re.Match[str]") -> str:
+    """1.5e-3 as 0.0015."""
+    digits, power = found[1], int(found[2])
+    whole, _, part = digits.partition(".")
+    point = len(whole) + power
+    all_digits = whole + part
+    padded = all_digits.ljust(point, "0") if point > 0 else "0" * (1 - point) + all_digits
+    point = max(point, 1)
+    return (padded[:point].lstrip("0") or "0") + ("." + padded[point:] if padded[point:] else "")
