@@ -122,7 +122,7 @@ def train_run(
     write_provenance(folder, command)
     with busy("starting"):
         recorders = [tracker.run(config, folder) for tracker in open_trackers(config.tracking, output)]
-    waste = Waste(functools.partial(shown.warn, console))
+    waste = Waste(functools.partial(shown.warn, console), config.rollouts.largest_gap(config.model.dtype))
     with single_run(console, config.name, config.budget, last_spent(folder, config.budget)) as recorder:
         train(config, folder, [recorder, waste, *recorders], start)
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     # Rollouts, learner, a function that hands the weights to the engine, and whether the engine serves all processes.
     Parts = tuple[Collector | ProcessPool, PolicyGradientLearner, Callable[[], None], bool]
 
+CHECKED_SYNCS, CHECKED_EVERY = 5, 10
+"""The first syncs, and every how manieth after them, that are checked unless `rollouts.sync_tolerance` is given."""
 SUBMISSIONS_AT_ONCE = 64
 """How many draws are sampled at once if weights change under rollouts."""
 
@@ -128,7 +130,11 @@ def _build_parts(config: RunConfig, policy: Policy) -> "Parts":
         sampled = learner.policy if copied is None else copied.to(learner.policy.device)
         engine = part.build(policy.engine_setup(options, sampled))
         rollouts = policy.collector(engine, config.environment.part, *limits)
-    sync = partial(_sync, engine, learner, _sync_check(engine, learner, part.max_length, options.sync_tolerance))
+    shared = part.uses_module and copied is None  # the engine samples from the learner's own module
+    check = None
+    if options.sync_tolerance or (options.sync_tolerance is None and not shared):
+        check = _sync_check(engine, learner, part.max_length, options.largest_gap(config.model.dtype))
+    sync = partial(_sync, engine, learner, check, options.sync_tolerance is not None)
     return rollouts, learner, sync, engine.serves_all
 
 
@@ -204,14 +210,19 @@ def _assemble(
     )
 
 
-def _sync(engine: Any, learner: Any, check: "SyncCheck | None") -> None:
-    """Hand the weights to the engine. Every process calls this, even if only the first one speaks to the engine."""
+def _sync(engine: Any, learner: Any, check: "SyncCheck | None", always: bool) -> None:
+    """Hand the weights to the engine. Every process calls this, even if only the first one speaks to the engine.
+
+    Args:
+        check: is called after every sync if `always`, and otherwise after the first ones and every tenth.
+    """
     from halfway.trainers.distributed.collectives import wait_for_all
 
     give_back()
     wait_for_all()  # since the first process wakes engines on all devices
     engine.sync(learner.policy, learner.policy_version)
-    if check is not None:
+    version = learner.policy_version
+    if check is not None and (always or version <= CHECKED_SYNCS or version % CHECKED_EVERY == 0):
         check()
 
 
@@ -223,16 +234,14 @@ def give_back() -> None:
         torch.cuda.empty_cache()
 
 
-def _sync_check(engine: Any, learner: Any, max_length: int, tolerance: float) -> "SyncCheck | None":
-    """The check that engine and learner agree after a sync; None if the tolerance is 0.
+def _sync_check(engine: Any, learner: Any, max_length: int, tolerance: float) -> "SyncCheck":
+    """The check that engine and learner agree after a sync.
 
     Args:
         max_length: the most tokens that the engine holds; 0 = the length the model was made for.
     """
     from halfway.trainers.engines.sync_check import SyncCheck
 
-    if tolerance == 0:
-        return None
     model = learner.policy.config.get_text_config()
     room = max_length or model.max_position_embeddings
     first = int(os.environ.get("RANK", "0")) == 0

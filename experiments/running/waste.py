@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from halfway.trainers.rollouts.rollout_options import GAP_ROUNDED
+
 STEPS = 10
 """A warning is about the sum of this many steps in a row, so that one bad batch says nothing."""
 ZERO_VARIANCE, TRUNCATED, LOST, UNJUDGED = 0.8, 0.2, 0.1, 0.02
 """Shares above which a warning is given: of the groups, and of the responses for the others."""
-GAP = 0.05
-"""Mean |log-probability of the learner - of the engine| in nats a token; bfloat16 kernels stay well below."""
 STALL_SECONDS, STALL_FACTOR = 60.0, 10.0
 """A step has stalled after this long, and after this many times the mean of the steps before it."""
 
@@ -23,11 +23,14 @@ class Waste:
 
     Args:
         say: is given each warning, one line without its end.
+        largest_gap: mean |log-probability of the learner - of the engine| in nats a token that rounding can explain.
         clock: seconds; replaced by tests.
     """
 
-    def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic):
-        self.say, self.clock = say, clock
+    def __init__(
+        self, say: Callable[[str], None], largest_gap: float = GAP_ROUNDED, clock: Callable[[], float] = time.monotonic
+    ):
+        self.say, self.largest_gap, self.clock = say, largest_gap, clock
         self.recent: deque[Record] = deque(maxlen=STEPS)
         self.told: set[str] = set()
         self.last = clock()
@@ -40,7 +43,7 @@ class Waste:
         self.last = now
         self.recent.append(record)
         if len(self.recent) == STEPS:
-            for kind, warning in warnings(self.recent):
+            for kind, warning in warnings(self.recent, self.largest_gap):
                 self.tell(kind, warning)
         self._watch()
 
@@ -80,7 +83,7 @@ class Waste:
             self.timer.start()
 
 
-def warnings(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+def warnings(records: Sequence[Record], largest_gap: float) -> Iterator[tuple[str, str]]:
     """What wastes the rollouts of these steps: the kind of each waste, and one line with a remedy."""
     groups = _sum(records, "groups", "rolled_out")
     zero_variance = _sum(records, "groups", "zero_variance")
@@ -102,10 +105,13 @@ def warnings(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
         share = sum(reasons.values()) / responses
         yield "judge", f"no verdict on {share:.1%} of the answers, which count as failures, mostly: {reason}; mend that"
     learned = [record["learner"] for record in records]
-    gaps = [each["engine_gap"] for each in learned if "engine_gap" in each and "mismatch_weight" not in each]
-    if gaps and sum(gaps) / len(gaps) >= GAP:
-        remedy = "give the engine the learner's dtype, or correct for it with learner.mismatch=token_truncated"
-        yield "mismatch", f"engine and learner differ by {sum(gaps) / len(gaps):.3f} nats a token; {remedy}"
+    gaps = [each["engine_gap"] for each in learned if "engine_gap" in each]
+    if gaps and sum(gaps) / len(gaps) >= largest_gap:
+        remedy = "compare weights, temperature and dtype of both"
+        if not any("mismatch_weight" in each for each in learned):
+            remedy += ", or correct for it with learner.mismatch=token_truncated"
+        differ = f"engine and learner differ by {sum(gaps) / len(gaps):.3g} nats a token that is not late"
+        yield "mismatch", f"{differ}, more than the {largest_gap:g} of rounding; {remedy}"
 
 
 def _zero_variance(records: Sequence[Record], zero_variance: float, groups: float) -> str:

@@ -114,6 +114,10 @@ class EnginePart(ABC):
         """
         return True
 
+    def weight_dtype(self, policy_dtype: str) -> str:
+        """The type of the engine's weights, by its name in torch, for a policy of this type."""
+        return policy_dtype
+
     @property
     def goes_apart(self) -> bool:
         """Whether it can sample in another process while the learner updates, see `apart`."""

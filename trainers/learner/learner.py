@@ -118,9 +118,11 @@ class PolicyGradientLearner:
             `trained_tokens` (of whole sequences, prompts and replays included, in every epoch: what the passes cost)
             and `left_out/REASON` in rollouts. Unless empty also, as means over the optimizer steps, `loss` and
             `grad_norm` (before clipping); `lr` of the last step; and as means over the tokens in the loss the sums of
-            `policy_loss` and `mismatch_weights`, and `engine_gap`: |old log-probability - the engine's|, in nats. With
-            a critic also `value_loss` and `critic_grad_norm` like the policy's, the sums of `value_loss`, the metrics
-            of `halfway.trainers.learner.objective.gae.with_targets`, and `warming_up` (0 or 1: only the critic was
+            `policy_loss` and `mismatch_weights`. `engine_gap` is the mean, over the tokens of the first optimizer step
+            that weights of this version sampled, of |learner's log-probability - the engine's| in nats, whatever
+            corrects for it; it is absent where all are late. With a critic also `value_loss` and `critic_grad_norm`
+            like the policy's, the sums of `value_loss`, the metrics of
+            `halfway.trainers.learner.objective.gae.with_targets`, and `warming_up` (0 or 1: only the critic was
             trained).
 
         Raises:
@@ -136,7 +138,7 @@ class PolicyGradientLearner:
         for epoch in range(self.options.num_epochs):
             for minibatch in split_minibatches(sequences, self.options, stream.at(epoch)):
                 lr = self.options.lr * lr_factor(self._optimizer_steps, self.options, spent)
-                steps.append(self._step(minibatch, lr, spent, lags))
+                steps.append(self._step(minibatch, lr, spent, lags, not steps))
                 self._optimizer_steps += not self._warming_up
         self._version += not self._warming_up
         if self._critic is not None:
@@ -234,7 +236,7 @@ class PolicyGradientLearner:
         return filled, {**metrics, "warming_up": float(self._warming_up)}
 
     def _step(
-        self, minibatch: Sequence[TrainingSequence], lr: float, spent: float, lags: Sequence[int]
+        self, minibatch: Sequence[TrainingSequence], lr: float, spent: float, lags: Sequence[int], first: bool
     ) -> dict[str, float]:
         """One optimizer step. Returns `loss`, `grad_norm`, `tokens`, and the sums over tokens."""
         num_trained = [sequence.num_trained for sequence in minibatch]
@@ -243,7 +245,7 @@ class PolicyGradientLearner:
         parts: list[dict[str, Tensor]] = []
         for number, (_, padded, weight) in enumerate(microbatches, start=1):
             with self._microbatch(last=number == len(microbatches)):
-                loss, sums = self._passes.loss(padded, denominator, lags)
+                loss, sums = self._passes.loss(padded, denominator, lags, first)
                 # Processes average their gradients, but the sum is wanted.
                 self._backend.backward(loss * (weight * self._accelerator.num_processes))
             parts.append({name: weight * value for name, value in sums.items()})
@@ -365,12 +367,13 @@ def _counts(batch: Batch, optimizer_steps: int, epochs: int) -> dict[str, float]
 def _means(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Means over optimizer steps for quantities per step, and over tokens for quantities per token."""
     by_step = ("loss", "grad_norm", "value_loss", "critic_grad_norm")
-    tokens = sum(step["tokens"] for step in steps)
-    return {
+    tokens, gap, on_time = sum(step["tokens"] for step in steps), steps[0]["engine_gap"], steps[0]["on_time"]
+    means = {
         name: sum(step[name] for step in steps) / (len(steps) if name in by_step else tokens)
         for name in steps[0]
-        if name != "tokens"
+        if name not in ("tokens", "engine_gap", "on_time")
     }
+    return means | ({"engine_gap": gap / on_time} if on_time else {})
 
 
 def _frozen_copy(policy: nn.Module) -> nn.Module:

@@ -69,17 +69,20 @@ class Passes:
         assert critic is not None, "values need learner.advantage=gae, which the configuration checks"
         return self._scored(sequences, lambda padded: critic.values(padded.tokens_BT, padded.mask_BT))
 
-    def loss(self, padded: Padded, denominator: float, lags: Sequence[int] = ()) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(
+        self, padded: Padded, denominator: float, lags: Sequence[int] = (), first: bool = False
+    ) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The loss to minimise in one micro-batch, and the losses and sums over its tokens.
 
         Args:
             lags: those for which the sums of `lag_sums` are wanted.
+            first: whether the weights are still those before the update, so that the engine can be compared with them.
         """
         critic = self.critic
         warming_up = critic is not None and critic.warming_up
         with torch.set_grad_enabled(not warming_up):
             scores = self._tokens(self.model, padded, hidden=critic is not None and critic.shared)
-            loss, sums = self._policy_loss(scores, padded, denominator, lags)
+            loss, sums = self._policy_loss(scores, padded, denominator, lags, first)
         sums = {"loss": loss.detach(), **sums}
         if critic is None:
             return loss, sums
@@ -91,7 +94,7 @@ class Passes:
         return total if warming_up else loss + total, {**sums, "value_loss": value.detach(), **value_sums}
 
     def _policy_loss(
-        self, scores: TokenScores, padded: Padded, denominator: float, lags: Sequence[int]
+        self, scores: TokenScores, padded: Padded, denominator: float, lags: Sequence[int], first: bool
     ) -> tuple[Tensor, TokenSums]:
         logprobs_BT, mask_BT = scores.logprobs_BT, padded.mask_BT
         old_BT = logprobs_BT.detach() if padded.old_logprobs_BT is None else padded.old_logprobs_BT
@@ -110,8 +113,14 @@ class Passes:
             padded.reference_logprobs_BT,
             scores.entropies_BT,
         )
-        gaps_BT = torch.where(mask_BT, old_BT - padded.engine_logprobs_BT, 0)
-        sums = {**sums, **mismatch, "engine_gap": gaps_BT.abs().sum()}
+        sums = {**sums, **mismatch}
+        if first:
+            on_time_BT = mask_BT if padded.lags_BT is None else mask_BT & (padded.lags_BT == 0)
+            gaps_BT = torch.where(on_time_BT, logprobs_BT.detach() - padded.engine_logprobs_BT, 0)
+            sums |= {"engine_gap": gaps_BT.abs().sum(), "on_time": on_time_BT.sum()}
+        # Where the old log-probabilities are the engine's, the learner's own are the present ones.
+        own_BT = torch.where(old_BT == padded.engine_logprobs_BT, logprobs_BT.detach(), old_BT)
+        gaps_BT = torch.where(mask_BT, own_BT - padded.engine_logprobs_BT, 0)
         if lags:
             assert padded.lags_BT is not None
             sums |= lag_sums(lags, padded.lags_BT, mask_BT, gaps_BT, weights_BT)

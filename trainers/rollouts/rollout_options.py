@@ -10,6 +10,7 @@ from halfway.trainers.engines import ENGINES
 from halfway.trainers.engines.part import EnginePart
 
 DEFAULT_ENGINE = "transformers"
+GAP_FLOAT32, GAP_ROUNDED = 1e-3, 0.05
 
 
 def _engine(value: object, path: str = "rollouts.engine") -> Component[EnginePart]:
@@ -35,9 +36,11 @@ class RolloutOptions:
         max_seconds: seconds after which a rollout that is still going on has failed and is counted as late, which is
             noticed between two turns and while tools work; 0 = no limit. Outcomes then depend on timing.
         max_sequences: largest number of sequences decoded at once.
-        sync_tolerance: after every weight sync, engine and learner must give tokens after a fixed context
-            log-probabilities that differ by at most this many nats on average, or the run stops; 0 = no check. In
-            float32 they agree to 1e-4; in bfloat16 single tokens differed by 0.06 (0.3 M parameters) to 0.6 (135 M).
+        sync_tolerance: after a weight sync, engine and learner must give tokens after a fixed context log-probabilities
+            that differ by at most this many nats on average, or the run stops; 0 = no check. null = 0.001 in float32,
+            where they agree to 1e-4, and 0.05 in other types, where rounding costs 0.0015 and single tokens differ by
+            up to 0.6 (135 M parameters); then the first five syncs are checked, and every tenth, unless the engine
+            samples from the learner's own module.
         in_flight: with staleness, the weights change under rollouts that have begun, which go on with the new ones.
             Every token knows the weights that sampled it, and nothing waits for the longest rollout of a batch. The
             engine must allow it: `vllm_servers`.
@@ -55,9 +58,16 @@ class RolloutOptions:
     max_diverged: float = 0.2
     max_seconds: float = 0.0
     max_sequences: int = 512
-    sync_tolerance: float = 0.0
+    sync_tolerance: float | None = None
     staleness: int = 0
     in_flight: bool = False
+
+    def largest_gap(self, policy_dtype: str) -> float:
+        """Nats a token by which engine and learner may differ on average if they hold the same weights."""
+        if self.sync_tolerance:
+            return self.sync_tolerance
+        exact = policy_dtype == self.engine.part.weight_dtype(policy_dtype) == "float32"
+        return GAP_FLOAT32 if exact else GAP_ROUNDED
 
     def __post_init__(self) -> None:
         require(self.num_rollouts >= 2, "rollouts.num_rollouts", self.num_rollouts, "a group needs at least 2 rollouts")
@@ -72,7 +82,8 @@ class RolloutOptions:
         require(seconds >= 0, "rollouts.max_seconds", seconds, "give a number of seconds, or 0 for no limit")
         require(self.max_sequences >= 1, "rollouts.max_sequences", self.max_sequences, "give at least 1")
         tolerance = self.sync_tolerance
-        require(tolerance >= 0, "rollouts.sync_tolerance", tolerance, "give 0 (= no check) or a number of nats")
+        chosen = tolerance is None or tolerance >= 0
+        require(chosen, "rollouts.sync_tolerance", tolerance, "give 0 (= no check), a number of nats, or null")
         require(0 <= self.staleness <= 8, "rollouts.staleness", self.staleness, "give a number of batches from 0 to 8")
         ahead = not self.in_flight or self.staleness > 0
         require(

@@ -376,6 +376,17 @@ def test_an_update_on_late_groups_tells_the_mismatch_of_each_lag(tiny_model: Qwe
     assert told["effective_sample_size"] == pytest.approx(1.0) and not [name for name in told if "lag" in name]
 
 
+@pytest.mark.parametrize("options", [{"old_logprobs": "engine"}, {"mismatch": "token_truncated"}, {"num_epochs": 3}])
+def test_the_engines_gap_is_the_learners_own_and_of_tokens_that_are_not_late(
+    tiny_model: Qwen3ForCausalLM, options: dict[str, Any]
+) -> None:
+    wrong, late = shifted_groups(tiny_model, 0.25), [replace(g, lag=3) for g in shifted_groups(tiny_model, 4.0)]
+    _, told = gradients(tiny_model, wrong + late, replace(OPTIONS, **options))
+    assert told["engine_gap"] == pytest.approx(0.25, rel=1e-3)
+    _, told = gradients(tiny_model, late, replace(OPTIONS, **options))
+    assert "engine_gap" not in told
+
+
 def shifted_groups(model: Qwen3ForCausalLM, shift: float) -> list[Group]:
     """Two rollouts behind a prefix, their engine log-probabilities below the learner's by a constant."""
     rollouts = []
