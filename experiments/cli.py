@@ -513,7 +513,7 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     from halfway.experiments.config.loading import load_config
     from halfway.experiments.propel.commands import check_study
     from halfway.experiments.propel.config import is_study, load_study
-    from halfway.experiments.running.checks import check_comparison, check_run, describe_prompt
+    from halfway.experiments.running.checks import check_comparison, check_run, describe_problems
     from halfway.experiments.running.memory import require_room
 
     if is_study(file):
@@ -533,7 +533,7 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
         unchecked = check_run(config, drawn)
         run = config
     needs = [str(need) for need in require_room(run)] if run.cluster.gpus else []
-    needs += describe_prompt(run, drawn)
+    needs += describe_problems(run, drawn)
     return f"{what}, {config.budget.total:g} {config.budget.unit}", needs, unchecked
 
 

@@ -8,6 +8,7 @@
 - `answers`: what a verifier is; comparing texts and numbers
 - `numbers`: reads numbers from text and LaTeX, and finds the final answer of a response
 - `expressions`: the verifier `symbolic`, by math-verify
+- `trials`: tries a verifier on the references of a data set
 - `helpers`: processes in which such comparisons run, limited in time and memory
 - `helper_process`: one of them
 - `function_induction`: the verifier that runs a function on hidden inputs

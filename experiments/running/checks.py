@@ -5,8 +5,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum.problems import Problem
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.tasks.sources import ProblemSplit
+from halfway.curriculum.tasks.trials import try_verifiers
 from halfway.experiments.config import paths
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.paths import model_config
@@ -191,11 +193,17 @@ class _Quick:
         return text
 
 
-def describe_prompt(config: RunConfig, drawn: Drawn) -> Iterator[str]:
-    """One line with the first prompt as the model reads it, special tokens included, if its tokenizer is here."""
-    folder = paths.find(config.model.path).expanduser()
+def describe_problems(config: RunConfig, drawn: Drawn) -> Iterator[str]:
+    """The first prompt as the model reads it, special tokens included, and how the verifiers judge known texts."""
     problems = drawn.get(_drawn_by(config))
-    if problems is None or not (folder / "tokenizer.json").is_file() or find_spec("transformers") is None:
+    if problems is not None:
+        yield from _describe_prompt(config, problems)
+        yield from describe_verifiers(list(problems.train))
+
+
+def _describe_prompt(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
+    folder = paths.find(config.model.path).expanduser()
+    if not (folder / "tokenizer.json").is_file() or find_spec("transformers") is None:
         return
     [first, *_] = problems.train
     wrap = config.model.chat == "all"
@@ -206,6 +214,13 @@ def describe_prompt(config: RunConfig, drawn: Drawn) -> Iterator[str]:
     else:
         tokenizer = _Quick(folder / "tokenizer.json")
     yield f"the model reads: {shorten(Prompts(tokenizer, wrap, config.model.system).show(first))!r}"
+
+
+def describe_verifiers(problems: Sequence[Problem]) -> Iterator[str]:
+    """How the problems' verifiers judge renderings and near misses of their own answers, see `trials`."""
+    for trial in try_verifiers(problems):
+        yield str(trial)
+        yield from trial.examples
 
 
 def shorten(text: str) -> str:

@@ -19,7 +19,7 @@ from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.report.text_tables import NONE, TextTable, table_of
 from halfway.experiments.running.build import build_problems
-from halfway.experiments.running.checks import shorten
+from halfway.experiments.running.checks import describe_verifiers, shorten
 from halfway.experiments.running.progress_bars import progress_display
 from halfway.experiments.survey.findings import Findings, find, write_kept
 from halfway.experiments.survey.sampling import Record, read_records, sample
@@ -77,6 +77,8 @@ def run_survey(
     problems = list(build_problems(config).train)[:count]
     prepare_folder({"config": to_plain(config), "form": form}, folder)
     pattern = form_pattern(form, problems)
+    for line in describe_verifiers(problems):
+        console.print(clean(line), markup=False)
     with progress_display(console) as display:
         note = f"{config.rollouts.num_rollouts} attempts at each of {len(problems)} problems"
         task = display.add_task("survey", total=len(problems), note=note)
