@@ -91,6 +91,12 @@ Folder = Annotated[Path, typer.Argument(help="Directory of a run or a comparison
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Fields to override, such as learner.lr=3e-4 seed=1.", show_default=False)
 ]
+OfComparison = Annotated[
+    list[str] | None, typer.Argument(help="Fields to override, such as learner.lr=3e-4 tune=null.", show_default=False)
+]
+OfStudy = Annotated[
+    list[str] | None, typer.Argument(help="Fields to override, such as solver.learner.lr=3e-4.", show_default=False)
+]
 
 
 def command(*shows: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -183,7 +189,7 @@ def run(file: File, overrides: Overrides = None) -> None:
 @command("quiet", "json")
 def compare(
     file: File,
-    overrides: Overrides = None,
+    overrides: OfComparison = None,
     seeds: Annotated[
         str, typer.Option(help="Seeds to use instead of the file's, such as 0 1 2 or 0-2.", metavar="SEEDS...")
     ] = "",
@@ -199,7 +205,7 @@ def compare(
     """
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.comparing.compare import prepare_comparison
-    from halfway.experiments.config.comparison import with_arms
+    from halfway.experiments.config.comparison import absent_contrasts, with_arms
     from halfway.experiments.config.loading import load_comparison_config
 
     if on not in ("here", "slurm", "ray"):
@@ -212,6 +218,8 @@ def compare(
         config = replace(config, seeds=tuple(chosen))
     only = arms.split(",") if arms else []
     if only:
+        for pair in absent_contrasts(config, only):
+            now().warn(now().progress, f"contrasts: {' vs '.join(pair)} is left out, since --arms names one of the two")
         config = with_arms(config, only)
     _train_comparison(prepare_comparison(config, config.folder), config.folder, jobs, only, on)
 
@@ -597,7 +605,7 @@ def survey(
 def propel(
     stage: Annotated[str, typer.Argument(help="corpus, sweep, train, evaluate, all, or export.", show_default=False)],
     file: File,
-    overrides: Overrides = None,
+    overrides: OfStudy = None,
     seeds: Annotated[
         str, typer.Option(help="Seeds to use instead of the file's, such as 0 1 2 or 0-2.", metavar="SEEDS...")
     ] = "",

@@ -51,7 +51,9 @@ class Writer:
     def members(self) -> Schema:
         """A list of controllers, or changes of a base's list by label."""
         named = {name: self._part(CONTROLLERS, name) for name in CONTROLLERS.names()}
-        labelled = {"type": "object", "properties": {"use": {"enum": [*named]}}, "required": ["use"]}
+        for name in named:  # an entry under a label of its own says by `use` which controller it is
+            self.parts[f"{CONTROLLERS.what}.{name}"].setdefault("properties", {})["use"] = {"const": name}
+        labelled = {"type": "object", "anyOf": [*named.values()], "required": ["use"]}
         entry = {"type": "object", "properties": named, "additionalProperties": labelled, "maxProperties": 1}
         listed = {"type": "array", "items": {"anyOf": [{"enum": [*named]}, entry]}, "minItems": 1}
         return {"anyOf": [listed, {"type": "object"}]}

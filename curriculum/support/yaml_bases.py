@@ -19,6 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 """The checkout, or the installed package, which contains recipes and starting models."""
 
 MOST_BYTES, MOST_VALUES, DEEPEST, MOST_BASES, MOST_DIGITS = 1 << 18, 50_000, 50, 20, 100
+TEXT = "tag:yaml.org,2002:str"
 TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map"))
 """The kinds of values that a file may hold."""
 
@@ -209,10 +210,13 @@ def _loader() -> type[Any]:
                     continue
                 if key_node.id != "scalar":
                     raise refused("found a list or a mapping as a key", key_node)
-                key = self.construct_object(key_node, deep=True)
+                key = key_node.value
                 if key in keys:
                     raise refused(f"found duplicate key {key}", key_node)
                 keys.add(key)
+            self.flatten_mapping(node)
+            # A name is text, also where YAML 1.1 reads `off` as false and `010` as 8.
+            node.value = [(yaml.ScalarNode(TEXT, key.value, key.start_mark), value) for key, value in node.value]
             mapping: dict[Any, Any] = super().construct_mapping(node, deep)
             return mapping
 

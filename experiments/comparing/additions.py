@@ -42,6 +42,8 @@ def restricted(config: ComparisonConfig, earlier: ComparisonConfig) -> Compariso
     pairs = config.contrasts
     if isinstance(pairs, list) and isinstance(earlier.contrasts, list):
         pairs = [pair for pair in pairs if pair in earlier.contrasts or set(pair) <= earlier.arms.keys()]
+    if isinstance(pairs, dict) and pairs.get("baseline") not in earlier.arms:
+        pairs = earlier.contrasts
     return replace(
         config,
         seeds=earlier.seeds,

@@ -23,7 +23,7 @@ from halfway.experiments.config.design import (
     contrast_pairs,
     settings_of,
 )
-from halfway.experiments.config.names import CHARACTERS, is_label, require_name, require_seeds
+from halfway.experiments.config.names import CHARACTERS, is_label, name_of, require_name, require_seeds
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.trainers.loop.loop_options import Budget
 
@@ -190,17 +190,40 @@ def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str])
     own = {k: v for k, v in changes.items() if k in OWN}
     shared = {k: v for k, v in changes.items() if k not in own}
     _check_arms(raw["arms"], own.get("arms", {}))
-    raw = yaml_bases.merge({"name": path.stem, **raw}, own)
+    for given in (raw, changes):
+        remedy = f"a comparison trains every arm with each of its `seeds`; give seeds: [{given.get('seed')}]"
+        require("seed" not in given, "seed", given.get("seed"), remedy)
+    raw = yaml_bases.merge({"name": name_of(path), **raw}, own)
     if not isinstance(raw.get("base"), Mapping):
         raise UserError("base: missing; give a YAML file, or the fields that all arms share")
+    if raw.get("tune", {}) is None:
+        raw = _without_sweep(raw)
     beside = {k: raw.pop(k) for k in list(raw) if k in RunConfig.__dataclass_fields__ and k not in OWN}
     base = yaml_bases.merge(yaml_bases.merge(raw["base"], beside), shared)
     if "budget" in base:
         raw.setdefault("budget", base["budget"])
     raw["base"] = {k: v for k, v in base.items() if k not in ("budget", "name", "seed")}
-    config = typed(ComparisonConfig, yaml_files.interpolate(raw))
+    config = typed(ComparisonConfig, _resolve(raw))
     each([partial(check_arm, config, arm) for arm in config.arms])
     return config
+
+
+def _resolve(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The comparison with its own references resolved; those in the fields of runs are resolved in each run."""
+    of_runs = {name: raw[name] for name in ("base", "arms", "instances") if name in raw}
+    everything = {**raw["base"], **raw}
+    resolved = yaml_files.interpolate({k: v for k, v in raw.items() if k not in of_runs}, everything) | of_runs
+    output = {name: raw["base"][name] for name in ("output",) if name in raw["base"]}  # all runs share one folder
+    return resolved | {"base": raw["base"] | yaml_files.interpolate(output, everything)}
+
+
+def _without_sweep(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The comparison without `tune`, its own and its arms'."""
+    arms = {
+        name: {k: v for k, v in arm.items() if k != "tune"} if isinstance(arm, Mapping) else arm
+        for name, arm in raw["arms"].items()
+    }
+    return {k: v for k, v in raw.items() if k != "tune"} | {"arms": arms}
 
 
 def check_arm(config: ComparisonConfig, arm: str) -> None:
@@ -210,8 +233,8 @@ def check_arm(config: ComparisonConfig, arm: str) -> None:
     that it has the fields.
     """
     settings, first = config.settings(arm), arm == next(iter(config.arms))
-    if not settings:
-        config.run(arm, config.seeds[0])
+    for instance in range(max(1, len(config.instances))):
+        config.run(arm, instance)
     for setting in settings if first or config.arms[arm].grid else settings[:1]:
         points = config.tuning_run(arm, setting, config.tune.seeds[0]).evaluation.points
         require(points > 0, "evaluation.points", points, "a sweep compares areas under the curve; give at least 1")
@@ -235,15 +258,26 @@ def _check_arms(arms: Any, changed: Mapping[str, Any]) -> None:
 def with_arms(config: ComparisonConfig, names: Sequence[str]) -> ComparisonConfig:
     """The same comparison with only these arms and the contrasts between them; the others can be added later.
 
+    `absent_contrasts` lists the contrasts that are left out.
+
     Raises:
         UserError: if the file has no such arm, or if the result is not a valid comparison.
     """
     for name in names:
         if name not in config.arms:
             raise UserError(f"--arms: {name!r} is not an arm of {config.name}; choose of {', '.join(config.arms)}")
-    listed = isinstance(config.contrasts, list)
-    pairs = [pair for pair in config.contrasts if set(pair) <= set(names)] if listed else config.contrasts
-    return replace(config, arms={name: own for name, own in config.arms.items() if name in names}, contrasts=pairs)
+    contrasts = config.contrasts
+    if isinstance(contrasts, list):
+        contrasts = [pair for pair in contrasts if {*map(str, pair)} <= {*names}]
+    elif contrasts and str(contrasts["baseline"]) not in names:
+        contrasts = None
+    return replace(config, arms={name: own for name, own in config.arms.items() if name in names}, contrasts=contrasts)
+
+
+def absent_contrasts(config: ComparisonConfig, names: Sequence[str]) -> list[tuple[str, str]]:
+    """The planned pairs, each with an arm among `names`, whose other arm is not."""
+    pairs = contrast_pairs(config.contrasts, config.arms)
+    return [pair for pair in pairs if len({*pair} & {*names}) == 1]
 
 
 def limit_of(budget: Budget) -> dict[str, Any]:

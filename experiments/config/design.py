@@ -157,7 +157,7 @@ def contrast_pairs(contrasts: Any, arms: Iterable[str]) -> list[tuple[str, str]]
         case None | []:
             return []
         case {"baseline": baseline, **rest} if not rest:
-            _known(baseline, arms, "contrasts.baseline")
+            _require_known(baseline, arms, "contrasts.baseline")
             return [(arm, str(baseline)) for arm in arms if arm != str(baseline)]
         case [*pairs] if pairs and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
             return _checked_pairs(pairs, arms)
@@ -170,7 +170,7 @@ def _checked_pairs(pairs: Iterable[Sequence[Any]], arms: Sequence[str]) -> list[
     checked: list[tuple[str, str]] = []
     for left, right in pairs:
         for arm in (left, right):
-            _known(arm, arms, "contrasts")
+            _require_known(arm, arms, "contrasts")
         left, right = str(left), str(right)
         require(left != right, "contrasts", [left, right], "an arm is compared with another one")
         again = (left, right) in checked or (right, left) in checked
@@ -179,9 +179,10 @@ def _checked_pairs(pairs: Iterable[Sequence[Any]], arms: Sequence[str]) -> list[
     return checked
 
 
-def _known(arm: Any, arms: Sequence[str], where: str) -> None:
+def _require_known(arm: Any, arms: Sequence[str], where: str) -> None:
     if str(arm) not in arms:
-        raise unknown(where, str(arm), arms)
+        require(isinstance(arm, str), where, arm, "YAML does not read this as text; write the arm's name in quotes")
+        raise unknown(where, arm, arms)
 
 
 def check_targets(targets: Sequence[float]) -> None:

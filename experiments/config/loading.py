@@ -12,6 +12,7 @@ from halfway.curriculum.support.components import plain
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig, comparison_config, limit_of
+from halfway.experiments.config.names import name_of
 from halfway.experiments.config.paths import anchored
 from halfway.experiments.config.run import RunConfig, parse_run_config
 
@@ -33,7 +34,7 @@ def load_config(path: Path | Mapping[str, Any], overrides: Sequence[str] = ()) -
         raise UserError(f"{path}: has a domain, so it is a study of task generators; use `halfway propel all {path}`")
     if "arms" in raw:
         return comparison_config(raw, path, overrides)
-    return parse_run_config({"name": path.stem, **yaml_bases.merge(raw, yaml_files.parse_overrides(overrides))})
+    return parse_run_config({"name": name_of(path), **yaml_bases.merge(raw, yaml_files.parse_overrides(overrides))})
 
 
 def load_run_config(path: Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from halfway.curriculum.support.errors import require
 
@@ -12,6 +13,11 @@ def require_name(name: str) -> None:
     """Raise UserError unless `name` is a path below the folder `output`, such as "study/arm"."""
     require(re.fullmatch(r"[\w.-]+(/[\w.-]+)*", name) is not None, "name", name, CHARACTERS)
     require(not {".", ".."} & set(name.split("/")), "name", name, "stay inside the folder `output`")
+
+
+def name_of(path: Path | str) -> str:
+    """The name that a file gives what it configures: its stem, with '-' for what a name cannot hold."""
+    return re.sub(r"[^\w.-]+", "-", Path(path).stem).strip("-.") or "run"
 
 
 def is_label(name: str) -> bool:

@@ -27,6 +27,9 @@ def is_study(raw: Mapping[str, Any]) -> bool:
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     """The nested mapping for overrides such as "learner.lr=3e-4"; their paths are relative to the current folder."""
     changes: dict[str, Any] = {}
+    limits = [override.partition("=")[0] for override in overrides if override.startswith("budget.")]
+    for limit in limits:
+        require(limit == limits[0], limit, limits, "a budget has one limit; give one of these")
     for override in overrides:
         changes = yaml_bases.merge(changes, _parse_override(override))
     return anchored(changes, Path())
@@ -53,11 +56,14 @@ MOST_REFERRED = 1 << 20
 """Characters for which all references of a file together may stand."""
 
 
-def interpolate(raw: Mapping[str, Any]) -> dict[str, Any]:
+def interpolate(raw: Mapping[str, Any], within: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The same mapping with every "${other.field}" replaced by that field's value, lists and mappings included.
 
     "${oc.env:NAME}" stands for an environment variable, which the user must have accepted: a file may send what it
     knows elsewhere, for example as the name of a run.
+
+    Args:
+        within: where fields are looked up; by default the mapping itself.
 
     Raises:
         UserError: if there is no such field, or if it refers to another field itself.
@@ -66,7 +72,7 @@ def interpolate(raw: Mapping[str, Any]) -> dict[str, Any]:
 
     def referred(name: str, field: str) -> Any:
         nonlocal spent
-        value = _environment(name, field) if ":" in name else _field(raw, name, field)
+        value = _environment(name, field) if ":" in name else _field(raw if within is None else within, name, field)
         spent += len(str(value))
         require("${" not in str(value), field, f"${{{name}}}", "that field holds a reference itself; write its value")
         require(spent <= MOST_REFERRED, field, f"${{{name}}}", "the references of this file stand for too much text")

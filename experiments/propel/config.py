@@ -14,7 +14,7 @@ from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.validation import Reader, typed
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import flat
-from halfway.experiments.config.names import CHARACTERS, is_label, require_name, require_seeds
+from halfway.experiments.config.names import CHARACTERS, is_label, name_of, require_name, require_seeds
 from halfway.experiments.config.run import check_precision, planned_run
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.propel.domains import DOMAINS
@@ -172,7 +172,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
     if not yaml_files.is_study(raw):
         raise UserError(f"{path}: has no domain, so it is not a study of task generators; {_remedy(raw, path)}")
     raw = yaml_bases.merge(raw.pop("base", {}), raw)
-    return study_config({"name": path.stem, **yaml_bases.merge(raw, yaml_files.parse_overrides(overrides))})
+    return study_config({"name": name_of(path), **yaml_bases.merge(raw, yaml_files.parse_overrides(overrides))})
 
 
 def _remedy(raw: Mapping[str, Any], path: Path) -> str:

@@ -76,8 +76,8 @@ def check_comparison(config: ComparisonConfig, drawn: Drawn) -> list[str]:
     runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
     for arm in config.arms:
         try:
-            for seed in config.seeds[: max(1, len(config.instances))]:
-                unchecked += check_run(config.run(arm, seed), drawn)
+            for instance in range(max(1, len(config.instances))):
+                unchecked += check_run(config.run(arm, instance), drawn)
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
     return [*dict.fromkeys(unchecked), *_judged_apart(config, drawn), *unwise_choices(config, runs)]
@@ -85,8 +85,8 @@ def check_comparison(config: ComparisonConfig, drawn: Drawn) -> list[str]:
 
 def _judged_apart(config: ComparisonConfig, drawn: Drawn) -> Iterator[str]:
     """Arms whose held-out problems are not those of the first arm, one line each."""
-    for seed in config.seeds[: max(1, len(config.instances))]:
-        splits = {arm: drawn.get(_drawn_by(config.run(arm, seed))) for arm in config.arms}
+    for instance in range(max(1, len(config.instances))):
+        splits = {arm: drawn.get(_drawn_by(config.run(arm, instance))) for arm in config.arms}
         heldout = {arm: {problem.id for problem in split.heldout} for arm, split in splits.items() if split}
         first = next(iter(heldout), "")
         for arm, others in heldout.items():

@@ -15,6 +15,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import clean
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import load_run_config, to_plain
+from halfway.experiments.config.names import name_of
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.report.text_tables import NONE, TextTable, table_of
@@ -60,7 +61,7 @@ def survey_config(words: Sequence[str], samples: int) -> RunConfig:
             return load_run_config(Path(recipe), changes)
         case [model, data]:
             source = {"file": {"path": data}}
-            given = {"name": Path(data).stem, "model": {"path": model}, "problems": {"source": source}}
+            given = {"name": name_of(data), "model": {"path": model}, "problems": {"source": source}}
             raw = yaml_bases.merge(ASSUMED, given)
             return parse_run_config(yaml_bases.merge(raw, yaml_files.parse_overrides(changes)))
     raise UserError(f"survey: {' '.join(words)!r} is not acceptable; give a recipe (.yaml), or MODEL and DATA")

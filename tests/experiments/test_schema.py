@@ -32,6 +32,7 @@ def validator() -> Any:
         ({"learner": {"lr": "fast"}}, "fast"),
         ({"controllers": ["gresso"]}, "gresso"),
         ({"controllers": [{"greso": {"flor": 1}}]}, "flor"),
+        ({"controllers": [{"mine": {"use": "greso", "flor": 1}}]}, "flor"),
         ({"arms": {"a": {"learner": {"lrr": 1}}}}, "lrr"),
         ({"problems": {"source": {"file": {"pth": "x"}}}}, "pth"),
         ({"domain": "sums", "solver": {"modl": {}}}, "modl"),

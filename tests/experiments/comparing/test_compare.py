@@ -338,3 +338,9 @@ def test_a_verifier_s_seconds_reach_the_report(tmp_path: Path, monkeypatch: pyte
     summary = summary_of(folder)
     assert [axis.name for axis in summary.design.costs] == ["cost_1"]
     assert any("not all of these runs recorded its seconds" in table.caption for table in tables(summary))
+
+
+def test_a_comparison_may_begin_without_its_baseline(comparison: ComparisonConfig) -> None:
+    planned = replace(comparison, contrasts={"baseline": "a"})
+    assert prepare_comparison(with_arms(planned, ["b"]), comparison.folder).contrasts is None
+    assert prepare_comparison(planned, comparison.folder).contrasts == {"baseline": "a"}

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app
-from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.comparison import ComparisonConfig, absent_contrasts, with_arms
 from halfway.experiments.config.design import Costs, Setting, contrast_pairs, settings_of
 from halfway.experiments.config.loading import differences, load_comparison_config, save
 from halfway.trainers.loop.loop_options import Budget
@@ -193,3 +193,75 @@ def test_validate_warns_of_conditions_that_are_not_equal(contest_file: Path, cha
     assert shown.exit_code == 0, shown.output
     warnings = [line for line in shown.output.splitlines() if "warning" in line]
     assert (len(warnings) == 1 and warning in warnings[0]) if warning else warnings == [], shown.output
+
+
+def load(path: Path, *overrides: str) -> ComparisonConfig:
+    return load_comparison_config(path, overrides)
+
+
+def test_a_seed_where_seeds_belong_is_refused(contest_file: Path) -> None:
+    with pytest.raises(UserError, match=r"^seed: 3 .*seeds: \[3\]"):
+        load(contest_file, "seed=3")
+    contest_file.write_text(f"{CONTEST}seed: 5\n")
+    with pytest.raises(UserError, match=r"^seed: 5 .*seeds: \[5\]"):
+        load(contest_file)
+
+
+def test_a_second_limit_of_the_budget_is_refused(contest_file: Path) -> None:
+    with pytest.raises(UserError, match=r"^budget\.steps: .*budget\.rollouts.*one limit"):
+        load(contest_file, "budget.rollouts=64", "budget.steps=2")
+    assert load(contest_file, "budget.rollouts=64", "budget.rollouts=32").budget.rollouts == 32
+
+
+def test_tune_null_takes_a_sweep_out(contest_file: Path) -> None:
+    assert list(load(contest_file).tuning_runs())
+    above = contest_file.with_name("above.yaml")
+    above.write_text("base: contest.yaml\ntune: null\n")
+    for without in (load(above), load(contest_file, "tune=null")):
+        assert without.tune.seeds == () and not any(map(without.settings, without.arms))
+
+
+def test_references_are_resolved_in_each_run(contest_file: Path) -> None:
+    contest_file.with_name("run.yaml").write_text(
+        "problems: {source: running_sums, train: 8}\ncontrollers: [uniform]\nfill: {groups: 8}\nbudget: {steps: 2}\n"
+        "output: out-${fill.groups}\nlearner: {minibatch_groups: '${fill.groups}'}\n"
+    )
+    contest_file.write_text(
+        "base: run.yaml\nseeds: [0]\nbudget: {steps: 2}\narms: {a: {}, b: {fill: {groups: 4}}, "
+        "c: {rollouts: {num_rollouts: '${fill.groups}'}}}\n"
+    )
+    config = load(contest_file)
+    assert [config.run(arm, 0).learner.minibatch_groups for arm in "abc"] == [8, 4, 8]
+    assert config.folder == Path("out-8/contest") and config.run("c", 0).rollouts.num_rollouts == 8
+    saved = contest_file.with_name("saved.yaml")
+    save(config, saved)
+    assert differences(config, load(saved)) == []
+
+
+def test_every_instance_is_checked_whatever_the_seeds(contest_file: Path) -> None:
+    contest_file.write_text(f"{CONTEST}instances: [{{problems: {{seed: 1}}}}, {{}}, {{sed: 1}}]\n")
+    with pytest.raises(UserError, match="sed: unknown name"):
+        load(contest_file)
+
+
+def test_names_are_text(contest_file: Path) -> None:
+    contest_file.write_text(
+        CONTEST.replace("  grpo: {}", "  off: {}\n  010: {}").replace("baseline: grpo", "baseline: greso")
+    )
+    assert list(load(contest_file).arms) == ["off", "010", "greso", "refill"]
+    contest_file.write_text(contest_file.read_text().replace("baseline: greso", "baseline: off"))
+    with pytest.raises(UserError, match=r"^contrasts\.baseline: False .*quotes"):
+        load(contest_file)
+
+
+def test_a_file_of_any_name_gives_an_acceptable_one(contest_file: Path) -> None:
+    path = contest_file.rename(contest_file.with_name("my (1) contest.yaml"))
+    assert load(path).name == "my-1-contest"
+
+
+def test_contrasts_of_absent_arms_are_listed_and_left_out(contest_file: Path) -> None:
+    config = load(contest_file)
+    assert absent_contrasts(config, ["greso", "refill"]) == [("greso", "grpo"), ("refill", "grpo")]
+    assert with_arms(config, ["greso", "refill"]).contrasts is None
+    assert absent_contrasts(config, ["grpo", "greso"]) == [("refill", "grpo")]
+    assert with_arms(config, ["grpo", "greso"]).contrasts == {"baseline": "grpo"}
