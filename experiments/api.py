@@ -82,21 +82,37 @@ def load(folder: str | PathLike[str]) -> Trained:
     return Trained(Path(folder))
 
 
-def audit(*logs: str | PathLike[str], replayed: Sequence[str] | None = None, hours: float | None = None) -> AuditedLogs:
+def audit(
+    *logs: str | PathLike[str],
+    replayed: str | Sequence[str] | None = None,
+    hours: float | None = None,
+    reward: str = "",
+    passes_at: float | None = None,
+    problem: str = "",
+    format: str = "",
+) -> AuditedLogs:
     """Where runs' rollouts went, from the logs of any trainer that `halfway audit` reads.
 
     Args:
         replayed: controllers to replay; None = the usual ones.
         hours: what each run cost; None = what its log says.
+        reward: the reward's column, or several with weights, such as "correct=1,format=0.2"; "" = recognised.
+        passes_at: least reward that counts as passed; None = guessed.
+        problem: the column that names the problem; "" = recognised.
+        format: the format of all files; "" = recognised.
 
     Raises:
-        UserError: if nothing at a path can be read.
+        UserError: if no log is given, nothing at a path can be read, or an option is wrong.
     """
+    from halfway.curriculum.support.errors import require
     from halfway.experiments.audit.auditing import audit as audited
     from halfway.experiments.audit.counterfactual import DEFAULTS
+    from halfway.experiments.audit.formats.base import Choices
 
-    names = DEFAULTS if replayed is None else replayed
-    return AuditedLogs(audited([Path(log) for log in logs], replayed=names, hours=hours))
+    require(bool(logs), "logs", logs, "give at least one file or folder")
+    names = DEFAULTS if replayed is None else [replayed] if isinstance(replayed, str) else replayed
+    choices = Choices(reward, passes_at, problem)
+    return AuditedLogs(audited([Path(log) for log in logs], choices, format, names, hours))
 
 
 def train_run(

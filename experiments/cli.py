@@ -639,7 +639,8 @@ def propel(
 def audit(
     paths: Annotated[list[Path], typer.Argument(help="Files or folders of rollout logs.", show_default=False)],
     format_name: Annotated[str, typer.Option("--format", help="Format of all files; else it is recognised.")] = "",
-    reward: Annotated[str, typer.Option(help="Reward column, if there are several or its name is unusual.")] = "",
+    problem: Annotated[str, typer.Option(help="Problem column, if the usual names mislead.")] = "",
+    reward: Annotated[str, typer.Option(help="Reward column, or several with weights: correct=1,format=0.2.")] = "",
     passes_at: Annotated[
         float | None, typer.Option(help="Lowest reward that counts as a success; else guessed.")
     ] = None,
@@ -667,13 +668,14 @@ def audit(
         require(path.suffix in (".html", ".json"), "--write", str(path), "give a name that ends in .html or .json")
     names = DEFAULTS if replay == "usual" else () if replay == "none" else tuple(replay.replace(",", " ").split())
     with busy("reading logs, replaying controllers"):
-        result = audited(paths, Choices(reward, passes_at), format_name, names, hours)
+        result = audited(paths, Choices(reward, passes_at, problem), format_name, names, hours)
+    for path in write or ():  # before printing, since whoever reads the output may stop
+        write_audit(result, path)
     if now().json:
         typer.echo(as_json(result.plain()))
     else:
         show(result, _console(), now().full)
     for path in write or ():
-        write_audit(result, path)
         typer.echo(f"written: {path}", err=now().json)
 
 

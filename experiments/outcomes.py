@@ -210,11 +210,12 @@ class AuditedLogs:
         return text.getvalue()
 
     def _repr_html_(self) -> str:
-        from halfway.experiments.audit.tables import headline, tables_of
+        from halfway.experiments.audit.tables import headline, in_short, tables_of
 
+        texts = [(one, f"{headline(one)} {in_short(one)}".strip()) for one in self.audit.logs]
         return "".join(
-            f"<h4>{escape(one.log.name)}</h4><p>{escape(headline(one))}</p>" + "".join(map(_html, tables_of(one)))
-            for one in self.audit.logs
+            f"<h4>{escape(one.log.name)}</h4><p>{escape(text)}</p>" + "".join(map(_html, tables_of(one)))
+            for one, text in texts
         )
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from halfway.curriculum.support.errors import require
 from halfway.experiments.audit.counterfactual import DEFAULTS, MOST_VISITS, Refused, Replayed, replay
 from halfway.experiments.audit.formats.base import Choices
 from halfway.experiments.audit.history import Log
@@ -74,8 +76,9 @@ def audit(
         most_visits: how many groups to replay at most, counted from the first.
 
     Raises:
-        UserError: if nothing at a path can be read.
+        UserError: if nothing at a path can be read, or the hours are not a positive number.
     """
+    require(hours is None or 0 < hours < inf, "--hours", hours, "give what the run cost, such as 340")
     logs = read_logs(paths, choices, format_name)
     audited = [
         Audited(log, findings(log, hours), tuple(replay(log, replayed, most_visits)) if replayed else ())

@@ -1,4 +1,4 @@
-"""Collects columns of rollouts into groups, keeping 37 bytes per rollout and the beginnings of some prompts."""
+"""Collects columns of rollouts into groups, keeping 38 bytes per rollout and the beginnings of some prompts."""
 
 import hashlib
 import json
@@ -17,22 +17,38 @@ from halfway.experiments.audit.history import UNKNOWN, History, Measure, Reading
 EQUAL = 1e-6
 """Rewards that differ by no more than this count as equal: trainers add more than this to the standard deviation."""
 
-ENOUGH = 20
-"""In a log with this many groups, at least one zero-variance group is to be expected."""
+UNLIKELY = 1e-3
+"""If the chance that a whole log has no zero-variance group is below this, such groups seem to have been left out."""
+
+MANY = 0.05
+"""The share of rollouts or groups from which on a remark decides the finding."""
+
+SAMPLE = 20_000
+"""Rollouts whose rewards are looked at to count their values."""
+
+ERROR, NOT_FINITE = "rollout that ended in an error", "rollout without a finite reward"
+EMPTY = frozenset((b"", b'""', b"[]", b"null", b"[[]]", b'[""]'))
+"""Responses without content, as they stand in a file."""
+
+SHORT = 64
+"""Bytes below which a response may be a conversation without content."""
 
 MOST_STEPS, MOST_TOKENS = 2**53, 2**31 - 1
 MOST_TEXTS, TEXT_CHARACTERS = 20_000, 600
 
 ROLLOUT = np.dtype([
     *(("step", "i8"), ("problem", "i4"), ("family", "i8"), ("reward", "f4")),
-    *(("response", "i8"), ("tokens", "i4"), ("passed", "i1")),
+    *(("response", "i8"), ("tokens", "i4"), ("passed", "i1"), ("silent", "i1")),
 ])  # fmt: skip
-"""What is kept of a rollout. Its group (`family`) and its response are kept as hashes."""
+"""What is kept of a rollout. Its group (`family`) and its response are kept as hashes, 0 for no response; `silent` says
+whether its advantage is 0."""
 
 GROUPS = f"""
     SELECT arg_min(problem, place) AS problem_V, arg_min(step, place) AS step_V,
         sum(passed::INT)::INT AS passed_V, count(*)::INT AS size_V,
         max(reward)::DOUBLE - min(reward)::DOUBLE <= {EQUAL} AS zero_variance_V,
+        count(*) > 1 AND min(response) = max(response) AND min(response) <> 0 AS one_text_V,
+        min(silent)::TINYINT AS silent_V,
         CASE WHEN bool_or(tokens = {UNKNOWN}) THEN {UNKNOWN} ELSE sum(tokens) END::BIGINT AS tokens_V
     FROM rollouts GROUP BY family ORDER BY step_V, min(place)
 """
@@ -61,6 +77,7 @@ class RolloutColumns:
         categories: the kind of problem.
         passed: whether the rollout passed according to the log itself, if the log says so apart from the reward; None
             for rollouts without this information.
+        advantages: the advantages that the trainer computed; they check how the rewards were read.
     """
 
     steps: Sequence[int] | NDArray[Any]
@@ -72,6 +89,7 @@ class RolloutColumns:
     tokens: Sequence[int] | None = None
     categories: Sequence[str] | None = None
     passed: Sequence[bool | None] | None = None
+    advantages: Sequence[float | None] | None = None
 
     def picked(self, chosen: Sequence[int]) -> "RolloutColumns":
         """The rollouts at these positions."""
@@ -86,7 +104,7 @@ class HistoryBuilder:
     """Takes rollouts as they are read, in any order, and makes a `History` from them.
 
     Attributes:
-        guesses, traps, dropped: as in `Reading`; the reader adds to them.
+        guesses, traps, doubts, dropped: as in `Reading`; the reader adds to them.
         identified, keeps_zero_variance: as in `Reading`; the reader may correct them.
         texts: the beginning of each problem's prompt, by problem id.
         conflicts: contradictions in a problem's rewards, in words, by problem id.
@@ -102,6 +120,7 @@ class HistoryBuilder:
         self.identified, self.keeps_zero_variance = reading.identified, reading.keeps_zero_variance
         self.guesses: dict[str, None] = dict.fromkeys(reading.guesses)
         self.traps: dict[str, None] = dict.fromkeys(reading.traps)
+        self.doubts: dict[str, None] = {}
         self.dropped: Counter[str] = Counter()
         self.texts: dict[str, str] = {}
         self.conflicts: dict[str, str] = {}
@@ -112,6 +131,7 @@ class HistoryBuilder:
         self._prompts: dict[int, int] = {}
         self._grouped_by_problem = False
         self._measure: Measure = "nothing"
+        self._empty = 0
 
     def guess(self, text: str) -> None:
         """Note an assumption; repeating it changes nothing."""
@@ -120,6 +140,10 @@ class HistoryBuilder:
     def trap(self, text: str) -> None:
         """Note something that the log hides; repeating it changes nothing."""
         self.traps[text] = None
+
+    def doubt(self, text: str) -> None:
+        """Note something that decides the finding; repeating it changes nothing."""
+        self.doubts[text] = None
 
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] += count
@@ -134,7 +158,7 @@ class HistoryBuilder:
         """Add the rollouts of one batch; those without a finite reward are counted as dropped."""
         finite_R = np.isfinite(_floats(rows.rewards))
         if not finite_R.all():
-            self.drop("rollout without a finite reward", int((~finite_R).sum()))
+            self.drop(NOT_FINITE, int((~finite_R).sum()))
             rows = rows.picked(np.flatnonzero(finite_R).tolist())
         try:
             self._add(rows)
@@ -156,7 +180,12 @@ class HistoryBuilder:
             part["family"] = np.fromiter(map(hash, rows.groups), np.int64, count)
         if rows.responses is not None:
             part["response"] = np.fromiter(map(hash, rows.responses), np.int64, count)
-        part["passed"] = UNKNOWN
+            length_R = part["tokens"] if rows.tokens is None else np.fromiter(map(len, rows.responses), np.int32, count)
+            self._empty += sum(_is_empty(rows.responses[i]) for i in np.flatnonzero(length_R < SHORT).tolist())
+        part["passed"] = part["silent"] = UNKNOWN
+        if rows.advantages is not None:
+            advantage_R = _floats(rows.advantages)
+            part["silent"] = np.where(np.isfinite(advantage_R), np.abs(advantage_R) <= EQUAL, UNKNOWN)
         if rows.passed is not None:
             part["passed"] = [UNKNOWN if passed is None else passed for passed in rows.passed]
         if rows.categories is not None:
@@ -213,23 +242,28 @@ class HistoryBuilder:
         columns = {name: np.concatenate([part[name] for part in self._parts]) for name in ROLLOUT.names or ()}
         self._parts.clear()
         reward_R, passed_R = columns["reward"].astype(np.float64), columns["passed"]
+        values = len(np.unique(np.round(reward_R[:SAMPLE], 6)))
         if passes_at is not None or (passed_R == UNKNOWN).any() or not len(passed_R):
-            at, why = guessed_threshold(reward_R) if passes_at is None else (passes_at, "")
+            at, why = guessed_threshold(reward_R, values) if passes_at is None else (passes_at, "")
             self.guesses |= {why: None} if why else {}
-            above_R = reward_R >= at - EQUAL
+            above_R = columns["reward"] >= np.float32(at - EQUAL)  # rounded as the rewards are
             columns["passed"] = above_R if passes_at is not None else np.where(passed_R == UNKNOWN, above_R, passed_R)
             passes_at = at
         history = self._history(columns)
-        self._check_groups(history)
+        self._check_groups(history, values)
+        self._check_texts(history)
+        self._check_losses(history)
         reading = replace(
             self._reading,
             guesses=tuple(self.guesses),
             traps=tuple(self.traps),
+            doubts=tuple(self.doubts),
             dropped=dict(self.dropped),
             measure=self._measure,
             identified=self.identified,
             keeps_zero_variance=self.keeps_zero_variance,
             passes_at=passes_at,
+            values=values,
         )
         return history, reading
 
@@ -246,6 +280,7 @@ class HistoryBuilder:
         place_R = np.arange(len(columns["step"]))
         with Tables(rollouts={**columns, "place": place_R}) as tables:
             groups = tables.columns(GROUPS)
+            self._check_advantages(groups["zero_variance_V"], groups.pop("silent_V"))
             for problem, count in tables.rows(CONTRADICTIONS):
                 self.conflicts[self._ids[problem]] = f"{count} responses have another reward than an identical response"
         count = len(groups["step_V"])
@@ -258,7 +293,22 @@ class HistoryBuilder:
             lost_V=np.zeros(count, np.int32),
         )
 
-    def _check_groups(self, history: History) -> None:
+    def _check_advantages(self, zero_variance_V: NDArray[np.bool_], silent_V: NDArray[np.int8]) -> None:
+        """Compare where rewards are equal with where the trainer's own advantages are 0."""
+        known_V = silent_V != UNKNOWN
+        known, odd = int(known_V.sum()), int((known_V & (zero_variance_V != (silent_V == 1))).sum())
+        if not odd:
+            return
+        if (silent_V[known_V] == 1).all():
+            self.trap("every advantage in the log is 0, so advantages cannot confirm how the rewards were read")
+        else:
+            self.doubt(
+                f"the trainer's own advantages contradict this reading in {odd:,} of {known:,} groups: equal rewards "
+                "with advantages other than 0, or unequal ones with none but 0; either --reward names another reward "
+                "than the trained one, or advantages do not compare the rollouts of a group"
+            )
+
+    def _check_groups(self, history: History, values: int) -> None:
         if not len(history):
             return
         usual = history.group_size
@@ -269,21 +319,65 @@ class HistoryBuilder:
                 "one problem in one step were read as one group"
             )
         if usual == 1:
-            self.trap(
-                "most groups have one rollout: the log does not say which rollouts form a group, or it is a "
-                "validation log"
+            some = int((history.size_V > 1).sum())
+            self.doubt(
+                f"{'most groups have' if some else 'every group has'} one rollout: this is a log of an evaluation or "
+                "of a trainer without groups, or another column names the problem (--problem NAME)"
             )
-        elif len(history) >= ENOUGH and not history.zero_variance_V.any():
-            self.keeps_zero_variance = False
-            self.trap(
-                "no group has zero variance, so zero-variance groups must have been filtered before the log was written"
+        elif values <= 2 and not history.zero_variance_V.any() and self.keeps_zero_variance:
+            expected = expected_zero_variance(history.passed_V, history.size_V)
+            if np.exp(-expected) < UNLIKELY:
+                self.keeps_zero_variance = False
+                self.doubt(
+                    f"none of the {len(history):,} groups has zero variance, where at least {expected:.0f} more would "
+                    "be expected beside them, so such groups seem to have been left out before the log was written"
+                )
+
+    def _check_texts(self, history: History) -> None:
+        """Note responses that are empty, and groups that hold one text again and again."""
+        rollouts, repeated = history.num_rollouts, int(history.one_text_V.sum())
+        if self._empty and self._empty >= MANY * rollouts:
+            count = "every response is" if self._empty == rollouts else f"{self._empty:,} of {rollouts:,} responses are"
+            self.doubt(f"{count} empty: the model or its server failed, or the log does not hold responses")
+        elif repeated and repeated >= MANY * len(history):
+            self.doubt(
+                f"{repeated:,} of {len(history):,} groups repeat one response word for word: sampling has no "
+                "randomness there (temperature, seeds), or the log repeats rows"
             )
 
+    def _check_losses(self, history: History) -> None:
+        """Note if much of the log has no verdict."""
+        for reason in (ERROR, NOT_FINITE):
+            count = self.dropped[reason]
+            if count and count >= MANY * (history.num_rollouts + count):
+                self.doubt(f"{count:,} of {history.num_rollouts + count:,} rollouts have no verdict: {reason}")
 
-def guessed_threshold(reward_R: NDArray[np.float64]) -> tuple[float, str]:
+
+def expected_zero_variance(passed_V: NDArray[np.int32], size_V: NDArray[np.int32]) -> float:
+    """How many zero-variance groups belong to these mixed ones at least, if each group's rollouts are independent.
+
+    With c_k groups of k passes among n, the moments of any distribution of pass rates satisfy
+    (c_1 / n)^2 <= c_0 c_2 / (n (n - 1) / 2) by Cauchy and Schwarz, so c_0 >= (n - 1) / 2n * c_1^2 / c_2, and
+    likewise for c_n. In groups of two, at least half have zero variance.
+    """
+    expected = 0.0
+    for n in np.unique(size_V[size_V > 1]).tolist():
+        count_K = np.bincount(passed_V[size_V == n], minlength=n + 1).astype(float)
+        if n == 2:
+            expected += count_K[1] * float(np.log(2))
+            continue
+        for one, two in ((1, 2), (n - 1, n - 2)):  # c (c - 1) and 1 / (c + 1) are unbiased for Poisson counts
+            expected += (n - 1) / (2 * n) * count_K[one] * (count_K[one] - 1) / (count_K[two] + 1)
+    return expected
+
+
+def guessed_threshold(reward_R: NDArray[np.float64], values: int) -> tuple[float, str]:
     """Guess the least reward that counts as passed, and say how: halfway between the lowest and the highest reward.
 
     If all rewards are equal, they count as passed if they are above 0.
+
+    Args:
+        values: how many different rewards there are.
     """
     if not len(reward_R):
         return 1.0, "no rewards, so nothing passes"
@@ -292,8 +386,7 @@ def guessed_threshold(reward_R: NDArray[np.float64]) -> tuple[float, str]:
         at, said = (low, "passed") if low > 0 else (low + 1.0, "failed")
         return at, f"every reward is {low:g}, counted as {said}; --passes-at overrides this"
     middle = (low + high) / 2
-    values = np.unique(np.round(reward_R[:100_000], 6))
-    what = "two rewards" if len(values) == 2 else f"rewards of {len(values)} values" if len(values) < 20 else "rewards"
+    what = "two rewards" if values == 2 else f"rewards of {values} values" if values < 20 else "rewards"
     return middle, f"{what} from {low:g} to {high:g}: {middle:g} or more counts as passed; --passes-at overrides this"
 
 
@@ -301,6 +394,10 @@ def _floats(values: Sequence[float | None] | NDArray[Any]) -> NDArray[np.float32
     """The values as the 32-bit floats that are kept: None becomes NaN, and numbers that are too large infinite."""
     with np.errstate(over="ignore"):
         return np.asarray(values, np.float64).astype(np.float32)
+
+
+def _is_empty(response: bytes) -> bool:
+    return response in EMPTY or b'"content":""' in response.replace(b" ", b"")
 
 
 def _encoded(key: object) -> bytes:

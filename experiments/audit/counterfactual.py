@@ -239,7 +239,7 @@ def _unsound(log: Log) -> str:
     if not log.reading.identified:
         return "the log does not identify problems, so visits of one problem cannot be matched"
     if not log.reading.keeps_zero_variance:
-        return "zero-variance groups are not in the log"
+        return "zero-variance groups seem not to be in the log"
     fresh = log.history.fresh()
     return "" if (fresh.size_V >= 2).any() else "no group has two rollouts"
 

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -50,7 +51,11 @@ LOOKED_AT = 1 << 20
 """Maximum bytes of a table's first line."""
 
 MOST_NAMES = 8
+ELEMENTS = 1024
+"""Records of a JSON array that are decoded together."""
+
 PACKED = b"\x1f\x8b"
+POINTER = b"version https://git-lfs.github.com/"
 PICKLE = "pickle: opening it can run code, so it was not opened"
 OUTSIDE = "link that leads out of the folder"
 NOT_REGULAR = "not a regular file"
@@ -195,7 +200,8 @@ class Lines(Generic[Row]):
         decoder = msgspec.json.Decoder(self.row)
         try:
             with opened(path) as file:
-                for block in self._blocks(file):
+                listed = file.peek(1)[:64].removeprefix(MARK).lstrip()[:1] == b"["  # type: ignore[attr-defined]
+                for block in _elements(path, blocks=True) if listed else self._blocks(file):
                     if len(block) > 2 * BLOCK and not is_moderate(block):
                         self.drop(f"line of more than {MOST_VALUES:,} values")
                         continue
@@ -268,13 +274,37 @@ def begun(path: Path, given: Path) -> LogFile:
         return LogFile(path, given, defect="it is damaged, or not packed by gzip as its name says")
     columns: Iterable[tuple[str, bytes]] = ()
     if kind in LINES:
-        columns = _fields(line)
-    elif kind == ".csv":
+        columns = _fields(line) or _fields(next(_elements(path), b""))
+    elif kind == ".csv" and not line.startswith(POINTER):
         columns = ((name, b"") for name in header(line.decode("utf-8-sig", "replace")))
-    elif kind == ".parquet":
+    elif kind == ".parquet" and not line.startswith(POINTER):
         columns = ((name, b"") for name in column_names(path, given))
     named = _shared(tuple(columns))
     return LogFile(path, given, named, "" if named else _defect(line, kind))
+
+
+def _elements(path: Path, blocks: bool = False) -> Iterator[bytes]:
+    """Yield the records of a file that is one JSON array, each on a line of its own; none if it is not one.
+
+    Args:
+        blocks: whether to join the records into blocks of lines.
+    """
+    parts, size = [], 0
+    with opened(path) as file:
+        while size <= LONGEST_LINE and (part := file.read1(BLOCK)):
+            parts.append(part)
+            size += len(part)
+            if len(parts) == 1 and part.removeprefix(MARK).lstrip()[:1] != b"[":
+                return
+    text = b"".join(parts).removeprefix(MARK)
+    if size > LONGEST_LINE or not is_moderate(text):
+        return
+    try:
+        records = msgspec.json.decode(standard(text), type=list[msgspec.Raw])
+    except (ValueError, RecursionError):
+        return
+    lines = (bytes(record).replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for record in records)
+    yield from iter(lambda: b"".join(islice(lines, ELEMENTS)), b"") if blocks else lines
 
 
 def why_unknown(file: LogFile) -> str:
@@ -291,9 +321,14 @@ def why_unknown(file: LogFile) -> str:
 def header(text: str) -> list[str]:
     """The column names in the first line of a CSV file; empty if it has none."""
     try:
-        return [name.strip() for name in next(csv.reader([text]), [])]
+        return [name.strip() for name in next(csv.reader([text], delimiter=delimiter(text)), [])]
     except csv.Error:
         return []
+
+
+def delimiter(line: str) -> str:
+    """What separates the columns in a header: the one of the usual characters that gives the most columns."""
+    return max(",;\t|", key=line.count)
 
 
 def _first_line(path: Path) -> bytes:
@@ -333,6 +368,8 @@ def _defect(start: bytes, kind: str) -> str:
     text = start.removeprefix(MARK).lstrip()
     if not text:
         return "it is empty"
+    if start.startswith(POINTER):
+        return "it is a pointer of Git LFS, not the file itself; run `git lfs pull`"
     if start.startswith(PACKED):
         return "it is packed by gzip; rename it to end in .gz"
     if kind not in (*LINES, ".csv"):
@@ -340,7 +377,7 @@ def _defect(start: bytes, kind: str) -> str:
     if b"\0" in start:
         return "it is not UTF-8 text"
     if text.startswith(b"["):
-        return "it is one JSON array; write one record per line, for example with `jq -c '.[]'`"
+        return "it is a JSON array that is damaged, too long or not of records; write one record per line"
     if text.startswith(b"{"):
         return "its first line is not a whole JSON record; write one record per line"
     return "its first line is not a JSON record" if kind in LINES else "it has no header"

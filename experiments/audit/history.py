@@ -31,6 +31,7 @@ class History:
         step_V: training step, as the trainer counts it.
         passed_V, size_V: k and N. What counts as passed may be a guess; see `Reading.guesses`.
         zero_variance_V: whether all rewards of the group are equal, so that its advantages are zero.
+        one_text_V: whether all responses of the group are one text.
         tokens_V: amount generated for the group in the unit of `Reading.measure`, or `UNKNOWN`.
         fresh_V: whether the problem belongs to the data set and the rollouts began at its start, without prefix or
             hint. Only such groups are evidence about their problem.
@@ -46,6 +47,7 @@ class History:
     passed_V: Places
     size_V: Places
     zero_variance_V: Flags
+    one_text_V: Flags
     tokens_V: Ints
     fresh_V: Flags
     outcome_V: NDArray[np.int8]
@@ -92,11 +94,14 @@ class Reading:
         measure: what `History.tokens_V` counts. Bytes are those of the response as it stands in the log.
         guesses: assumptions that were made because the log did not say.
         traps: what the format is known to hide and this log may therefore lack.
+        doubts: remarks that decide the finding, such as contradictions between the log's own columns.
         dropped: number of rows or files that were left out, by reason.
         identified: whether a problem is recognised when it appears again in another step.
-        keeps_zero_variance: whether the log contains zero-variance groups; without them, no counterfactual is sound and
-            their shares are meaningless.
+        keeps_zero_variance: whether the log seems to contain zero-variance groups; without them, no counterfactual is
+            sound.
         passes_at: the least reward that counts as passed; None if the log itself says what passed.
+        values: how many different rewards the first rollouts have.
+        next_step: what to do about zero-variance groups in the trainer that wrote the log; "" if nothing is known.
     """
 
     format: str
@@ -106,10 +111,13 @@ class Reading:
     measure: Measure = "nothing"
     guesses: tuple[str, ...] = ()
     traps: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)
     identified: bool = True
     keeps_zero_variance: bool = True
     passes_at: float | None = None
+    values: int = 2
+    next_step: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

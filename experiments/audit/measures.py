@@ -43,9 +43,10 @@ consecutive visits up to it were of its kind."""
 
 ALL_VISITS = """
     SELECT avg(zero_variance_V::INT), avg((kind = 'all failed')::INT), avg((kind = 'all passed')::INT),
-        avg((passed_V / size_V BETWEEN ? AND ?)::INT)
+        avg((passed_V = 0)::INT), avg((passed_V = size_V)::INT), avg((passed_V / size_V BETWEEN ? AND ?)::INT)
     FROM visits
 """
+SHARES_OF_ALL = ("zero_variance", "all_failed", "all_passed", "none_passed", "none_failed", "near_half")
 SHARES = "avg((kind = 'all failed')::INT), avg((kind = 'mixed')::INT), avg((kind = 'all passed')::INT)"
 MEMORY = f"""
     SELECT before, count(*), {SHARES} FROM visits WHERE before IS NOT NULL GROUP BY before
@@ -190,7 +191,8 @@ class Findings:
     Attributes:
         groups, steps: number of fresh groups, and number of steps.
         group_size: the most common group size N.
-        zero_variance, all_failed, all_passed: shares of the fresh groups.
+        zero_variance, all_failed, all_passed: shares of the fresh groups; the last two are parts of the first.
+        none_passed, none_failed: shares of the fresh groups by what passed, though their rewards may differ.
         near_half: share of the fresh groups with a pass rate in `NEAR_HALF`.
         price: rollouts per mixed fresh group, which is what DAPO's dynamic sampling pays for every group that it
             trains; None if none is mixed.
@@ -206,6 +208,8 @@ class Findings:
     zero_variance: float
     all_failed: float
     all_passed: float
+    none_passed: float
+    none_failed: float
     near_half: float
     price: float | None
     spending: Spending
@@ -234,17 +238,12 @@ def findings(log: Log, hours: float | None = None) -> Findings:
     columns = {**fresh.columns, "place": np.arange(len(fresh)), "category": code_P[fresh.problem_V]}
     with Tables(fresh=columns) as tables:
         tables.define("visits", VISITS)
-        [(zero_variance, failed, passed, near_half)] = (
-            tables.rows(ALL_VISITS, *NEAR_HALF) if len(fresh) else [(0.0,) * 4]
-        )
+        shares = tables.rows(ALL_VISITS, *NEAR_HALF)[0] if len(fresh) else (0.0,) * 6
         return Findings(
             groups=len(fresh),
             steps=len(np.unique(history.step_V)),
             group_size=history.group_size,
-            zero_variance=zero_variance,
-            all_failed=failed,
-            all_passed=passed,
-            near_half=near_half,
+            **dict(zip(SHARES_OF_ALL, shares, strict=True)),
             price=fresh.num_rollouts / mixed if mixed else None,
             spending=spending(history, log.hours if hours is None else hours),
             fates=Fates(*tables.rows(FATES)[0]),

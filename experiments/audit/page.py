@@ -5,7 +5,7 @@ from pathlib import Path
 from halfway.curriculum.support.atomic import write_json, write_text
 from halfway.experiments.audit.auditing import Audit
 from halfway.experiments.audit.counterfactual import Replayed
-from halfway.experiments.audit.tables import headline, limits, suspicious, tables_of
+from halfway.experiments.audit.tables import headline, in_short, limits, suspicious, tables_of
 from halfway.experiments.report.html import render
 
 
@@ -29,7 +29,8 @@ def page(audit: Audit) -> str:
         section = {
             "name": one.log.name,
             "headline": headline(one),
-            "stretches": one.findings.over_time if one.log.reading.keeps_zero_variance else (),
+            "short": in_short(one),
+            "stretches": one.findings.over_time,
             "tables": tables_of(one),
             "beliefs": [(each.name, each.calibration) for each in replayed if each.calibration],
             "limits": limits(one.log.reading),

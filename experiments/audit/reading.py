@@ -40,13 +40,13 @@ def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[st
             continue
         file = begun(place, path)
         known = (name for name, reader in formats.items() if reader.knows(file))
-        name = format_name or next(known, None) or _table_with(choices.reward, file)
+        name = format_name or next(known, None) or _table_with(choices, file)
         if name:
             runs[name, formats[name].run_of(file)].append(file)
         elif place == path:
             raise UserError(f"{path}: {why_unknown(file)}; `halfway audit --help` lists the formats")
         else:
-            dropped[UNRECOGNISED] += 1
+            dropped[f"{UNRECOGNISED} ({file.defect})" if file.defect else UNRECOGNISED] += 1
     logs = []
     for (name, folder), files in runs.items():
         log = formats[name](choices).log(name, files)
@@ -67,9 +67,10 @@ def _texts_of_a_run(path: Path) -> bool:
     return path.name == "samples.jsonl" and path.with_name("decisions.jsonl").exists()
 
 
-def _table_with(reward: str, file: LogFile) -> str | None:
-    """The name of the format for plain tables, if the file is one whose reward column is `reward`; otherwise None."""
-    return "table" if file.has(reward) and ColumnNames.of(file.columns, reward).enough else None
+def _table_with(choices: Choices, file: LogFile) -> str | None:
+    """The name of the format for plain tables, if the file is one by the columns that were chosen; otherwise None."""
+    chosen = choices.reward or choices.problem
+    return "table" if chosen and ColumnNames.of(file.columns, choices).enough else None
 
 
 def _why_empty(log: Log) -> str:

@@ -33,14 +33,15 @@ class Suspect:
 
 
 def suspects(logs: Sequence[Log]) -> list[Suspect]:
-    """All suspicious problems: those with contradictory rewards within a log, and those `inverted` between two logs."""
+    """All suspicious problems: with contradictory rewards within a log, or `inverted` between logs that name them."""
     suspicious = [
         Suspect(log.name, problem, why, log.texts.get(problem, ""))
         for log in logs
         for problem, why in log.conflicts.items()
     ]
-    for i, one in enumerate(logs):
-        for other in logs[i + 1 :]:
+    named = [log for log in logs if log.reading.identified]
+    for i, one in enumerate(named):
+        for other in named[i + 1 :]:
             suspicious += inverted(one, other)
     return suspicious
 

@@ -21,9 +21,12 @@ def headline(one: Audited) -> str:
     findings, reading = one.findings, one.log.reading
     if not findings.groups:
         return "No group started from a plain problem (without prefix or hint), so nothing can be said about problems."
+    if findings.group_size == 1:
+        rollouts = f"{findings.groups:,} groups of mostly one rollout"
+        return f"This log cannot say how many groups had zero variance: it holds {rollouts}."
     if not reading.keeps_zero_variance:
         with_signal = f"{findings.groups:,} groups with a signal"
-        return f"This log leaves zero-variance groups out: it holds {with_signal} and nothing about the rest."
+        return f"This log seems to leave zero-variance groups out: it holds {with_signal}, and no cost of the others."
     spent = findings.spending
     text = (
         f"{percent(findings.zero_variance)} of {findings.groups:,} groups had zero variance "
@@ -34,9 +37,30 @@ def headline(one: Audited) -> str:
     text += f"{spent.zero_variance:,} of {spent.rollouts:,} rollouts"
     if spent.tokens and spent.zero_variance_tokens is not None:
         text += f", {percent(spent.zero_variance_tokens / spent.tokens)} of the {reading.measure}"
+    text += "."
+    if reading.values > 2:
+        judged = "the log's own verdicts" if reading.passes_at is None else f"rewards from {reading.passes_at:g} on"
+        text += (
+            f" Rewards have more than two values and are seldom equal; by {judged} as passes, "
+            f"{percent(findings.none_passed)} of the groups all failed and {percent(findings.none_failed)} all passed."
+        )
+    return text
+
+
+def in_short(one: Audited) -> str:
+    """One sentence for whoever pays: what bought no gradient, and what GRESO would have skipped; "" if unknown."""
+    spent, reading = one.findings.spending, one.log.reading
+    if not one.findings.groups or one.findings.group_size == 1 or not reading.keeps_zero_variance:
+        return ""
     if spent.hours is not None and spent.zero_variance_hours is not None:
-        text += f", about {spent.zero_variance_hours:.2g} of {spent.hours:.3g} hours"
-    return text + "."
+        text = f"{amount(spent.zero_variance_hours)} of {amount(spent.hours)} hours bought no gradient"
+    else:
+        text = f"{percent(spent.share)} of the rollouts bought no gradient"
+    greso = next((each for each in one.replays if isinstance(each, Replayed) and each.name == "greso"), None)
+    if greso is None or greso.precision is None:
+        return text + "."
+    skipped = f"GRESO would have skipped {100 * greso.skipped / greso.visits:.0f} % of the visits"
+    return f"{text}; {skipped}, {in_words(greso.precision)} of them rightly."
 
 
 def facts(one: Audited) -> TextTable:
@@ -58,6 +82,7 @@ def facts(one: Audited) -> TextTable:
         rows.append(("rollouts that trained nothing", percent(findings.wasted)))
     if findings.skipped:
         rows.append(("problems skipped before any rollout", f"{findings.skipped:,}"))
+    rows += [("decides the finding", doubt) for doubt in reading.doubts]
     rows += [("assumed", guess) for guess in reading.guesses]
     rows += [("beware", trap) for trap in reading.traps]
     rows += [("left out", f"{count:,} x {reason}") for reason, count in reading.dropped.items()]
@@ -174,8 +199,6 @@ def tables_of(one: Audited) -> list[TextTable]:
     findings = one.findings
     if not findings.groups:
         return [facts(one)]
-    if not one.log.reading.keeps_zero_variance:
-        return [facts(one), *by_kind(findings), *counterfactuals(one)]
     problems = [fates(findings)] if one.log.reading.identified else []
     rest = [*by_kind(findings), *counterfactuals(one)]
     return [facts(one), over_time(findings), *past(findings), *problems, *rest]
@@ -188,30 +211,30 @@ def limits(reading: Reading) -> list[str]:
 
 
 def brief(one: Audited) -> TextTable:
-    """At most five rows: how the log was read, what became of problems, whether it got worse, what would help most."""
+    """The remarks that decide the finding, and a few rows: what was read, what became of problems, what would help."""
     reading, findings, history = one.log.reading, one.findings, one.log.history
     notes = len(reading.guesses) + len(reading.traps) + len(reading.dropped)
     read = f"{reading.format}: {findings.steps:,} steps, {len(history):,} groups of {len(history.problems):,} problems"
-    rows = [("read as", read + (f"; {notes} remarks, see --full" if notes else ""))]
-    if findings.groups and reading.keeps_zero_variance:
-        if reading.identified:
-            fate = findings.fates
-            rows.append(("never passed", f"{share(fate.never, fate.problems)} of the problems"))
-            rows.append(("forgotten", f"{share(fate.forgotten, fate.revisited)} of those visited again"))
-        first, last = findings.over_time[0], findings.over_time[-1]
-        zero_variance = [each.all_failed + each.all_passed for each in (first, last)]
-        rows.append(
-            (
-                "zero-variance groups",
-                f"{percent(zero_variance[0])} in the first steps, {percent(zero_variance[1])} in the last",
-            )
-        )
+    rows = [("beware", doubt) for doubt in reading.doubts]
+    rows.append(("read as", read + (f"; {notes} remarks, see --full" if notes else "")))
+    judged = findings.groups and findings.group_size > 1 and reading.keeps_zero_variance
+    if findings.groups and reading.identified:
+        fate = findings.fates
+        rows.append(("never passed", f"{share(fate.never, fate.problems)} of the problems"))
+        rows.append(("forgotten", f"{share(fate.forgotten, fate.revisited)} of those visited again"))
+    if judged and len(findings.over_time) > 1:
+        ends = findings.over_time[0], findings.over_time[-1]
+        first, last = (percent(each.all_failed + each.all_passed) for each in ends)
+        rows.append(("zero-variance groups", f"{first} in the first steps, {last} in the last"))
     # What a controller saves that chooses problems is used up soon; see the caption of `counterfactuals`.
     lasting = [each for each in one.replays if isinstance(each, Replayed) and each.kind != "chooses"]
     prices = {each.name: each.price for each in lasting if each.price}
     if prices and findings.price:
         best = min(prices, key=prices.__getitem__)
-        rows.append(("rollouts per mixed group", f"{findings.price:.1f} as logged, {prices[best]:.1f} with {best}"))
+        paid = f"{findings.price:.1f} rollouts as logged; {best} would have paid {prices[best]:.1f}"
+        rows.append(("price of a mixed group", paid))
+    if judged and reading.next_step:
+        rows.append(("what to do", reading.next_step))
     return TextTable("", ("", ""), tuple(rows), words=True)
 
 
@@ -226,6 +249,8 @@ def show(audit: Audit, console: "Console", full: bool = True) -> None:
     for one in audit.logs:
         console.rule(Text(clean(one.log.name)))
         console.print(Text(clean(headline(one))))
+        if short := in_short(one):
+            console.print(Text(short))
         for table in tables_of(one) if full else [brief(one)]:
             console.print(table)
         if full:
@@ -262,6 +287,18 @@ def _calibrated(each: Calibration) -> tuple[str, ...]:
 
 def percent(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:.1f} %"
+
+
+def amount(hours: float) -> str:
+    """Hours with at least two digits, without an exponent."""
+    return f"{hours:,.0f}" if hours >= 9.95 else f"{hours:.1f}" if hours >= 0.95 else f"{hours:.2g}"
+
+
+def in_words(part: float) -> str:
+    """A share as a word where one is right to 2 %, else in percent."""
+    words = {0.5: "half", 2 / 3: "two thirds", 0.75: "three quarters", 0.9: "nine tenths", 1.0: "all"}
+    nearest = min(words, key=lambda value: abs(value - part))
+    return words[nearest] if abs(nearest - part) < (0.005 if nearest == 1 else 0.02) else f"{100 * part:.0f} %"
 
 
 def rate(value: float) -> str:

@@ -18,6 +18,7 @@ def history(groups: list[tuple[int, str, int, int]], categories: dict[str, str] 
         passed_V=passed_V,
         size_V=size_V,
         zero_variance_V=(passed_V == 0) | (passed_V == size_V),
+        one_text_V=np.zeros(len(groups), np.bool_),
         tokens_V=3 * size_V.astype(np.int64),
         fresh_V=np.ones(len(groups), np.bool_),
         outcome_V=np.full(len(groups), UNKNOWN, np.int8),

@@ -1,7 +1,7 @@
 """The base classes of readers. To add a format, subclass one and register it under the format's name."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from halfway.curriculum.support.errors import require
+from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import Lines, LogFile
 from halfway.experiments.audit.history import Log, Reading
@@ -26,16 +26,43 @@ class Choices:
     """What the user says about how to read a log.
 
     Attributes:
-        reward: name of the field or column that is the reward; "" = the format's own.
+        reward: the field or column that is the reward, or several with weights: "correct=1,format=0.2"; "" = the
+            format's own.
         passes_at: least reward that counts as passed; None = guessed.
+        problem: the column that names the problem; "" = the format's own.
     """
 
     reward: str = ""
     passes_at: float | None = None
+    problem: str = ""
 
     def __post_init__(self) -> None:
         known = self.passes_at is None or math.isfinite(self.passes_at)
         require(known, "--passes-at", self.passes_at, "give the least reward that counts as passed")
+
+    @property
+    def rewards(self) -> list[str]:
+        """The names of the chosen rewards, taken as a list of several."""
+        return [part.partition("=")[0].strip() for part in self.reward.split(",")]
+
+    def weights(self, names: Iterable[str]) -> dict[str, float]:
+        """The weight of each reward chosen among these columns; empty if none was chosen.
+
+        Raises:
+            UserError: if a chosen column is not there, or its weight is not a number.
+        """
+        names = list(names)
+        if not self.reward or self.reward in names:
+            return {self.reward: 1.0} if self.reward else {}
+        chosen = {}
+        for part in self.reward.split(","):
+            name, _, weight = (word.strip() for word in part.partition("="))
+            require(name in names, "--reward", self.reward, f"the log has {', '.join(names)}")
+            try:
+                chosen[name] = float(weight or 1)
+            except ValueError:
+                raise UserError(f"--reward: {self.reward!r}: the weight {weight!r} is not a number") from None
+        return chosen
 
 
 @dataclass
@@ -47,7 +74,8 @@ class Reader:
         known_by: the columns that a file of the format has, and files of other formats do not have together.
         named: whether the logs identify problems by the trainer's own keys.
         identified: whether a problem is recognised when it appears again in another step.
-        chooses_reward: whether the user's choice of a reward is heeded; otherwise it is refused.
+        chooses: the choices of the user that are heeded; others are refused.
+        next_step: what to do about zero-variance groups in this trainer.
         guesses, traps: what is assumed about every log in the format, and what every such log hides.
         choices: what the user says about how to read the log.
     """
@@ -56,7 +84,8 @@ class Reader:
     known_by: ClassVar[tuple[str, ...]] = ()
     named: ClassVar[bool] = False
     identified: ClassVar[bool] = True
-    chooses_reward: ClassVar[bool] = False
+    chooses: ClassVar[frozenset[str]] = frozenset()
+    next_step: ClassVar[str] = ""
     guesses: ClassVar[tuple[str, ...]] = ()
     traps: ClassVar[tuple[str, ...]] = ()
     choices: Choices = field(default_factory=Choices)
@@ -91,11 +120,19 @@ class Reader:
             name: the format's name.
 
         Raises:
-            UserError: if a reward is chosen where the format has one.
+            UserError: if something is chosen that the format itself says.
         """
-        reward, remedy = self.choices.reward, f"logs of {self.trainer} have one reward; leave it out"
-        require(not reward or self.chooses_reward, "--reward", reward, remedy)
-        reading = Reading(name, self.trainer, guesses=self.guesses, traps=self.traps, identified=self.identified)
+        for option in ("reward", "problem"):
+            value, remedy = getattr(self.choices, option), f"logs of {self.trainer} have one {option}; leave it out"
+            require(not value or option in self.chooses, f"--{option}", value, remedy)
+        reading = Reading(
+            name,
+            self.trainer,
+            guesses=self.guesses,
+            traps=self.traps,
+            identified=self.identified,
+            next_step=self.next_step,
+        )
         into = HistoryBuilder(reading, self.names_problems(files))
         self.read(files, into)
         history, reading = into.finish(self.choices.passes_at)

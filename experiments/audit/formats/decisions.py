@@ -24,6 +24,7 @@ class Decisions(Reader):
     """Reads Halfway's decision log."""
 
     trainer = "Halfway"
+    next_step = "in Halfway: `controllers: [uniform, greso]` in the run's YAML, or another row of `halfway list`"
     known_by = ("problem", "origin", "decisions", "k", "n", "outcome")
     named = True
 
@@ -42,7 +43,7 @@ class Decisions(Reader):
             dropped["group that was trained once more, not rolled out again"] += stored
             groups += [group for group in records.groups if group.origin != Origin.STORED]
             skipped += len(records.skips)
-        reading = Reading(name, self.trainer, measure="tokens", dropped=dict(+dropped))
+        reading = Reading(name, self.trainer, measure="tokens", dropped=dict(+dropped), next_step=self.next_step)
         return Log("", _history(groups, skipped), reading, hours=hours)
 
 
@@ -66,6 +67,7 @@ def _history(groups: Sequence[GroupRecord], skipped: int) -> History:
         step_V=np.asarray([group.step for group in groups], np.int64),
         passed_V=passed_V,
         size_V=size_V,
+        one_text_V=np.zeros(len(groups), np.bool_),
         zero_variance_V=(size_V > 0) & ((passed_V == 0) | (passed_V == size_V)),
         tokens_V=np.asarray([group.tokens for group in groups], np.int64),
         fresh_V=np.asarray([group.fresh for group in groups], np.bool_),

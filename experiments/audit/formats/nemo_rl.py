@@ -31,6 +31,7 @@ class NemoRl(JsonLines[NemoRow]):
     """Reads NeMo-RL's training data."""
 
     trainer = "NeMo-RL"
+    next_step = "in NeMo-RL: `grpo.use_dynamic_sampling=true` rolls out other problems in their place, at full price"
     row = NemoRow
 
     @classmethod

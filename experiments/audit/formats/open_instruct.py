@@ -15,6 +15,13 @@ class OpenInstructRow(msgspec.Struct, gc=False):
     reward: float | None = None
     ground_truth: msgspec.Raw = NULL
     dataset: msgspec.Raw = NULL
+    advantage: float | None = None
+
+    @property
+    def category(self) -> str:
+        """The data set's name, which may stand in a list; "" for none."""
+        name = msgspec.json.decode(self.dataset)
+        return str(name[0] if isinstance(name, list) and name else name or "")
 
     @property
     def length(self) -> int:
@@ -30,6 +37,7 @@ class OpenInstruct(JsonLines[OpenInstructRow]):
     """
 
     trainer = "open-instruct"
+    next_step = "in open-instruct: `--active_sampling` rolls out other problems in their place, at full price"
     known_by = ("prompt_tokens", "response_tokens", "reward", "step", "prompt_idx")
     guesses = ("problems are told apart by the prompt's tokens and the reference, since the log has no key",)
     row = OpenInstructRow
@@ -41,5 +49,6 @@ class OpenInstruct(JsonLines[OpenInstructRow]):
         "groups": lambda row: (row.step, row.prompt_idx),
         "responses": "response_tokens",
         "tokens": "length",
-        "categories": lambda row: bytes(row.dataset).decode("utf-8", "replace").strip('[]" '),
+        "categories": "category",
+        "advantages": "advantage",
     }

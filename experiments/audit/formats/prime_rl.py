@@ -5,15 +5,16 @@ verifiers/v1/episode.py per line; `all` includes rejected episodes. An evaluatio
 folder.
 """
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import msgspec
 
-from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
+from halfway.experiments.audit.builder import ERROR, HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import LogFile
-from halfway.experiments.audit.formats.base import NULL, Columns, JsonLines
+from halfway.experiments.audit.formats.base import BY_PROMPT, NULL, Columns, JsonLines
 from halfway.experiments.audit.history import UNKNOWN
 
 TEXTS = ("prompt", "question", "instruction", "problem")
@@ -64,7 +65,10 @@ class Episode(msgspec.Struct):
 
     @property
     def problem(self) -> bytes:
-        return (self.task.key or self.task.hash or "").encode()
+        """The task's key, or else the hash of its prompt; empty if it has neither."""
+        if name := self.task.key or self.task.hash:
+            return name.encode()
+        return hashlib.blake2b(self.prompt, digest_size=8).hexdigest().encode() if self.prompt else b""
 
     @property
     def prompt(self) -> bytes:
@@ -96,6 +100,7 @@ class Episodes(JsonLines[Episode]):
     """Reads traces of verifiers v1: prime-rl's rollouts, and evaluations."""
 
     trainer = "prime-rl / verifiers v1"
+    next_step = "in prime-rl: a chain of uniform and greso samples the tasks (docs/hosts/prime_rl.md)"
     known_by = ("task", "traces")
     named = True
     row = Episode
@@ -126,9 +131,14 @@ class Episodes(JsonLines[Episode]):
         training = [row for row in rows if not row.evaluates]
         if len(training) < len(rows):
             into.drop("episode of an evaluation", len(rows) - len(training))
-        scored = [row for row in training if row.ok or row.reward is not None]
-        if len(scored) < len(training):
-            into.drop("episode that ended in an error", len(training) - len(scored))
+        sound = [row for row in training if row.ok]
+        if len(sound) < len(training):
+            into.drop(ERROR, len(training) - len(sound))
+        scored = [row for row in sound if row.problem]
+        if len(scored) < len(sound):
+            into.drop("episode whose task has neither key nor prompt", len(sound) - len(scored))
+        if scored and not (scored[0].task.key or scored[0].task.hash):
+            into.guess(BY_PROMPT)
         if any(len(row.traces) > 1 for row in scored):
             into.guess("the reward of an episode with several agents is the mean of their rewards")
         for row in scored:

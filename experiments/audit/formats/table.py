@@ -1,5 +1,8 @@
 """Reads plain tables in JSON Lines, CSV or Parquet, with a problem, a reward and, if there is one, a step in each row.
 
+A table in several files may have its steps in the names of files or folders, as prime-rl's of April to July 2026
+(`rollouts/step_N/train_rollouts.jsonl`).
+
 Columns may have any of their usual names. A row may also stand for a group, with a list of rewards, or with the number
 of rollouts and the number that passed; or for a whole step: DeepScaleR and POLARIS write one line per step,
 `{index: [..], score: [..]}`.
@@ -7,9 +10,12 @@ of rollouts and the number that passed; or for a whole step: DeepScaleR and POLA
 
 import csv
 import io
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import count, repeat
+from dataclasses import dataclass
+from itertools import chain, count, repeat
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import msgspec
@@ -17,13 +23,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.support.errors import require
-from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
+from halfway.experiments.audit.builder import ERROR, HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.database import batches
-from halfway.experiments.audit.files import LINES, UNREADABLE, Lines, LogFile, opened, unreadable
-from halfway.experiments.audit.formats.base import NULL, Reader
-from halfway.experiments.audit.history import UNKNOWN
+from halfway.experiments.audit.files import LINES, UNREADABLE, Lines, LogFile, delimiter, number_in, opened, unreadable
+from halfway.experiments.audit.formats.base import NULL, Choices, Reader
+from halfway.experiments.audit.history import UNKNOWN, Log
 
 TEXTS = ("prompt", "question", "input")
+STEP = re.compile(r"(?:step|iter|iteration|epoch|batch|ckpt|checkpoint)s?[-_=]?(\d+)", re.IGNORECASE)
+PART = re.compile(r"(?:part|shard|rank|worker|chunk|split|seed|gpu|proc)[-_]?\d|\d+-of-\d+", re.IGNORECASE)
+EVALUATION = re.compile(r"(?:^|[-_])(?:evals?|evaluation|val|valid|validation)(?:[-_]|$)", re.IGNORECASE)
+TRAINING = frozenset({"train", "training"})
+NOTHING = frozenset({"", "null", "none", "nan", "false", "0", "no", "{}", "[]"})
+"""What the column of errors may hold where there was no error."""
+
 ROWS = 8192
 MOST_ROLLOUTS = 100_000
 """How many rollouts a row with counts may stand for."""
@@ -46,66 +59,166 @@ class ColumnNames(NamedTuple):
     reward: str
     passed: str
     size: str
+    verdict: str
     tokens: str
     response: str
     category: str
     group: str
+    error: str
+    split: str
+    advantage: str
+    text: str
 
     @classmethod
-    def of(cls, names: Iterable[str], reward: str = "") -> "ColumnNames":
-        """The columns among these names; `reward` is the name of the reward's column, "" = a usual one."""
-        known = {**USUAL, "reward": (reward,)} if reward else USUAL
-        return cls(**{column: next((name for name in known[column] if name in names), "") for column in cls._fields})
+    def of(cls, names: Iterable[str], choices: Choices | None = None) -> "ColumnNames":
+        """The columns among these names, as the user chose them, or else by their usual names."""
+        choices, names = choices or Choices(), list(names)
+        known: dict[str, tuple[str, ...]] = dict(USUAL)
+        if choices.reward:
+            rewards = tuple(choices.weights(names)) if set(choices.rewards) <= set(names) else ()
+            known |= {"reward": rewards, "passed": (), "verdict": ()}
+        if choices.problem:
+            known["problem"] = (choices.problem,)
+        found = cls(**{column: next((name for name in known[column] if name in names), "") for column in cls._fields})
+        taken = {found.reward: "verdict", found.problem: "text"}
+        return found._replace(**{column: "" for name, column in taken.items() if getattr(found, column) == name})
 
     @property
     def enough(self) -> bool:
-        return bool(self.problem and (self.reward or (self.passed and self.size)))
+        return bool(self.problem and (self.reward or self.counts))
+
+    @property
+    def counts(self) -> bool:
+        """Whether rows may be groups, with how many rollouts there were and how many passed."""
+        return bool(self.passed and self.size)
 
     @property
     def used(self) -> list[str]:
         return [name for name in dict.fromkeys(self) if name]
 
 
+VERDICTS = ("correct", "is_correct", "passed", "success", "acc")
 USUAL = {
     "problem": ("problem", "problem_id", "prompt_id", "question_id", "example_id", "task_id", "index", "id", *TEXTS),
     "step": ("step", "global_step", "training_step", "iteration", "epoch"),
     "reward": ("reward", "rewards", "score", "scores", "correct", "passed", "success", "acc", "accuracy"),
     "passed": ("k", "num_passed", "successes"),
     "size": ("n", "num_rollouts", "attempts"),
+    "verdict": VERDICTS,
     "tokens": ("tokens", "num_tokens", "response_tokens", "completion_tokens", "response_length"),
     "response": ("response", "completion", "output"),
     "category": ("category", "data_source", "source", "domain", "topic", "task"),
     "group": ("group", "group_id", "uid"),
+    "error": ("error", "exception", "has_error"),
+    "split": ("split", "phase", "mode"),
+    "advantage": ("advantage", "advantages"),
+    "text": TEXTS,
 }
 """The usual names of each column, the likeliest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to read a table; others follow where it finds groups of one rollout.
+
+    Attributes:
+        grouped: whether the column that names groups is heeded.
+        by_text: whether problems are told apart by their texts though there are ids.
+        training: whether only rows count whose split is that of training.
+    """
+
+    grouped: bool = True
+    by_text: bool = False
+    training: bool = False
+
+    def columns(self, file: LogFile, choices: Choices) -> ColumnNames:
+        """The columns of a file as they are read."""
+        found = ColumnNames.of(file.columns, choices)
+        if self.by_text and found.text:
+            found = found._replace(problem=found.text, text="")
+        return found if self.grouped else found._replace(group="")
 
 
 class Table(Reader):
     """Reads plain tables of problems and rewards."""
 
     trainer = "a plain table"
-    chooses_reward = True
+    chooses = frozenset({"reward", "problem"})
     named = True
+    way = Way()
 
     @classmethod
     def knows(cls, file: LogFile) -> bool:
         return ColumnNames.of(file.columns).enough
 
+    @classmethod
+    def run_of(cls, file: LogFile) -> Path:
+        """The file's folder, or the one around it if its name is a step's."""
+        run = super().run_of(file)
+        return run.parent if run != file.path and STEP.search(run.name) else run
+
     def names_problems(self, files: Sequence[LogFile]) -> bool:
-        return all(ColumnNames.of(file.columns).problem not in TEXTS for file in files)
+        return all(self.way.columns(file, self.choices).problem not in TEXTS for file in files)
+
+    def log(self, name: str, files: Sequence[LogFile]) -> Log:
+        """Read a table in the first way in which groups have several rollouts and problems one prompt each."""
+        first = self._read(name, files, Way())
+        if self._splits & TRAINING and self._splits - TRAINING:
+            first = self._read(name, files, Way(training=True))
+        found = [self.way.columns(file, self.choices) for file in files]
+        if self._sound(first):
+            return first
+        grouped, texts = any(one.group for one in found), all(one.text for one in found) and not self.choices.problem
+        for by_text in (False, True) if texts else (False,):
+            for heeded in (True, False) if grouped else (True,):
+                log = self._read(name, files, Way(heeded, by_text, self.way.training))
+                if self._sound(log):
+                    return log
+        return first
+
+    def _read(self, name: str, files: Sequence[LogFile], way: Way) -> Log:
+        self.way, self._splits, self._seen = way, set[str](), set[Hashable]()
+        self._ids: dict[int, dict[Hashable, None]] = {}
+        return super().log(name, files)
+
+    def _sound(self, log: Log) -> bool:
+        """Whether most groups have several rollouts, and few problems share their prompt with another problem."""
+        shared = sum(len(ids) for ids in self._ids.values() if len(ids) > 1)
+        return log.history.group_size != 1 and 2 * shared <= len(log.history.problems)
+
+    def read(self, files: Sequence[LogFile], into: HistoryBuilder) -> None:
+        training = [file for file in files if not _evaluates(file)] or files
+        if len(training) < len(files):
+            into.drop("file of an evaluation", len(files) - len(training))
+        self._steps = {} if len(training) == 1 else steps_of(training, into)
+        super().read(training, into)
+        shared = sum(len(ids) for ids in self._ids.values() if len(ids) > 1)
+        if shared:
+            into.trap(f"{shared:,} problems share their prompt with another; --problem NAME says what names a problem")
 
     def read_file(self, file: LogFile, into: HistoryBuilder) -> None:
-        columns = ColumnNames.of(file.columns, self.choices.reward)
+        columns = self.way.columns(file, self.choices)
+        weights = self.choices.weights(file.columns)
+        problem, names = self.choices.problem, ", ".join(sorted(file.columns))
+        require(not problem or file.has(problem), "--problem", problem, f"{file.path} has {names}")
         require(columns.enough, "--reward", self.choices.reward, f"{file.path} has no such column")
-        counted = f"{columns.passed} of {columns.size}"
-        into.guess(
-            f"columns: problem {columns.problem}, reward {columns.reward or counted}, step {columns.step or '-'}"
-        )
-        if not columns.step:
+        step = self._steps.get(file.path)
+        if not columns.step and step is None:
             into.trap("the table has no step, so nothing is said about change over time")
-        left, rows = MOST_COUNTED, zip(repeat(file.path), count())
-        for batch in _batches(file, columns, into):
-            for rollouts in _rollouts(batch, columns, rows):
+        left, rows, told = MOST_COUNTED, zip(repeat(file.path), count()), False
+        for batch in _batches(file, columns, list(weights), into):
+            if len(weights) > 1:
+                batch = {**batch, columns.reward: _weighted(batch, weights)}
+            if not told:
+                columns, told = columns if _rewarded(batch, columns) else columns._replace(reward=""), True
+                self._tell(columns, weights, step, into)
+            batch = self._kept(batch, columns, into)
+            steps = self._steps_in(batch, columns, step or 0, into)
+            if len(known := [i for i, value in enumerate(steps) if value is not None]) < len(steps):
+                into.drop("row whose step is not a number", len(steps) - len(known))
+                batch, steps = _picked(batch, known), [steps[i] for i in known]
+            self._note_texts(batch, columns, into)
+            for rollouts in _rollouts(batch, columns, steps, rows):
                 if not columns.reward:
                     left -= len(rollouts.steps)
                 if left < 0:
@@ -113,39 +226,119 @@ class Table(Reader):
                     continue
                 into.add(rollouts)
 
+    def _tell(self, columns: ColumnNames, weights: Mapping[str, float], step: int | None, into: HistoryBuilder) -> None:
+        reward = columns.reward or f"{columns.passed} of {columns.size}"
+        if len(weights) > 1:
+            reward = " + ".join(f"{weight:g} {name}" for name, weight in weights.items())
+        at = columns.step or ("that of the file's name" if step is not None else "-")
+        into.guess(f"columns: problem {columns.problem}, reward {reward}, step {at}")
+        if self.way.by_text:
+            into.guess("problems are told apart by their texts, since ids do not come again or many share a text")
+        if not self.way.grouped:
+            into.guess("the column of groups is not heeded, since it gives every rollout a group of its own")
+        if columns.verdict and self.choices.passes_at is None and columns.reward:
+            into.guess(f"the column {columns.verdict} says what passed; --passes-at goes by {columns.reward} alone")
 
-def _batches(file: LogFile, columns: ColumnNames, into: HistoryBuilder) -> Iterator[Batch]:
+    def _kept(self, batch: Batch, columns: ColumnNames, into: HistoryBuilder) -> Batch:
+        """The rows that are rollouts of the training and did not end in an error."""
+        if columns.error and columns.reward:
+            bad = {i for i, value in enumerate(batch[columns.error]) if _word(value) not in NOTHING}
+            if bad:
+                into.drop(ERROR, len(bad))
+                batch = _picked(batch, [i for i in range(len(batch[columns.problem])) if i not in bad])
+        if columns.split:
+            words = list(map(_word, batch[columns.split]))
+            self._splits.update(words)
+            if self.way.training:
+                kept = [i for i, word in enumerate(words) if word in TRAINING]
+                into.drop("row of an evaluation", len(words) - len(kept)) if len(kept) < len(words) else None
+                batch = _picked(batch, kept)
+        return batch
+
+    def _steps_in(
+        self, batch: Batch, columns: ColumnNames, otherwise: int, into: HistoryBuilder
+    ) -> Sequence[int | None] | NDArray[Any]:
+        """The step of each row; None for a row whose step is not a number."""
+        if not columns.step:
+            return [otherwise] * len(batch[columns.problem])
+        steps = _integers(batch[columns.step])
+        if len(steps) and all(step is None for step in steps):
+            into.trap(f"the column {columns.step} holds no numbers, so it is not read as the step")
+            return [otherwise] * len(steps)
+        return steps
+
+    def _note_texts(self, batch: Batch, columns: ColumnNames, into: HistoryBuilder) -> None:
+        """Keep the prompts of problems that have ids, and which ids share a prompt."""
+        if not columns.text:
+            return
+        for problem, text in zip(batch[columns.problem], batch[columns.text], strict=True):
+            if isinstance(problem, list) or problem in self._seen:
+                continue
+            self._seen.add(problem)
+            key = _key(text)
+            into.describe(_key(problem), key)
+            self._ids.setdefault(hash(key), {})[problem] = None
+
+
+def steps_of(files: Sequence[LogFile], into: HistoryBuilder) -> dict[Path, int]:
+    """The step of each file of a table that is kept in several, by the names of files or of their folders.
+
+    Empty if the names are those of parts of one table. Without numbers, or with one number twice, each file is a step.
+    """
+    steps = {}
+    for i, file in enumerate(files):
+        stem = file.path.name.partition(".")[0]
+        named = STEP.search(stem) or STEP.search(file.path.parent.name)
+        number = number_in(stem) if named is None else int(named[1])
+        steps[file.path] = -1 - i if number is None or (named is None and PART.search(stem)) else number
+    if all(PART.search(path.name) for path in steps) and all(step < 0 for step in steps.values()):
+        into.guess("the files are read as parts of one table, by their names")
+        return {}
+    if len(set(steps.values())) == len(steps) and min(steps.values()) >= 0:
+        return steps
+    into.trap("neither rows nor names of files say the step, so each file is read as one step, in the order of names")
+    return {path: i for i, path in enumerate(steps)}
+
+
+def _evaluates(file: LogFile) -> bool:
+    return bool(EVALUATION.search(file.path.name.partition(".")[0]))
+
+
+def _batches(file: LogFile, columns: ColumnNames, rewards: Sequence[str], into: HistoryBuilder) -> Iterator[Batch]:
+    names = list(dict.fromkeys([*columns.used, *rewards]))
     if file.kind == ".parquet":
-        return batches(file.path, file.given, columns.used, into.drop)
-    return _lines(file, columns, into) if file.kind in LINES else _csv(file, columns, into)
+        return batches(file.path, file.given, names, into.drop)
+    return _lines(file, columns, names, into) if file.kind in LINES else _csv(file, names, into)
 
 
-def _lines(file: LogFile, columns: ColumnNames, into: HistoryBuilder) -> Iterator[Batch]:
-    numbers = {columns.reward, columns.passed, columns.size, columns.tokens, columns.step}
+def _lines(file: LogFile, columns: ColumnNames, names: Sequence[str], into: HistoryBuilder) -> Iterator[Batch]:
+    words = {columns.response, columns.category, columns.group, columns.error, columns.split, columns.text}
     fields: list[tuple[str, Any, Any]] = []
-    for i, name in enumerate(columns.used):
-        listed = file.opens(name) == b"["
-        if listed and name in (columns.reward, columns.problem):
+    for i, name in enumerate(names):
+        opens = file.opens(name)
+        if opens == b"[" and name in (columns.reward, columns.problem, columns.tokens):
             fields.append((f"f{i}", list[Any] | None, None))
-        elif (name in numbers and not listed) or name == columns.problem:
+        elif opens not in (b"[", b"{") and (name not in words or name == columns.problem):
             fields.append((f"f{i}", float | int | bool | str | None, None))
         else:
             fields.append((f"f{i}", msgspec.Raw, NULL))
-    names = {field: name for (field, _, _), name in zip(fields, columns.used, strict=True)}
-    row = msgspec.defstruct("Row", fields, rename=names, gc=False)
+    by_field = {field: name for (field, _, _), name in zip(fields, names, strict=True)}
+    row = msgspec.defstruct("Row", fields, rename=by_field, gc=False)
     for rows in Lines(row, into.drop).batches(file.path):
-        yield {name: list(map(attrgetter(field), rows)) for field, name in names.items()}
+        yield {name: list(map(attrgetter(field), rows)) for field, name in by_field.items()}
 
 
-def _csv(file: LogFile, columns: ColumnNames, into: HistoryBuilder) -> Iterator[Batch]:
+def _csv(file: LogFile, names: Sequence[str], into: HistoryBuilder) -> Iterator[Batch]:
     places: dict[str, int] = {}
     whole: list[list[str]] = []
     try:
         with opened(file.path) as binary:
             text = io.TextIOWrapper(cast(BinaryIO, binary), encoding="utf-8-sig", errors="replace", newline="")
-            rows = csv.reader(iter(lambda: text.readline(LONGEST_ROW), ""))
+            first = text.readline(LONGEST_ROW)
+            lines = chain([first], iter(lambda: text.readline(LONGEST_ROW), ""))
+            rows = csv.reader(lines, delimiter=delimiter(first))
             header = [name.strip() for name in next(rows, [])]
-            places = {name: header.index(name) for name in columns.used}
+            places = {name: header.index(name) for name in names}
             for row in rows:
                 if len(row) != len(header):
                     into.drop("row with more or fewer columns than the header")
@@ -160,20 +353,49 @@ def _csv(file: LogFile, columns: ColumnNames, into: HistoryBuilder) -> Iterator[
         yield {name: [row[i] for row in whole] for name, i in places.items()}
 
 
-def _rollouts(batch: Batch, columns: ColumnNames, rows: Iterator[Hashable]) -> Iterator[RolloutColumns]:
+def _rewarded(batch: Batch, columns: ColumnNames) -> bool:
+    """Whether rows have their own rewards: not if they count rollouts, unless rewards are verdicts of single ones."""
+    if not columns.reward or not columns.counts:
+        return bool(columns.reward)
+    rewards = list(map(_number, batch[columns.reward]))
+    rates = [k / n if k is not None and n else None for k, n in zip(*_counts(batch, columns), strict=True)]
+    return set(rewards) <= {0.0, 1.0} and rewards != rates
+
+
+def _counts(batch: Batch, columns: ColumnNames) -> tuple[list[int | None], list[int | None]]:
+    return list(map(_whole, batch[columns.passed])), list(map(_whole, batch[columns.size]))
+
+
+def _weighted(batch: Batch, weights: Mapping[str, float]) -> list[float | None]:
+    """The weighted sum of rewards; None where one is missing."""
+    sums: list[float | None] = [0.0] * len(batch[next(iter(weights))])
+    for name, weight in weights.items():
+        values = map(_number, batch[name])
+        sums = [None if a is None or b is None else a + weight * b for a, b in zip(sums, values, strict=True)]
+    return sums
+
+
+def _picked(batch: Batch, chosen: Sequence[int]) -> Batch:
+    return {name: [values[i] for i in chosen] for name, values in batch.items()}
+
+
+def _rollouts(
+    batch: Batch, columns: ColumnNames, steps: Sequence[Any] | NDArray[Any], rows: Iterator[Hashable]
+) -> Iterator[RolloutColumns]:
     """Yield the rollouts of a batch of rows: one per row, or several where a row stands for a group or a whole step.
 
     Args:
         rows: what tells rows apart that stand for a group.
     """
-    problems = batch[columns.problem]
-    steps = _integers(batch[columns.step]) if columns.step else [0] * len(problems)
     if not columns.reward:
-        sizes = zip(map(_whole, batch[columns.passed]), map(_whole, batch[columns.size]), strict=True)
-        rewards = [[1.0] * k + [0.0] * (n - k) if 0 <= k <= n <= MOST_ROLLOUTS else None for k, n in sizes]
-        yield from _expanded(problems, rewards, steps, rows)
+        sizes = zip(*_counts(batch, columns), strict=True)
+        rewards = [
+            [1.0] * k + [0.0] * (n - k) if k is not None and n is not None and 0 <= k <= n <= MOST_ROLLOUTS else None
+            for k, n in sizes
+        ]
+        yield from _expanded(batch, columns, rewards, steps, rows)
     elif list in set(map(type, batch[columns.reward])):
-        yield from _expanded(problems, batch[columns.reward], steps, rows)
+        yield from _expanded(batch, columns, batch[columns.reward], steps, rows)
     else:
         yield _one_per_row(batch, columns, steps)
 
@@ -190,22 +412,59 @@ def _one_per_row(batch: Batch, columns: ColumnNames, steps: Sequence[int] | NDAr
     if columns.tokens:
         rollouts.tokens = list(map(_count, batch[columns.tokens]))
     if columns.category:
-        rollouts.categories = [_key(value).decode("utf-8", "replace").strip('"') for value in batch[columns.category]]
+        rollouts.categories = list(map(_text, batch[columns.category]))
+    if columns.verdict:
+        verdicts = map(_number, batch[columns.verdict])
+        rollouts.passed = [bool(value) if value in (0, 1) else None for value in verdicts]
+    if columns.advantage:
+        rollouts.advantages = list(map(_number, batch[columns.advantage]))
     return rollouts
 
 
 def _expanded(
-    problems: Sequence[Any], rewards: Sequence[Any], steps: Sequence[int] | NDArray[Any], rows: Iterator[Hashable]
+    batch: Batch,
+    columns: ColumnNames,
+    rewards: Sequence[Any],
+    steps: Sequence[Any] | NDArray[Any],
+    rows: Iterator[Hashable],
 ) -> Iterator[RolloutColumns]:
-    """Yield the rollouts of rows that each hold a list of rewards, of one problem or of a list of problems."""
-    for problem, row_rewards, step in zip(problems, rewards, steps, strict=True):
-        if isinstance(row_rewards, list):
-            several = problem if isinstance(problem, list) else [problem] * len(row_rewards)
-            size = min(len(several), len(row_rewards))
-            row = RolloutColumns([step] * size, list(map(_key, several[:size])), list(map(_number, row_rewards[:size])))
-            if several is not problem:
-                row.groups = [next(rows)] * size
-            yield row
+    """Yield the rollouts of rows that each hold a list of rewards, of one problem or of a list of problems.
+
+    A row's tokens may be a list, or their sum over the group.
+    """
+    for i, row_rewards in enumerate(rewards):
+        if not isinstance(row_rewards, list):
+            continue
+        problem = batch[columns.problem][i]
+        listed = isinstance(problem, list) and not any(isinstance(part, dict) for part in problem)
+        size = min(len(problem), len(row_rewards)) if listed else len(row_rewards)
+        keys = list(map(_key, problem[:size])) if listed else [_key(problem)] * size
+        row = RolloutColumns([steps[i]] * size, keys, list(map(_number, row_rewards[:size])))
+        if not listed:
+            row.groups = [next(rows)] * size
+        if columns.tokens and size:
+            row.tokens = _spread(batch[columns.tokens][i], size)
+        if columns.category:
+            row.categories = [_text(batch[columns.category][i])] * size
+        yield row
+
+
+def _spread(value: Any, size: int) -> list[int]:
+    """The tokens of each rollout of a row: a list of them, or a sum that is divided evenly."""
+    if isinstance(value, list):
+        return list(map(_count, value)) if len(value) == size else [UNKNOWN] * size
+    total = _count(value)
+    return [UNKNOWN] * size if total == UNKNOWN else [total // size + (i < total % size) for i in range(size)]
+
+
+def _word(value: Any) -> str:
+    """A cell as a word in lower case."""
+    return "" if value is None else _key(value).decode("utf-8", "replace").strip().lower()
+
+
+def _text(value: Any) -> str:
+    """A cell as text; "" for none."""
+    return "" if value is None else _key(value).decode("utf-8", "replace")
 
 
 def _key(value: Any) -> bytes:
@@ -214,7 +473,9 @@ def _key(value: Any) -> bytes:
         return value.encode("utf-8", "replace")
     if isinstance(value, msgspec.Raw):
         raw = bytes(value)
-        return raw[1:-1] if raw[:1] == b'"' else raw
+        if raw[:1] != b'"':
+            return raw
+        return str(msgspec.json.decode(raw)).encode("utf-8", "replace") if b"\\" in raw else raw[1:-1]
     return repr(value).encode("utf-8", "replace")
 
 
@@ -223,11 +484,11 @@ def all_of(kind: type, values: Sequence[Any]) -> bool:
     return set(map(type, values)) == {kind}
 
 
-def _integers(values: Sequence[Any]) -> Sequence[int] | NDArray[Any]:
+def _integers(values: Sequence[Any]) -> Sequence[int | None] | NDArray[Any]:
     numbers = _array(values, "i")
     if numbers is not None:
         return numbers
-    return values if all_of(int, values) else list(map(_whole, values))  # too large numbers are dropped later
+    return values if all_of(int, values) else list(map(_step, values))  # too large numbers are dropped later
 
 
 def _rewards(values: Sequence[Any]) -> Sequence[float | None] | NDArray[Any]:
@@ -254,9 +515,15 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _whole(value: Any) -> int:
+def _whole(value: Any) -> int | None:
     number = _number(value)
-    return int(number) if number is not None and abs(number) < 2**53 else 0
+    return int(number) if number is not None and abs(number) < 2**53 else None
+
+
+def _step(value: Any) -> int | None:
+    """A step as a number, also from a text that ends in one, such as "step 3"; None if there is none."""
+    number = _whole(value)
+    return number_in(value) if number is None and isinstance(value, str) else number
 
 
 def _count(value: Any) -> int:

@@ -36,6 +36,7 @@ class Tinker(JsonLines[TinkerRow]):
     """
 
     trainer = "tinker-cookbook"
+    next_step = "in tinker-cookbook: a chain of uniform and greso chooses the problems (docs/hosts/tinker.md)"
     known_by = ("iteration", "group_idx", "traj_idx", "total_reward")
     named = True
     identified = False

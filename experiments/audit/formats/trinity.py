@@ -18,6 +18,7 @@ from halfway.experiments.audit.files import LogFile
 from halfway.experiments.audit.formats.base import BY_PROMPT, NULL, Columns, JsonLines, Reader
 from halfway.experiments.audit.history import UNKNOWN
 
+NEXT_STEP = "in Trinity-RFT: a chain of uniform and greso selects the tasks (docs/hosts/trinity.md)"
 DATABASES = (".db", ".sqlite", ".sqlite3")
 COLUMNS = {"task_id", "run_id", "model_version", "reward"}
 LONGEST_NAME = 1000
@@ -66,6 +67,7 @@ class Trinity(JsonLines[TrinityRow]):
     """Reads Trinity-RFT's saved experiences from JSON Lines."""
 
     trainer = "Trinity-RFT"
+    next_step = NEXT_STEP
     known_by = ("eid", "reward", "type", "prompt_length")
     guesses = (
         BY_PROMPT,
@@ -83,9 +85,12 @@ class Trinity(JsonLines[TrinityRow]):
     }
 
     def rollouts(self, rows: Sequence[TrinityRow], file: LogFile, into: HistoryBuilder) -> RolloutColumns | None:
-        first = [row for row in rows if row.eid.step == 0]
-        if len(first) < len(rows):
-            into.drop("further turn of a run", len(rows) - len(first))
+        training = [row for row in rows if "/" not in str(row.eid.batch)]
+        if len(training) < len(rows):
+            into.drop("rollout of an evaluation", len(rows) - len(training))
+        first = [row for row in training if row.eid.step == 0]
+        if len(first) < len(training):
+            into.drop("further turn of a run", len(training) - len(first))
         return super().rollouts(first, file, into)
 
 
@@ -93,6 +98,7 @@ class TrinityDatabase(Reader):
     """Reads Trinity-RFT's saved experiences from its database."""
 
     trainer = "Trinity-RFT"
+    next_step = NEXT_STEP
     named = True
     identified = False
     guesses = ("a step is a version of the policy; batches of one version are told apart by repeated run numbers",)

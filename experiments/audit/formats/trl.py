@@ -7,27 +7,40 @@ OUT/completions.jsonl, with one line per logging step and a list for each of the
 (swift/rlhf_trainers/grpo_trainer.py and swift/megatron/trainers/rollout_mixin.py).
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from halfway.curriculum.support.errors import require
-from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
+from halfway.experiments.audit.builder import EQUAL, HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.database import batches
-from halfway.experiments.audit.files import LogFile
-from halfway.experiments.audit.formats.base import BY_PROMPT, JsonLines, Reader
+from halfway.experiments.audit.files import LogFile, number_in
+from halfway.experiments.audit.formats.base import BY_PROMPT, Choices, JsonLines, Reader
 
-NO_REWARD = {"step", "gen_step", "prompt", "completion", "advantage", "advantages", "entropy", "image", "images"}
+ADVANTAGES = ("advantage", "advantages")
+NO_REWARD = {"step", "gen_step", "prompt", "completion", *ADVANTAGES, "entropy", "image", "images"}
+EXACT = 1e-4
+"""Share of the rewards' variation within groups that the advantages may leave unexplained."""
+
+LOOKED_AT = 64
+"""Batches whose advantages tell how rewards were weighted."""
+
+Batch = Mapping[str, Sequence[Any]]
 
 
 class Trl(Reader):
     """Reads TRL's completions in Parquet."""
 
     trainer = "TRL"
-    chooses_reward = True
+    chooses = frozenset({"reward"})
+    next_step = (
+        "in TRL: `GRPOTrainer(model, **halfway.trl(halfway.from_yaml(['uniform', 'greso']), dataset, reward, args))` "
+        "skips problems that taught nothing lately (docs/hosts/trl.md)"
+    )
     known_by = ("step", "prompt", "completion", "advantage")
     guesses = (BY_PROMPT,)
 
@@ -40,16 +53,16 @@ class Trl(Reader):
         return file.path.parent
 
     def read(self, files: Sequence[LogFile], into: HistoryBuilder) -> None:
+        apart = range(0, len(files), max(1, len(files) // LOOKED_AT))
+        looked_at = [_columns(files[i], lambda _: None) for i in apart]
+        weights = weights_of([columns for columns in looked_at if columns], self.choices, into)
         steps: list[int] = []
         earlier: object = None
         for file in files:
-            columns: dict[str, list[Any]] = {}
-            for batch in batches(file.path, file.given, list(file.columns), into.drop):
-                for name, values in batch.items():
-                    columns.setdefault(name, []).extend(values)
+            columns = _columns(file, into.drop)
             if not columns:
                 continue
-            rollouts = from_columns(columns, self.choices.reward, into)
+            rollouts = from_columns(columns, weights, number_in(file.path.stem) or 0)
             batch_of_file = hash((tuple(rollouts.problems), tuple(rollouts.responses or ())))
             if batch_of_file == earlier:
                 into.drop("rollout that the file before has too", len(rollouts.steps))
@@ -65,10 +78,12 @@ class Swift(JsonLines[dict[str, msgspec.Raw]]):
     """Reads ms-swift's completions."""
 
     trainer = "ms-swift"
-    chooses_reward = True
+    chooses = frozenset({"reward"})
+    next_step = "in ms-swift: `--dynamic_sample true` rolls out other problems in their place, at full price"
     known_by = ("prompt", "completion", "advantages")
     guesses = (BY_PROMPT,)
     row = dict[str, msgspec.Raw]
+    weights: Mapping[str, float] | None = None
 
     @classmethod
     def knows(cls, file: LogFile) -> bool:
@@ -77,37 +92,127 @@ class Swift(JsonLines[dict[str, msgspec.Raw]]):
     def rollouts(
         self, rows: Sequence[Mapping[str, msgspec.Raw]], file: LogFile, into: HistoryBuilder
     ) -> RolloutColumns | None:
-        for row in rows:
-            columns = _lists(row, into)
-            if columns:
-                into.add(from_columns(columns, self.choices.reward, into))
+        steps = [columns for columns in (_lists(row, into) for row in rows) if columns]
+        if steps and self.weights is None:
+            self.weights = weights_of(steps[:LOOKED_AT], self.choices, into)
+        for columns in steps:
+            into.add(from_columns(columns, self.weights or {}, 0))
         return None
 
 
-def from_columns(columns: Mapping[str, Sequence[Any]], reward: str, into: HistoryBuilder) -> RolloutColumns:
+def _columns(file: LogFile, drop: Callable[[str], None]) -> dict[str, list[Any]]:
+    """A whole table, by column; empty if it cannot be read."""
+    columns: dict[str, list[Any]] = {}
+    for batch in batches(file.path, file.given, list(file.columns), drop):
+        for name, values in batch.items():
+            columns.setdefault(name, []).extend(values)
+    return columns
+
+
+def weights_of(found: Sequence[Batch], choices: Choices, into: HistoryBuilder) -> dict[str, float]:
+    """The weight of each reward column: the user's, or 1, or what the trainer's own advantages say.
+
+    Args:
+        found: batches of the log.
+        into: takes the notes about which columns were used.
+
+    Raises:
+        UserError: if the user chose a column that is not there.
+    """
+    if not found:
+        return {}
+    order = list(found[0])
+    numeric = [name for name in order if name not in NO_REWARD and all(_numeric(each.get(name, ())) for each in found)]
+    last = next((order.index(name) for name in ADVANTAGES if name in order), len(order))
+    between = [name for name in numeric if order.index("completion") < order.index(name) < last]
+    weights = choices.weights(numeric)
+    said = " as chosen"
+    if not weights:
+        weights, said = dict.fromkeys(between or numeric, 1.0), ""
+        if len(weights) > 1:
+            fitted = fitted_weights(found, list(weights))
+            said = "; --reward says otherwise" if fitted is None else ", which the advantages confirm"
+            weights = fitted or weights
+    if weights:
+        summed = ", ".join(weights)
+        weighted = (
+            ""
+            if set(weights.values()) == {1.0}
+            else f" with weights {', '.join(map('{:.3g}'.format, weights.values()))}"
+        )
+        into.guess(f"the reward is {'the sum of ' if len(weights) > 1 else 'the column '}{summed}{weighted}{said}")
+    return weights
+
+
+def fitted_weights(found: Sequence[Batch], names: Sequence[str]) -> dict[str, float] | None:
+    """The weights under which summed rewards explain the advantages; None if there are none, or nothing to explain.
+
+    Within a group an advantage is the reward less the group's mean, times a positive factor of the group or batch. So
+    what is left of the rewards beside the direction of the advantages must vanish: weights w solve w'Mw = 0 with M the
+    sum over groups of X'(I - aa'/a'a)X, where X are the group's rewards and a its advantages. Weights of 1 are
+    preferred where they do.
+    """
+    left, whole, along = np.zeros((len(names), len(names))), np.zeros((len(names), len(names))), np.zeros(len(names))
+    for columns in found:
+        advantage = next((columns[name] for name in ADVANTAGES if _numeric(columns.get(name, ()))), None)
+        if advantage is None:
+            return None
+        rewards = np.nan_to_num(np.asarray([columns[name] for name in names], np.float64)).T
+        a_B = np.nan_to_num(np.asarray(advantage, np.float64))
+        group_B = groups_of(list(map(_bytes, columns["prompt"]))) or columns["prompt"]
+        for rows in _positions(group_B):
+            x, a = rewards[rows] - rewards[rows].mean(0), a_B[rows] - a_B[rows].mean()
+            size = float(a @ a)
+            whole += x.T @ x
+            left += x.T @ x - (np.outer(x.T @ a, a @ x) / size if size > EQUAL else 0.0)
+            along += x.T @ a
+    varies: list[int] = np.flatnonzero(np.diag(whole) > EQUAL).tolist()
+    scale = np.sqrt(np.diag(whole)[varies])
+    if not len(varies) or not along.any():
+        return None
+    rest, total = (m[np.ix_(varies, varies)] / np.outer(scale, scale) for m in (left, whole))
+    _, vectors = np.linalg.eigh(rest)
+    named = np.asarray([float("reward" in names[i].lower()) for i in varies])
+    for weights in (np.ones(len(varies)), named, *np.eye(len(varies)), vectors[:, 0] / scale):
+        w = weights * scale
+        if float(w @ rest @ w) < EXACT * float(w @ total @ w):
+            weights = weights * np.sign(weights @ along[varies]) / np.abs(weights).max()
+            kept = {names[i]: round(float(v), 4) for i, v in zip(varies, weights, strict=True) if abs(v) > 1e-3}
+            return {name: kept.get(name, 1.0) for i, name in enumerate(names) if name in kept or i not in varies}
+    return None
+
+
+def groups_of(prompts: Sequence[bytes]) -> list[tuple[bytes, int]] | None:
+    """Keys of groups for a batch in which the rollouts of a group follow each other, and all groups have one size.
+
+    A prompt that stands twice in a batch has two groups. None if no size fits.
+    """
+    lengths = [len(list(same)) for _, same in groupby(prompts)]
+    size = math.gcd(*lengths)
+    return [(prompt, i // size) for i, prompt in enumerate(prompts)] if size > 1 else None
+
+
+def from_columns(columns: Batch, weights: Mapping[str, float], step: int) -> RolloutColumns:
     """The rollouts of one logged batch.
 
     Args:
         columns: the values of each column.
-        reward: the column that the user chose as the reward; "" = the sum of all columns that may be rewards.
-        into: takes the notes about which columns were used.
-
-    Raises:
-        UserError: if there is no such column.
+        weights: the weight of each reward column.
+        step: the step of rollouts whose own is not a number.
     """
-    numeric = [name for name, values in columns.items() if name not in NO_REWARD and _numeric(values)]
-    require(not reward or reward in numeric, "--reward", reward, f"the table has {', '.join(numeric)}")
-    chosen = [reward] if reward else [name for name in numeric if "reward" in name.lower()] or numeric
-    if len(chosen) > 1:
-        into.guess(f"the reward is the sum of {', '.join(chosen)} with weights 1; --reward NAME chooses one of them")
-    elif chosen:
-        into.guess(f"the reward is the column {chosen[0]}")
     length = len(columns["prompt"])
+    steps = [_step(value, step) for value in columns.get("step", columns.get("gen_step", [step] * length))]
+    problems = list(map(_bytes, columns["prompt"]))
+    groups = groups_of(problems)
+    pairs = [(columns[name], weight) for name, weight in weights.items() if name in columns]
+    advantages = next((columns[name] for name in ADVANTAGES if _numeric(columns.get(name, ()))), None)
     return RolloutColumns(
-        steps=list(map(_step, columns.get("step", columns.get("gen_step", [0] * length)))),
-        problems=list(map(_bytes, columns["prompt"])),
-        rewards=[_total([columns[name][i] for name in chosen]) for i in range(length)],
+        steps=steps,
+        problems=problems,
+        rewards=[_total([(values[i], weight) for values, weight in pairs]) for i in range(length)],
+        groups=None if groups is None else list(zip(steps, groups, strict=True)),
         responses=list(map(_bytes, columns["completion"])),
+        advantages=advantages,
     )
 
 
@@ -128,21 +233,29 @@ def gaps(steps: Sequence[int]) -> list[str]:
     ]
 
 
-def _total(row: Sequence[Any]) -> float | None:
-    """The sum of a row's rewards; None or NaN, from a reward function that does not apply to the row, adds nothing.
+def _total(row: Sequence[tuple[Any, float]]) -> float | None:
+    """The weighted sum of a row's rewards; None or NaN, from a reward function that does not apply, adds nothing.
 
     None if no function applies.
     """
-    applying = [float(value) for value in row if value is not None and value == value]
+    applying = [float(value) * weight for value, weight in row if value is not None and value == value]
     return sum(applying) if applying else None
 
 
-def _step(value: Any) -> int:
-    """A step as a number; ms-swift writes it as text. 0 if it is not a number."""
+def _step(value: Any, otherwise: int) -> int:
+    """A step as a number; ms-swift writes it as text."""
     try:
         return int(value)
     except (TypeError, ValueError, OverflowError):
-        return 0
+        return otherwise
+
+
+def _positions(keys: Sequence[Hashable]) -> list[list[int]]:
+    """The positions of each key."""
+    places: dict[Hashable, list[int]] = {}
+    for i, key in enumerate(keys):
+        places.setdefault(key if isinstance(key, Hashable) else repr(key), []).append(i)
+    return list(places.values())
 
 
 def _numeric(values: Sequence[Any]) -> bool:

@@ -40,6 +40,11 @@ class VerlRow(msgspec.Struct, gc=False):
         """The part of the uid that the rollouts of one prompt share: it ends in the keys of rollout and output."""
         return (self.uid or "").rsplit("_", 2)[0]
 
+    @property
+    def first(self) -> bool:
+        """Whether this is a rollout's first output: a context that was compacted leaves several with one score."""
+        return self.uid is None or self.uid.rpartition("_")[2] in ("", "0") or "_" not in self.uid
+
 
 class Verl(JsonLines[VerlRow]):
     """Reads verl's rollout dumps: with `trainer.rollout_data_dir`, one file per step.
@@ -50,6 +55,10 @@ class Verl(JsonLines[VerlRow]):
     """
 
     trainer = "verl"
+    next_step = (
+        "in verl: `+halfway=session data.halfway.chain=[uniform,greso]` skips problems that taught nothing lately "
+        "(docs/hosts/verl.md); `algorithm.filter_groups.enable=True` replaces them, at full price"
+    )
     known_by = ("input", "output", "score", "step", "gts")
     guesses = ("problems are told apart by prompt and reference, since the log has no key",)
     row = VerlRow
@@ -63,6 +72,11 @@ class Verl(JsonLines[VerlRow]):
     }
 
     def rollouts(self, rows: Sequence[VerlRow], file: LogFile, into: HistoryBuilder) -> RolloutColumns:
+        if rows[0].uid is not None:
+            first = [row for row in rows if row.first]
+            if len(first) < len(rows):
+                into.drop("further output of a rollout", len(rows) - len(first))
+            rows = first or rows
         rollouts = super().rollouts(rows, file, into)
         assert rollouts is not None and rollouts.passed is not None
         if self.choices.passes_at is None and any(flag is not None for flag in rollouts.passed):

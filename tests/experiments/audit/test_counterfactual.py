@@ -47,6 +47,7 @@ def history(passed_TP: "np.ndarray[tuple[int, int], np.dtype[np.int32]]") -> His
         passed_V=passed_V,
         size_V=np.full(count, N, np.int32),
         zero_variance_V=(passed_V == 0) | (passed_V == N),
+        one_text_V=np.zeros(count, np.bool_),
         tokens_V=np.full(count, UNKNOWN, np.int64),
         fresh_V=np.ones(count, np.bool_),
         outcome_V=np.full(count, UNKNOWN, np.int8),

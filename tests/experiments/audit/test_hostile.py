@@ -230,7 +230,11 @@ def test_a_folder_without_a_rollout_gives_one_line(content: bytes, tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.json", json.dumps([{"problem": "p", "reward": 1}], indent=1).encode(), "one JSON array"),
+        ("a.json", json.dumps([{"problem": "p", "reward": 1}], indent=1).encode()[:-1], "JSON array that is damaged"),
+        ("a.json", b"[1, 2]", "not of records"),
+        ("a.parquet", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "run `git lfs pull`"),
+        ("a.jsonl", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "run `git lfs pull`"),
+        ("a.csv", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "run `git lfs pull`"),
         ("a.json", b'{\n "log_history": []\n}', "first line is not a whole JSON record"),
         ("a.jsonl", b'{"step": 1, "reward": 0.5, "loss": 0.1}\n', "it has loss, reward, step, which no"),
         ("a.jsonl", b"hello\n", "first line is not a JSON record"),
@@ -239,7 +243,6 @@ def test_a_folder_without_a_rollout_gives_one_line(content: bytes, tmp_path: Pat
         ("a.jsonl.gz", line().encode(), "not packed by gzip"),
         ("a.jsonl", line().encode("utf-16"), "not UTF-8 text"),
         ("a.jsonl", b'{"problem":' + b"[" * 50_000 + b"]" * 50_000 + b"}\n", "not a whole JSON record"),
-        ("a.csv", b"problem;step;reward\np;0;1\n", "it has problem;step;reward, which no"),
         ("a.parquet", b"PAR1 and no more", "cannot be read as a parquet file"),
         ("a.db", b"SQLite format 3\0 and no more", "cannot be read as a db file"),
         ("a.tsv", b"problem\tstep\n", "by its name"),
@@ -264,7 +267,7 @@ def test_a_byte_order_mark_is_not_part_of_the_first_line(tmp_path: Path) -> None
         (["LOG", "--format", "verk"], "did you mean 'verl'?"),
         (["LOG", "--replay", "gresso"], "did you mean 'greso'?"),
         (["LOG", "--write", "audit.pdf"], "ends in .html or .json"),
-        (["LOG", "--reward", "quality"], "has no such column"),
+        (["LOG", "--reward", "quality"], "the log has problem, step, reward"),
     ],
 )
 def test_a_users_mistake_gives_one_line(words: list[str], message: str, tmp_path: Path) -> None:
