@@ -20,7 +20,7 @@
 - `prefixes`: where to cut earlier rollouts and reference solutions, and what to keep
 """
 
-from halfway.curriculum.support.registry import Registry
+from halfway.curriculum import Registry
 
 CONTROLLERS = Registry(
     what="controllers",

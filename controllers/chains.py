@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum.controller import Chain, PassRateController, chain
+from halfway.curriculum import Chain, PassRateController, UserError, chain
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.components import Component, build, plain
-from halfway.curriculum.support.errors import UserError, each
+from halfway.curriculum.support.errors import each
 from halfway.curriculum.support.validation import Reader
 
 Controller = PassRateController[Any]
@@ -48,7 +48,7 @@ def from_yaml(source: str | PathLike[str] | Sequence[Any]) -> Chain:
         UserError: one line that names the field, its value and the remedy.
     """
     entries = _entries(Path(source)) if isinstance(source, str | PathLike) else source
-    return checked_chain(members(entries))
+    return check_chain(members(entries))
 
 
 def _entries(path: Path) -> Any:
@@ -98,7 +98,7 @@ def _member(entry: Any, path: str) -> Member:
     return Member(name, build(CONTROLLERS, name, options, at, f"{path}.{label}"), label)
 
 
-def checked_chain(listed: Sequence[Member], path: str = "controllers") -> Chain:
+def check_chain(listed: Sequence[Member], path: str = "controllers") -> Chain:
     """The chain of these members, none of which could never do its work.
 
     Raises:

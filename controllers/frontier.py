@@ -6,18 +6,13 @@ from typing import Literal
 
 import numpy as np
 
-from halfway.controllers.beliefs.counts import expected_of_fresh, fresh_counts
+from halfway.controllers.beliefs.counts import fresh_counts, predict_fresh
 from halfway.controllers.beliefs.forest import Floats, Positions
-from halfway.controllers.beliefs.shared_skills import SkillModel, Skills, design, expected
-from halfway.controllers.laws.choice import drawn_in_proportion, first_by
+from halfway.controllers.beliefs.shared_skills import SkillModel, Skills, design, integrate
+from halfway.controllers.laws.choice import draw_keys, first_by
 from halfway.controllers.laws.slots import fill_slots
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Request, Stream, require
 from halfway.curriculum.signals import expected_update_mass
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,11 +94,11 @@ class Frontier(PassRateController[FrontierState]):
         def choose(free_F: Positions, wanted: int) -> Positions:
             if self.candidates is not None and self.candidates * wanted < len(free_F):
                 free_F = generator.choice(free_F, self.candidates * wanted, replace=False, shuffle=False)
-            worth_F = expected(
+            worth_F = integrate(
                 lambda rate_F: self.worth_of(rate_F, plan.num_rollouts), *self.model.logits(skills, x_PD[free_F])
             )
-            places = first_by([drawn_in_proportion(worth_F, generator, self.sharpness)], wanted, generator)
-            places = _explored(places, len(free_F), self.exploration, generator)
+            places = first_by([draw_keys(worth_F, generator, self.sharpness)], wanted, generator)
+            places = _explore(places, len(free_F), self.exploration, generator)
             known.update(zip(free_F[places].tolist(), worth_F[places].tolist(), strict=True))
             chosen: Positions = free_F[places]
             return chosen
@@ -131,19 +126,19 @@ class Frontier(PassRateController[FrontierState]):
     def _design(self, problems: ProblemSet) -> Floats:
         return design(problems, self.features, "frontier.features")
 
-    def expected(self, state: FrontierState, groups: Sequence[Group]) -> Floats:
+    def predict(self, state: FrontierState, groups: Sequence[Group]) -> Floats:
         def rates(places: Positions) -> Floats:
             x_GD = self._design(state.problems)[places]
-            return expected(lambda rate: rate, *self.model.logits(state.skills, x_GD))
+            return integrate(lambda rate: rate, *self.model.logits(state.skills, x_GD))
 
-        return expected_of_fresh(groups, state.problems, rates)
+        return predict_fresh(groups, state.problems, rates)
 
     def metrics(self, state: FrontierState) -> Mapping[str, float]:
         """ability: logit of an average problem's pass rate."""
         return {"ability": float(state.skills.mean_D[0])}
 
 
-def _explored(places: Positions, number: int, chance: float, generator: np.random.Generator) -> Positions:
+def _explore(places: Positions, number: int, chance: float, generator: np.random.Generator) -> Positions:
     """The places, each replaced with probability `chance` by a random place that was not taken."""
     others = np.setdiff1d(np.arange(number), places, assume_unique=True)
     given_up = np.flatnonzero(generator.random(len(places)) < chance)[: len(others)]

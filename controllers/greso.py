@@ -8,14 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.counts import advance_streak
-from halfway.controllers.laws.control import damped, exploration_step, keep_probability
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.plan import Plan, Verdict
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.controllers.laws.control import damp_gain, exploration_step, keep_probability
+from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, Verdict, require
 
 LONGEST_STREAK = np.iinfo(np.int16).max
 
@@ -70,7 +64,7 @@ class Greso(PassRateController[GresoState]):
     - a plan never starves: once it has been offered as many candidates as there are problems, it takes whatever comes
       next ("readmitted");
     - exactly as many problems are rolled out as were asked for; none are dropped to suit devices or chunks of 32;
-    - `step` is smaller on late evidence (`halfway.controllers.laws.control.damped`);
+    - `step` is smaller on late evidence (`halfway.controllers.laws.control.damp_gain`);
     - order and draws come from the run's seed, not from the clock, and everything that steers is in the checkpoint.
 
     Attributes:
@@ -155,7 +149,7 @@ class Greso(PassRateController[GresoState]):
         state = replace(state, streaks=streaks, share_easy=share_easy, share_hard=share_hard)
         if state.epoch < self.frozen_epochs:
             return state
-        target_easy, move = self.target * self.easy_share, damped(self.step, fresh)
+        target_easy, move = self.target * self.easy_share, damp_gain(self.step, fresh)
         return replace(
             state,
             p_easy=exploration_step(state.p_easy, share_easy, target_easy, move, self.bounds),

@@ -6,11 +6,7 @@ from dataclasses import dataclass, replace
 
 from halfway.controllers.prefixes.hint_cuts import trial_of, zero_variance_tries
 from halfway.controllers.prefixes.hint_lengths import HintLengths, HintsState
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.plan import Plan, Verdict
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Group, Origin, PassRateController, Plan, Request, Stream, Verdict
 
 
 @dataclass(frozen=True)
@@ -78,17 +74,17 @@ class Hints(HintLengths, PassRateController[HintsState]):
         if not tried:
             return []
         if self.kind == "seele":
-            length = self.aimed(problem, (*state.trials.get(problem.id, ()), *map(trial_of, tried)))
+            length = self.aim(problem, (*state.trials.get(problem.id, ()), *map(trial_of, tried)))
         elif any(earlier.num_passed for earlier in tried):
             return []  # it passes without a hint, or with one it does not teach
         else:
             length = self.cuts.units(problem, self.shares[0])
         hint = self.cuts.hint(problem, length)
-        request = Verdict(True, "again", hint=hint).applied(Request(problem, plan.num_rollouts))
+        request = Verdict(True, "again", hint=hint).apply(Request(problem, plan.num_rollouts))
         return [] if hint == group.request.hint else [request]
 
     def observe(self, state: HintsState, groups: Sequence[Group], step: int) -> HintsState:
-        return self.learnt(state, groups)
+        return self.learn(state, groups)
 
     def metrics(self, state: HintsState) -> Mapping[str, float]:
         """hinted, plain, again, no_solution: requests so far; length: mean number of units of the next hint (reverse);

@@ -5,10 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import Group, PassRateController, Stream, require
 
 
 @dataclass(frozen=True)
@@ -32,9 +29,9 @@ class MaxRL(PassRateController[None]):
         require(1 <= self.cap < float("inf"), "maxrl.cap", self.cap, "give a number from 1, such as 4")
 
     def weigh(self, groups: Sequence[Group], state: None, stream: Stream) -> Sequence[Group]:
-        return [group if group.zero_variance else self._advised(group) for group in groups]
+        return [group if group.zero_variance else self._advise(group) for group in groups]
 
-    def _advised(self, group: Group) -> Group:
+    def _advise(self, group: Group) -> Group:
         passed_N = np.asarray([rollout.success for rollout in group.rollouts], np.float64)
         rate = passed_N.mean()
-        return group.advised(np.clip((passed_N - rate) / rate, -self.cap, self.cap))
+        return group.with_advantages(np.clip((passed_N - rate) / rate, -self.cap, self.cap))

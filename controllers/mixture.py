@@ -7,14 +7,8 @@ from typing import Literal, NamedTuple
 
 from halfway.controllers.beliefs.counts import fresh_groups
 from halfway.controllers.laws.shares import part_by_rate
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
+from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Stream, require
 from halfway.curriculum.signals import update_mass
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
 
 SOURCES = (Origin.PREFIX, Origin.GENERATED, Origin.STORED)
 
@@ -29,7 +23,7 @@ class Tally(NamedTuple):
     def plus(self, taught: float, cost: float) -> "Tally":
         return Tally(self.groups + 1, self.taught + taught, self.cost + cost)
 
-    def faded(self, factor: float) -> "Tally":
+    def fade(self, factor: float) -> "Tally":
         return Tally(*(factor * value for value in self))
 
 
@@ -142,7 +136,7 @@ class Mixture(PassRateController[MixtureState]):
 
     def observe(self, state: MixtureState, groups: Sequence[Group], step: int) -> MixtureState:
         fresh_groups(groups, state.problems)  # raises for a problem of another set
-        tallies = {source: tally.faded(self.memory) for source, tally in state.tallies.items()}
+        tallies = {source: tally.fade(self.memory) for source, tally in state.tallies.items()}
 
         def count(source: Origin, group: Group, cost: float) -> None:
             tallies[source] = tallies.get(source, Tally()).plus(self._taught(group), cost)

@@ -5,17 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
-from halfway.controllers.laws.control import Effect, Knob, RatioLaw, damped, floor_product
+from halfway.controllers.laws.control import Effect, Knob, RatioLaw, damp_gain, floor_product
 from halfway.controllers.laws.slots import slots_left
 from halfway.controllers.prefixes.control_loops import Loop, Saved, Side, bucket_of, save_one, side_of
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.plan import Plan
+from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, require
 from halfway.curriculum.prefix import ParentCount
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
 
 Variant = Literal["buckets", "categories"]
 
@@ -85,7 +79,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         alpha: weight of the newest pass rate in the moving average over the children.
         initial_belief: where that moving average starts.
         deadzone, step: the ratio moves by `step` when the belief is outside the dead zone, by less on late evidence
-            (`halfway.controllers.laws.control.damped`; ours).
+            (`halfway.controllers.laws.control.damp_gain`; ours).
         bounds: range of every ratio; ours.
         cooldown: how many updates of the bucket ("buckets"), or steps ("categories"), change nothing after a move.
         max_share: largest share of a plan that may start from a prefix, the newest saved rollouts first; ours.
@@ -246,7 +240,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         categories = self.variant == "categories"
         effect: Effect = 1 if prefix.parent_success and not categories else -1
         cooldown, floor = (0, self.cooldown + 1) if categories else (self.cooldown, self.cooldown_steps)
-        step_size = damped(self.step, children)
+        step_size = damp_gain(self.step, children)
         law = RatioLaw(self.deadzone, step_size, self.bounds, cooldown, floor) if self.control == "adaptive" else None
         pooled = categories or self.update_unit == "step"
         return self._loop(state, name, prefix.parent_success).after(children, self.alpha, law, effect, step, pooled)

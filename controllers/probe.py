@@ -12,13 +12,7 @@ from halfway.controllers.beliefs.calibration import Calibration, Line, Residual,
 from halfway.controllers.beliefs.forest import Floats
 from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.controllers.laws.slots import slots_left
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, require
 
 INVALID = ("impossible", "lost")
 
@@ -123,7 +117,7 @@ class Probed(PassRateController[ProbedState]):
             return plan, state
         if state.offered_in != plan.step:
             state = replace(state, offered=(), offered_in=plan.step)
-        free_P = self._free(replace(state, tried_P=state.tried_P + _pending(plan, state.problems)))
+        free_P = self._free(replace(state, tried_P=state.tried_P + _count_pending(plan, state.problems)))
         free_P[list(state.offered)] = False
         rates_P = state.rates()
         free_P &= (rates_P >= self.band[0]) & (rates_P <= self.band[1])
@@ -143,7 +137,7 @@ class Probed(PassRateController[ProbedState]):
         guesses_P = _guesses(state.problems)
         tried_P, invalid_P = state.tried_P.copy(), state.invalid_P.copy()
         residual_P, variance_P = state.residual_P.copy(), state.variance_P.copy()
-        line, counts, scored = state.line.drifted(self.calibration.drift), Counter(state.counts), []
+        line, counts, scored = state.line.drift(self.calibration.drift), Counter(state.counts), []
         for group in ours:
             place = position[group.request.problem.id]
             tried_P[place] += 1
@@ -154,7 +148,7 @@ class Probed(PassRateController[ProbedState]):
                 continue
             scored.append(group.pass_rate)
             own = Residual(float(residual_P[place]), float(variance_P[place]))
-            line, own = line.observed(float(guesses_P[place]), own, group.num_passed, group.size)
+            line, own = line.learn(float(guesses_P[place]), own, group.num_passed, group.size)
             residual_P[place], variance_P[place] = own
         return replace(
             state,
@@ -167,7 +161,7 @@ class Probed(PassRateController[ProbedState]):
             rate=float(np.mean(scored)) if scored else state.rate,
         )
 
-    def expected(self, state: ProbedState, groups: Sequence[Group]) -> Floats:
+    def predict(self, state: ProbedState, groups: Sequence[Group]) -> Floats:
         rates = dict(zip((problem.id for problem in state.problems.generated), state.rates().tolist(), strict=True))
         ours = [rates.get(g.request.problem.id) if g.request.origin is Origin.GENERATED else None for g in groups]
         return np.array([np.nan if rate is None else rate for rate in ours])
@@ -201,7 +195,7 @@ def _positions(problems: ProblemSet) -> dict[str, int]:
     return {problem.id: i for i, problem in enumerate(problems.generated)}
 
 
-def _pending(plan: Plan, problems: ProblemSet) -> NDArray[np.int64]:
+def _count_pending(plan: Plan, problems: ProblemSet) -> NDArray[np.int64]:
     """How often each generated problem is tried by the groups of the plan, and by those in hand."""
     requests = (*plan.requests, *(group.request for group in plan.in_hand))
     tries = Counter(r.problem.id for r in requests if r.origin is Origin.GENERATED and not r.extends)

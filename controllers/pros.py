@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from halfway.controllers.beliefs.calibration import EDGE, Calibration, Line, Residual, guesses_of
-from halfway.controllers.beliefs.forest import Floats, crowded, grow
+from halfway.controllers.beliefs.forest import Floats, enforce_caps, grow
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import with_offsets
 from halfway.controllers.laws.selection import (
@@ -26,19 +26,13 @@ from halfway.controllers.prefixes.trees import (
     Outcome,
     ProsState,
     children_of,
-    evicted,
+    evict,
     figures,
+    find_taken,
     node_of,
-    taken_by,
-    with_errors,
+    track_errors,
 )
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, require
 
 
 @dataclass(frozen=True)
@@ -132,7 +126,7 @@ class Pros(PassRateController[ProsState]):
     def propose(self, plan: Plan, state: ProsState, stream: Stream) -> tuple[Plan, ProsState]:
         if plan.missing == 0:
             return plan, state
-        state = self._refreshed(state, plan.step, stream)
+        state = self._refresh(state, plan.step, stream)
         if state.offered_in != plan.step:
             state = replace(state, offered=(), offered_in=plan.step)
         counts = Counter(state.counts)
@@ -159,11 +153,11 @@ class Pros(PassRateController[ProsState]):
         trees, starts = self._seeds(outcomes, known, counts)
         counted = [(o.node, o.group.num_passed, o.group.size) for o in outcomes]
         nodes, passed, tried = zip(*counted, strict=True) if counted else ((), (), ())
-        line = self._recalibrated(state, outcomes)
+        line = self._recalibrate(state, outcomes)
         forest = self.belief.learn(state.forest, nodes, passed, tried)
         if line is not None:
             forest = with_offsets(forest, line.logits(_guesses(state.problems)))
-        state = replace(with_errors(state, outcomes), line=line)
+        state = replace(track_errors(state, outcomes), line=line)
         return replace(
             state,
             forest=grow(forest, trees),
@@ -173,7 +167,7 @@ class Pros(PassRateController[ProsState]):
             generated=state.generated + sum(o.group.num_generated for o in outcomes),
         )
 
-    def _recalibrated(self, state: ProsState, outcomes: Sequence[Outcome]) -> Line | None:
+    def _recalibrate(self, state: ProsState, outcomes: Sequence[Outcome]) -> Line | None:
         """The line after the outcomes of roots, each compared with what was believed about it: a root that comes back
         is known to deviate from its guess."""
         line, forest = state.line, state.forest
@@ -183,16 +177,16 @@ class Pros(PassRateController[ProsState]):
         guesses_R = _guesses(state.problems)
         rates_R = np.clip(forest.rate_M[: forest.num_trees], EDGE, 1 - EDGE)
         residuals_R = np.log(rates_R / (1 - rates_R)) - line.logits(guesses_R)
-        line = line.drifted(self.calibration.drift)
+        line = line.drift(self.calibration.drift)
         for node, _, group in roots:
             own = Residual(float(residuals_R[node]), self.belief.bayes.tau**2)
-            line, _ = line.observed(float(guesses_R[node]), own, group.num_passed, group.size)
+            line, _ = line.learn(float(guesses_R[node]), own, group.num_passed, group.size)
         return line
 
-    def informed(self, state: ProsState, rates_P: Floats) -> ProsState:
-        return replace(state, forest=self.belief.informed(state.forest, rates_P))
+    def inform(self, state: ProsState, rates_P: Floats) -> ProsState:
+        return replace(state, forest=self.belief.inform(state.forest, rates_P))
 
-    def expected(self, state: ProsState, groups: Sequence[Group]) -> Floats:
+    def predict(self, state: ProsState, groups: Sequence[Group]) -> Floats:
         known = children_of(state, [group.request for group in groups])
         nodes = [node_of(state, group, known) for group in groups]
         return np.array([np.nan if node is None else state.forest.rate_M[node] for node in nodes])
@@ -206,20 +200,20 @@ class Pros(PassRateController[ProsState]):
         """
         return figures(state)
 
-    def _refreshed(self, state: ProsState, step: int, stream: Stream) -> ProsState:
+    def _refresh(self, state: ProsState, step: int, stream: Stream) -> ProsState:
         """The state with the beliefs up to date and the caps enforced."""
         forest = self.belief.refresh(state.forest, step, stream)
         distance_C = distance_to_band(forest.rate_M[forest.num_trees :], self.target)
         if self.selection == "random":
             distance_C = np.zeros_like(distance_C)
-        keep_C, from_tree, from_total = crowded(forest, distance_C, self.tree_children, self.total_children)
+        keep_C, from_tree, from_total = enforce_caps(forest, distance_C, self.tree_children, self.total_children)
         if from_tree + from_total == 0:
             return replace(state, forest=forest)
-        return evicted(replace(state, forest=forest), keep_C, from_tree, from_total)
+        return evict(replace(state, forest=forest), keep_C, from_tree, from_total)
 
     def _select(self, plan: Plan, state: ProsState, generator: np.random.Generator) -> list[tuple[int, str]]:
         """Nodes for the missing requests, and why each was chosen."""
-        forest, taken = state.forest, taken_by(plan, state)
+        forest, taken = state.forest, find_taken(plan, state)
         shuffled = in_random_order(forest, generator)
         if self.selection == "random":
             return [(node, "random") for node in pick(shuffled, forest, plan.missing, self.per_tree, taken)]

@@ -7,13 +7,7 @@ from typing import Literal
 import numpy as np
 
 from halfway.controllers.laws.slots import slots_left
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin, Rollout
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Rollout, Stream, require
 
 FADING = 0.9  # what a step of age leaves of a stored group's weight, under `order: rare`
 
@@ -91,12 +85,12 @@ class Replay(PassRateController[ReplayState]):
         return ReplayState(problems)
 
     def propose(self, plan: Plan, state: ReplayState, stream: Stream) -> tuple[Plan, ReplayState]:
-        groups = self._drawn(plan, state, stream)
+        groups = self._draw(plan, state, stream)
         requests = [Request(g.request.problem, g.size, Origin.STORED, stored=g) for g in groups.values()]
         state = replace(state, used=(*state.used, *groups), replayed=state.replayed + len(groups))
         return plan.add(requests, "stored"), state
 
-    def _drawn(self, plan: Plan, state: ReplayState, stream: Stream) -> dict[str, Group]:
+    def _draw(self, plan: Plan, state: ReplayState, stream: Stream) -> dict[str, Group]:
         """Stored groups, drawn in the order of the options, by what `ReplayState.used` will hold."""
         wanted = slots_left(plan, self.share, Origin.STORED)
         if self.matched:
@@ -123,7 +117,7 @@ class Replay(PassRateController[ReplayState]):
         return [place for place in order if self.age is None or ages[place] <= self.age]
 
     def observe(self, state: ReplayState, groups: Sequence[Group], step: int) -> ReplayState:
-        left = self._left(state, step)
+        left = self._find_usable(state, step)
         stored, trained = [state.groups[place] for place, _ in left], [count for _, count in left]
         stored_at = [state.stored_at[place] for place, _ in left]
         for group in groups:
@@ -144,7 +138,7 @@ class Replay(PassRateController[ReplayState]):
             used=(),
         )
 
-    def _left(self, state: ReplayState, step: int) -> list[tuple[int, int]]:
+    def _find_usable(self, state: ReplayState, step: int) -> list[tuple[int, int]]:
         """The places of the stored groups that may train again after this step, with how often they have."""
         counts = [count + (str(place) in state.used) for place, count in enumerate(state.trained)]
         return [

@@ -9,13 +9,7 @@ from numpy.typing import NDArray
 from halfway.controllers.beliefs.counts import fresh_counts
 from halfway.controllers.beliefs.forest import Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import BeliefKind, PassRateBelief
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.plan import Plan, Verdict
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, Verdict, require
 
 PATIENCE = 100  # how many candidates are refused for each slot before a plan takes whatever comes
 
@@ -84,13 +78,13 @@ class Retire(PassRateController[RetireState]):
         candidates = plan.undecided
         if not candidates:
             return plan, state
-        state = self._judged(state, plan.step, stream)
+        state = self._judge_rates(state, plan.step, stream)
         refused = sum(skip.member == plan.member for skip in plan.skipped)
         passed_on = sum(request.origin is Origin.FRESH for request in plan.decided)
         verdicts: list[Verdict] = []
         for request in candidates:
             starving = refused + passed_on >= len(state.problems) or refused >= PATIENCE * plan.wanted
-            verdict = self._verdict(request, state, plan.step, starving)
+            verdict = self._judge(request, state, plan.step, starving)
             refused += not verdict.keep
             passed_on += verdict.keep and request.origin is Origin.FRESH
             verdicts.append(verdict)
@@ -102,7 +96,7 @@ class Retire(PassRateController[RetireState]):
             returned=state.returned + actions.count("returned"),
         )
 
-    def _verdict(self, request: Request, state: RetireState, step: int, starving: bool) -> Verdict:
+    def _judge(self, request: Request, state: RetireState, step: int, starving: bool) -> Verdict:
         if request.origin is not Origin.FRESH:
             return Verdict(True, "exempt")
         since = int(state.retired_P[state.problems.position(request.problem.id)])
@@ -112,7 +106,7 @@ class Retire(PassRateController[RetireState]):
             return Verdict(True, "returned")
         return Verdict(True, "readmitted") if starving else Verdict(False, "retired")
 
-    def _judged(self, state: RetireState, step: int, stream: Stream) -> RetireState:
+    def _judge_rates(self, state: RetireState, step: int, stream: Stream) -> RetireState:
         """The state after the rates were judged: a problem retires, and stays retired until it is tried again."""
         stale = state.forest.stale_R.any()
         forest = self.belief.refresh(state.forest, step, stream) if stale else state.forest
@@ -128,8 +122,8 @@ class Retire(PassRateController[RetireState]):
         retired_P[counts.positions] = -1
         return replace(state, forest=self.belief.learn(state.forest, *counts), retired_P=retired_P)
 
-    def informed(self, state: RetireState, rates_P: Floats) -> RetireState:
-        return replace(state, forest=self.belief.informed(state.forest, rates_P))
+    def inform(self, state: RetireState, rates_P: Floats) -> RetireState:
+        return replace(state, forest=self.belief.inform(state.forest, rates_P))
 
     def metrics(self, state: RetireState) -> Mapping[str, float]:
         """retired: share of the problems; refused, readmitted, returned: see `RetireState`."""

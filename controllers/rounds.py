@@ -7,13 +7,7 @@ from typing import Literal
 import numpy as np
 
 from halfway.controllers.beliefs.counts import fresh_groups
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan, Verdict
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Stream, Verdict, require
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,11 +87,11 @@ class Rounds(PassRateController[RoundsState]):
         return group.num_passed >= 1 if self.stop == "positive" else min(group.num_passed, failed) >= half
 
     def weigh(self, groups: Sequence[Group], state: RoundsState, stream: Stream) -> Sequence[Group]:
-        return [self._down_sampled(group) if 0 < self.keep < group.size else group for group in groups]
+        return [self._down_sample(group) if 0 < self.keep < group.size else group for group in groups]
 
-    def _down_sampled(self, group: Group) -> Group:
+    def _down_sample(self, group: Group) -> Group:
         chosen = choose_balanced([rollout.success for rollout in group.rollouts], self.keep)
-        return group.weighed(np.isin(np.arange(group.size), chosen).astype(np.float64))
+        return group.with_weights(np.isin(np.arange(group.size), chosen).astype(np.float64))
 
     def observe(self, state: RoundsState, groups: Sequence[Group], step: int) -> RoundsState:
         fresh = fresh_groups(groups, state.problems)

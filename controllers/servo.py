@@ -12,15 +12,10 @@ from halfway.controllers.beliefs.counts import fresh_counts, fresh_groups
 from halfway.controllers.beliefs.features import Categories, ColumnIs, difficulties, levels
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.laws.choice import first_by
-from halfway.controllers.laws.control import damped
-from halfway.controllers.laws.shares import cosine_shares, draw_problems, gaussian_shares, with_turns
+from halfway.controllers.laws.control import damp_gain
+from halfway.controllers.laws.shares import cosine_shares, count_turns, draw_problems, gaussian_shares
 from halfway.controllers.laws.slots import fill_slots
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Request, Stream, require
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +36,7 @@ class Servo(PassRateController[ServoState]):
       far (the published code repeats the same problems). After a step T <- T + gain tanh(sensitivity (rate -
       pass_rate)), clipped to its bounds, where rate is the mean pass rate of the step's fresh rollouts. The published
       code has 50, 2, 0.5 and T from 0, on a scale of 100 times the failure rate of a reference model. The gain is
-      smaller on late evidence (`halfway.controllers.laws.control.damped`; ours).
+      smaller on late evidence (`halfway.controllers.laws.control.damp_gain`; ours).
     - "cosine", "gaussian": every slot draws one of K levels, easiest first, with probabilities that depend on the step
       alone (E2H-C and E2H-G, see `halfway.controllers.laws.shares`), and takes the level's problems in turn. The
       published configuration leaves the bell's floor out, which makes its code fail; ours is then 2 / (K (K + 1)),
@@ -123,7 +118,7 @@ class Servo(PassRateController[ServoState]):
             share_K = self.shares(plan.step, len(kinds))
             chosen, action = fill_slots(plan, state.problems, scheduled), self.rule
         plan = plan.add([Request(state.problems[position], plan.num_rollouts) for position in chosen], action)
-        return plan, replace(state, turns_P=with_turns(turns_P, chosen))
+        return plan, replace(state, turns_P=count_turns(turns_P, chosen))
 
     def shares(self, step: int, levels: int) -> Floats:
         """The probabilities of a schedule's levels in a training step, easiest first."""
@@ -138,7 +133,7 @@ class Servo(PassRateController[ServoState]):
         if not counts.tried:
             return state
         rate = sum(counts.passed) / sum(counts.tried)
-        gain = damped(self.gain, fresh_groups(groups, state.problems))
+        gain = damp_gain(self.gain, fresh_groups(groups, state.problems))
         moved = state.target + gain * math.tanh(self.sensitivity * (rate - self.pass_rate))
         return replace(state, target=min(max(moved, self.bounds[0]), self.bounds[1]), rate=rate)
 

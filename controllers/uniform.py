@@ -7,11 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Request
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import PassRateController, Plan, ProblemSet, Request, Stream
 
 
 @dataclass(frozen=True, slots=True)

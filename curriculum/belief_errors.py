@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.controller import Chain, PassRateController
 from halfway.curriculum.groups import Group
 
 
@@ -16,12 +16,11 @@ def belief_errors(controller: PassRateController[Any], state: Any, groups: Seque
         `error` of a controller that expects something of any group with rollouts, stored ones aside, and, if any of
         these has a lag, `error_lag_K` for each lag of K updates; behind the members' names for a chain.
     """
-    members = getattr(controller, "members", None)
-    if members is not None:
-        each = ((name, belief_errors(member, state[name], groups)) for name, member in members.items())
+    if isinstance(controller, Chain):
+        each = ((name, belief_errors(member, state[name], groups)) for name, member in controller.members.items())
         return {f"{name}/{quantity}": value for name, errors in each for quantity, value in errors.items()}
     scored = [group for group in groups if group.size and group.request.stored is None]
-    expected_G = controller.expected(state, scored) if scored else None
+    expected_G = controller.predict(state, scored) if scored else None
     if expected_G is None or np.isnan(expected_G).all():
         return {}
     off_G = np.abs(expected_G - np.array([group.pass_rate for group in scored]))

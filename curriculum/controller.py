@@ -28,7 +28,7 @@ NEEDS: Mapping[str, str] = {
     "rollouts": "groups of different sizes",
     "weights": "weights and advantages of rollouts, see `LossWeights`",
     "stored": "training on groups of earlier steps",
-    "measured": "the measured pass rate of every problem, see `PassRateController.informed`",
+    "measured": "the measured pass rate of every problem, see `PassRateController.inform`",
 }
 """What a controller may need, besides "feature:NAME", the feature NAME of every problem."""
 
@@ -71,7 +71,7 @@ class PassRateController(Generic[State]):
         "problems": choosing from the data set; "generated": proposing generated problems; "prefixes": attaching
         prefixes; "hints": giving hints; "rounds": extending groups in hand, see `Plan.extend`; "rollouts": changing a
         request's number of rollouts; "stored": training again on earlier groups; "advantages": giving advantages, see
-        `Group.advised`; "quotas": scaling the shares of other members, see `Plan.quotas`.
+        `Group.with_advantages`; "quotas": scaling the shares of other members, see `Plan.quotas`.
         """
         return frozenset()
 
@@ -96,14 +96,15 @@ class PassRateController(Generic[State]):
         return state
 
     def weigh(self, groups: Sequence[Group], state: State, stream: Stream) -> Sequence[Group]:
-        """After the rollouts and before the update: how the groups train, see `Group.weighed` and `Group.advised`.
+        """After the rollouts and before the update: how the groups train, see `Group.with_weights` and
+        `Group.with_advantages`.
 
         Returns as many groups as it is given, in their order. May be called several times per step with different
         groups, and again with a group that has been extended; it changes no state.
         """
         return groups
 
-    def informed(self, state: State, rates_P: NDArray[np.float64]) -> State:
+    def inform(self, state: State, rates_P: NDArray[np.float64]) -> State:
         """Take the policy's current pass rates, measured afresh on every problem of the data set.
 
         A diagnosis, not a method: the measuring rollouts are outside the budget. Called before the first proposal and
@@ -111,9 +112,9 @@ class PassRateController(Generic[State]):
         """
         return state
 
-    def expected(self, state: State, groups: Sequence[Group]) -> NDArray[np.float64] | None:
-        """The pass rates that it expects of groups which it has not observed; NaN where it expects nothing, None if it
-        never does. Only metrics are made of them, see `halfway.curriculum.belief_errors`."""
+    def predict(self, state: State, groups: Sequence[Group]) -> NDArray[np.float64] | None:
+        """Predicted pass rates of new groups; NaN = no prediction, None = it never predicts. Only metrics are made of
+        them, see `halfway.curriculum.belief_errors`."""
         return None
 
     def metrics(self, state: State) -> Mapping[str, float]:
@@ -141,7 +142,7 @@ class Chain(PassRateController[dict[str, Any]]):
     def propose(self, plan: Plan, state: dict[str, Any], stream: Stream) -> tuple[Plan, dict[str, Any]]:
         after = dict(state)
         for name, member in self.members.items():
-            plan, after[name] = member.propose(replace(plan, member=name), state[name], stream.named(name))
+            plan, after[name] = member.propose(replace(plan, member=name), state[name], stream.for_member(name))
         return plan, after
 
     def observe(self, state: dict[str, Any], groups: Sequence[Group], step: int) -> dict[str, Any]:
@@ -150,13 +151,13 @@ class Chain(PassRateController[dict[str, Any]]):
     def weigh(self, groups: Sequence[Group], state: dict[str, Any], stream: Stream) -> Sequence[Group]:
         for name, member in self.members.items():
             count = len(groups)
-            groups = member.weigh(groups, state[name], stream.named(name))
+            groups = member.weigh(groups, state[name], stream.for_member(name))
             assert len(groups) == count, f"{name}.weigh was given {count} groups and returned {len(groups)}"
             require_weights(groups, name)
         return groups
 
-    def informed(self, state: dict[str, Any], rates_P: NDArray[np.float64]) -> dict[str, Any]:
-        return {name: member.informed(state[name], rates_P) for name, member in self.members.items()}
+    def inform(self, state: dict[str, Any], rates_P: NDArray[np.float64]) -> dict[str, Any]:
+        return {name: member.inform(state[name], rates_P) for name, member in self.members.items()}
 
     def metrics(self, state: dict[str, Any]) -> dict[str, float]:
         return {
@@ -164,6 +165,11 @@ class Chain(PassRateController[dict[str, Any]]):
             for name, member in self.members.items()
             for quantity, value in member.metrics(state[name]).items()
         }
+
+
+def members_of(controller: PassRateController[Any]) -> Mapping[str, PassRateController[Any]]:
+    """The members of a chain by name; a controller by itself is called "controller"."""
+    return controller.members if isinstance(controller, Chain) else {"controller": controller}
 
 
 def chain(*members: tuple[str, PassRateController[Any]]) -> Chain:

@@ -161,12 +161,14 @@ class Group:
         """Factor on the loss of each rollout; 1 unless a controller says otherwise."""
         return np.ones(self.size) if self.weights is None else self.weights.weights_N
 
-    def weighed(self, factors_N: Sequence[float] | Floats) -> "Group":
+    def with_weights(self, factors_N: Sequence[float] | Floats) -> "Group":
         """The group with its weights multiplied by the factors, advantages as they are."""
         product_N = self.weights_N * np.asarray(factors_N, np.float64)
         return replace(self, weights=replace(self.weights or LossWeights(product_N), weights_N=product_N))
 
-    def advised(self, advantages_N: Floats | None = None, advantages_NT: tuple[Floats, ...] | None = None) -> "Group":
+    def with_advantages(
+        self, advantages_N: Floats | None = None, advantages_NT: tuple[Floats, ...] | None = None
+    ) -> "Group":
         """The group with the advantages given here, weights as they are."""
         return replace(self, weights=LossWeights(self.weights_N, advantages_N, advantages_NT))
 

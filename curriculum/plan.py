@@ -70,13 +70,13 @@ class Plan:
 
     def add(self, requests: Sequence[Request], action: str) -> "Plan":
         """Append requests, each signed by the member that holds the plan."""
-        return replace(self, requests=self.requests + tuple(self._signed(request, action) for request in requests))
+        return replace(self, requests=self.requests + tuple(self._sign(request, action) for request in requests))
 
     def extend(self, group: Group, num_rollouts: int, action: str) -> "Plan":
         """Ask for more rollouts of a group in hand, from the same start. They become part of it."""
         asked = group.request
         more = replace(asked, num_rollouts=num_rollouts, ticket="", extends=asked.ticket)
-        return replace(self, requests=(*self.requests, self._signed(more, action)))
+        return replace(self, requests=(*self.requests, self._sign(more, action)))
 
     def decide(self, verdicts: "Sequence[Verdict]") -> "Plan":
         """Keep, change or drop the `undecided` requests.
@@ -92,12 +92,12 @@ class Plan:
             if verdict is None:
                 remaining.append(request)
             elif verdict.keep:
-                remaining.append(self._signed(verdict.applied(request), verdict.action))
+                remaining.append(self._sign(verdict.apply(request), verdict.action))
             else:
                 skipped.append(Skip(request.problem.id, self.member, verdict.action))
         return replace(self, requests=tuple(remaining), skipped=self.skipped + tuple(skipped))
 
-    def _signed(self, request: Request, action: str) -> Request:
+    def _sign(self, request: Request, action: str) -> Request:
         return replace(request, decisions=(*request.decisions, Decision(self.member, action)))
 
 
@@ -114,7 +114,7 @@ class Verdict(NamedTuple):
     num_rollouts: int | None = None
     hint: Hint | None = None
 
-    def applied(self, request: Request) -> Request:
+    def apply(self, request: Request) -> Request:
         """The request as this verdict changes it."""
         if self.num_rollouts is not None:
             request = replace(request, num_rollouts=self.num_rollouts)

@@ -54,7 +54,7 @@ class ParentCount(NamedTuple):
         return f"{quantity}_{self.passed}_of_{self.size}"
 
 
-def replayed(turn: Turn, num_tokens: int | None = None) -> Turn:
+def mark_replayed(turn: Turn, num_tokens: int | None = None) -> Turn:
     """The first `num_tokens` tokens of a turn (all of them by default), marked as replayed.
 
     A whole turn keeps its observation; a cut one loses it, since the environment has not seen the turn yet.
@@ -88,10 +88,10 @@ def cut(rollout: Rollout, length: int, unit: Unit) -> tuple[Turn, ...]:
     if not 1 <= length < total:
         raise ValueError(f"prefix length {length} is outside 1..{total - 1} {unit}")
     if unit == "steps":
-        return tuple(replayed(turn) for turn in rollout.turns[:length])
+        return tuple(mark_replayed(turn) for turn in rollout.turns[:length])
     if len(rollout.turns) != 1:
         raise ValueError(f"a prefix in tokens needs a rollout of one turn, not {len(rollout.turns)}")
-    return (replayed(rollout.turns[0], length),)
+    return (mark_replayed(rollout.turns[0], length),)
 
 
 @dataclass(frozen=True, slots=True)

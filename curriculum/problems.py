@@ -87,10 +87,10 @@ class ProblemSet(Sequence[Problem]):
         if not self._problems:
             raise UserError("problems: the source has no problems; check its path, its split and its filters")
         if len(self._position) != len(self._problems):
-            raise UserError(f"problems: id {_repeated(_ids(self._problems))!r} occurs twice; ids must be unique")
+            raise UserError(f"problems: id {_find_repeated(_ids(self._problems))!r} occurs twice; ids must be unique")
         more = [problem.id for problem in self.generated]
         if len(set(more)) != len(more) or any(name in self._position for name in more):
-            twice = _repeated([*self._position, *more])
+            twice = _find_repeated([*self._position, *more])
             raise UserError(f"problems: id {twice!r} is generated and occurs twice; ids must be unique")
 
     def position(self, problem_id: str) -> int:
@@ -149,7 +149,7 @@ def _ids(problems: Sequence[Problem]) -> Iterable[str]:
     return problems.ids() if isinstance(problems, ProblemTable) else (problem.id for problem in problems)
 
 
-def _repeated(ids: Iterable[str]) -> str:
+def _find_repeated(ids: Iterable[str]) -> str:
     seen: set[str] = set()
     return next(name for name in ids if name in seen or seen.add(name))  # type: ignore[func-returns-value]
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.belief_errors import belief_errors
-from halfway.curriculum.controller import NEEDS, PassRateController, propose_until_full
+from halfway.curriculum.controller import NEEDS, PassRateController, members_of, propose_until_full
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Skip
 from halfway.curriculum.problems import ProblemSet
@@ -112,7 +112,7 @@ class Session:
         if wanted == 0 and (again or not self.continues):
             return again
         address = self._stream.at(self.step, self.round, "propose")
-        flying = [group.request for group in self._flying()]
+        flying = [group.request for group in self._groups_in_flight()]
         in_flight = sum(not request.extends for request in flying)
         plan = Plan(self.step, wanted + in_flight, self.num_rollouts, tuple(flying), in_hand=tuple(self.in_hand()))
         plan, self.state = propose_until_full(self.controller, plan, self.state, address)
@@ -139,11 +139,11 @@ class Session:
         Raises:
             UserError: if the ticket was never drawn, or already has all its rollouts.
         """
-        group = self._expecting(ticket)
+        group = self._find_group(ticket)
         after = replace(
             group,
             rollouts=group.rollouts + tuple(rollouts),
-            dropped=_summed(group.dropped, lost or {}),
+            dropped=_add_counts(group.dropped, lost or {}),
             prompt_tokens_P=prompt_tokens_P,
             unit=unit,
         )
@@ -162,7 +162,7 @@ class Session:
         A group whose start could not be reached again comes back as a fresh group, and is observed as such. If it was
         to extend one that did reach it, its rollouts belong to neither, and are lost as "diverged".
         """
-        expected = self._expecting(ticket)
+        expected = self._find_group(ticket)
         begun_anew = group.request.origin is not expected.request.origin
         if begun_anew and expected.request.extends:
             self._groups[ticket] = replace(expected, replay_cost=group.replay_cost)
@@ -187,7 +187,7 @@ class Session:
         Raises:
             UserError: if the ticket was never drawn, or already has all its rollouts.
         """
-        group = self._expecting(ticket)
+        group = self._find_group(ticket)
         self.record(ticket, (), group.prompt_tokens_P, group.unit, {reason: group.missing})
 
     def fail(self, ticket: str) -> None:
@@ -196,13 +196,13 @@ class Session:
         Raises:
             UserError: if the ticket was never drawn, or already has all its rollouts.
         """
-        group = self._expecting(ticket)
+        group = self._find_group(ticket)
         failed = [Rollout((), success=False, truncated=True)] * group.missing
         self.record(ticket, failed, group.prompt_tokens_P, group.unit)
 
-    def flying(self) -> list[Ticket]:
+    def tickets_in_flight(self) -> list[Ticket]:
         """Tickets with rollouts still missing, in the order they were drawn."""
-        return [Ticket(group.request) for group in self._flying()]
+        return [Ticket(group.request) for group in self._groups_in_flight()]
 
     def expects(self, ticket: str) -> bool:
         """Whether the ticket is in flight, that is, rollouts of it are still missing."""
@@ -214,11 +214,11 @@ class Session:
         Raises:
             UserError: if it was never drawn, or has all its rollouts already.
         """
-        return Ticket(self._expecting(ticket).request)
+        return Ticket(self._find_group(ticket).request)
 
     def in_hand(self) -> Iterator[Group]:
         """Complete groups that the chain has not observed yet, in the order they were drawn."""
-        extended = {group.request.extends for group in self._flying()}
+        extended = {group.request.extends for group in self._groups_in_flight()}
         for ticket, group in self._groups.items():
             if group.missing == 0 and ticket not in extended:
                 yield group
@@ -246,12 +246,12 @@ class Session:
     def inform(self, rates_P: NDArray[np.float64]) -> None:
         """Tell the chain the measured pass rate of every problem of the data set, by position."""
         assert len(rates_P) == len(self.problems), f"{len(rates_P)} pass rates for {len(self.problems)} problems"
-        self.state = self.controller.informed(self.state, rates_P)
+        self.state = self.controller.inform(self.state, rates_P)
 
     def metrics(self) -> dict[str, float]:
         """Numbers worth plotting, as `MEMBER/QUANTITY`, with the `belief_errors` of the last commit, and the number of
         tickets in flight."""
-        flying = sum(1 for _ in self._flying())
+        flying = sum(1 for _ in self._groups_in_flight())
         in_flight = {"in_flight": float(flying)} if flying else {}
         return {**self.controller.metrics(self.state), **self._errors, **in_flight}
 
@@ -288,11 +288,11 @@ class Session:
         self._groups = from_plain(dict[str, Group], saved["outcomes"])
         self._reissued = list(saved["reissued"])
         if reissue:
-            self._reissued = [group.request.ticket for group in self._flying()]
+            self._reissued = [group.request.ticket for group in self._groups_in_flight()]
             for ticket in self._reissued:
-                self._groups[ticket] = awaited(self._groups[ticket].request)
+                self._groups[ticket] = start_group(self._groups[ticket].request)
 
-    def _flying(self) -> Iterator[Group]:
+    def _groups_in_flight(self) -> Iterator[Group]:
         return (group for group in self._groups.values() if group.missing)
 
     def _issue(self, requests: Sequence[Request]) -> list[Ticket]:
@@ -309,15 +309,15 @@ class Session:
             replace(request, ticket=f"{self.step}.{self.round}.{i}", step=self.step, round=self.round)
             for i, request in enumerate(requests)
         ]
-        self._groups |= {request.ticket: awaited(request) for request in issued if request.stored is None}
+        self._groups |= {request.ticket: start_group(request) for request in issued if request.stored is None}
         return [Ticket(request) for request in issued]
 
     def _join(self, ticket: str) -> None:
         """Make a complete extension part of the group that it extends."""
         more = self._groups.pop(ticket)
-        self._groups[more.request.extends] = joined(self._groups[more.request.extends], more)
+        self._groups[more.request.extends] = join_group(self._groups[more.request.extends], more)
 
-    def _expecting(self, ticket: str) -> Group:
+    def _find_group(self, ticket: str) -> Group:
         if ticket not in self._groups:
             raise UserError(f"ticket: {ticket!r} was never drawn, or was observed already; record each ticket once")
         if self._groups[ticket].missing == 0:
@@ -325,12 +325,12 @@ class Session:
         return self._groups[ticket]
 
 
-def awaited(request: Request) -> Group:
+def start_group(request: Request) -> Group:
     """The group of a request for which nothing has come back yet."""
     return Group(request, NO_TOKENS, ())
 
 
-def joined(group: Group, more: Group) -> Group:
+def join_group(group: Group, more: Group) -> Group:
     """The group with the rollouts of a request that extends it."""
     asked = replace(
         group.request,
@@ -338,7 +338,7 @@ def joined(group: Group, more: Group) -> Group:
         decisions=more.request.decisions,
     )
     cost = more.replay_cost if group.replay_cost is None else group.replay_cost.plus(more.replay_cost)
-    dropped = _summed(group.dropped, more.dropped)
+    dropped = _add_counts(group.dropped, more.dropped)
     known = group if group.rollouts else more  # nothing is known of the prompt of a group that lost all its rollouts
     return replace(
         group,
@@ -352,7 +352,7 @@ def joined(group: Group, more: Group) -> Group:
     )
 
 
-def _summed(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in {**one, **other}}
 
 
@@ -364,7 +364,7 @@ def require_needs(
     Raises:
         UserError: names the member, what it needs, and what lacks it.
     """
-    for name, member in getattr(controller, "members", {"controller": controller}).items():
+    for name, member in members_of(controller).items():
         for need in sorted(member.needs):
             feature = need.removeprefix("feature:")
             if feature != need:

@@ -20,9 +20,9 @@ class Stream:
 
     Example:
         >>> stream = Stream(0, ("propose", 3))
-        >>> stream.named("greso").uniform() == stream.named("other").named("greso").uniform()
+        >>> stream.for_member("greso").uniform() == stream.for_member("other").for_member("greso").uniform()
         True
-        >>> stream.named("greso").uniform() == stream.named("other").uniform()
+        >>> stream.for_member("greso").uniform() == stream.for_member("other").uniform()
         False
     """
 
@@ -34,7 +34,7 @@ class Stream:
         """The stream one level further down."""
         return replace(self, path=(*self.path, *keys))
 
-    def named(self, name: str) -> "Stream":
+    def for_member(self, name: str) -> "Stream":
         """The stream of the member called `name`; an earlier name is forgotten."""
         return replace(self, name=name)
 

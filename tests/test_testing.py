@@ -128,7 +128,7 @@ class Negative(Skips):
     """Gives negative weights."""
 
     def weigh(self, groups: Sequence[Group], state: None, stream: Stream) -> Sequence[Group]:
-        return [group.weighed(np.full(group.size, -1.0)) for group in groups]
+        return [group.with_weights(np.full(group.size, -1.0)) for group in groups]
 
 
 class Talkative(Skips):

@@ -9,8 +9,7 @@ import numpy as np
 
 from halfway.controllers.beliefs.forest import Floats
 from halfway.controllers.beliefs.logit_normal import POINTS, WEIGHTS, sigmoid
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import Problem, UserError, require
 
 RATE = "probed_rate"
 """The feature of a problem that holds the probe's guess of its pass rate."""
@@ -46,7 +45,7 @@ class Line:
         logits_P: Floats = self.mean_2[0] + self.mean_2[1] * guesses_P
         return logits_P
 
-    def drifted(self, variance: float) -> "Line":
+    def drift(self, variance: float) -> "Line":
         """The belief one step later, as the solver may have moved; the slope gains a quarter of the variance."""
         return replace(self, covariance_22=self.covariance_22 + np.diag([variance, variance * SLOPE_DOUBT**2]))
 
@@ -57,7 +56,7 @@ class Line:
         rates = sigmoid(float(self.mean_2 @ x_2) + own.mean + deviation * POINTS)
         return float(WEIGHTS @ (1 - rates) ** size)
 
-    def observed(self, guess: float, own: Residual, passed: int, size: int) -> "tuple[Line, Residual]":
+    def learn(self, guess: float, own: Residual, passed: int, size: int) -> "tuple[Line, Residual]":
         """Line and residual after one group of the problem, by Laplace's approximation to the binomial likelihood.
 
         The group's log-odds are the sum of offset, slope times guess and residual, which are independent before it. The

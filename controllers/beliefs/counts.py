@@ -6,9 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from halfway.controllers.beliefs.forest import Floats, Positions
-from halfway.curriculum.groups import Group
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
+from halfway.curriculum import Group, Origin, ProblemSet
 
 
 class Counts(NamedTuple):
@@ -45,8 +43,8 @@ def fresh_counts(groups: Iterable[Group], problems: ProblemSet) -> Counts:
     )
 
 
-def expected_of_fresh(groups: Sequence[Group], problems: ProblemSet, rates: Callable[[Positions], Floats]) -> Floats:
-    """What a belief about problems expects of groups, see `PassRateController.expected`: NaN for those not fresh.
+def predict_fresh(groups: Sequence[Group], problems: ProblemSet, rates: Callable[[Positions], Floats]) -> Floats:
+    """What a belief about problems expects of groups, see `PassRateController.predict`: NaN for those not fresh.
 
     Args:
         rates: the expected pass rates of some problems, by position.

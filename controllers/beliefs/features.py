@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.forest import Floats, Positions
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import ProblemSet, UserError
 
 ColumnIs = Literal["difficulty", "pass_rate"]
 
@@ -68,7 +67,7 @@ def categories(problems: ProblemSet, feature: str, field: str) -> Categories:
             one problem, which could not fill two slots of a plan. A set of a single problem may have one category.
     """
     values, category_P = np.unique(_column(problems, feature, field), return_inverse=True)
-    return _checked(tuple(map(str, values.tolist())), category_P, f"{field}: the feature {feature!r}")
+    return _check(tuple(map(str, values.tolist())), category_P, f"{field}: the feature {feature!r}")
 
 
 @lru_cache(maxsize=8)
@@ -107,9 +106,7 @@ def levels(problems: ProblemSet, feature: str, number: int | None, column_is: Co
         edges = np.quantile(values_P, np.arange(1, number) / number, method="inverted_cdf")
         values_P = np.searchsorted(edges, values_P, side="left").astype(np.float64)
     level_values, level_P = np.unique(values_P, return_inverse=True)
-    return _checked(
-        tuple(f"{value:g}" for value in level_values.tolist()), level_P, f"{field}: the feature {feature!r}"
-    )
+    return _check(tuple(f"{value:g}" for value in level_values.tolist()), level_P, f"{field}: the feature {feature!r}")
 
 
 def _column(problems: ProblemSet, feature: str, field: str) -> NDArray[Any]:
@@ -119,7 +116,7 @@ def _column(problems: ProblemSet, feature: str, field: str) -> NDArray[Any]:
     return column
 
 
-def _checked(names: tuple[str, ...], category_P: Positions, what: str) -> Categories:
+def _check(names: tuple[str, ...], category_P: Positions, what: str) -> Categories:
     sizes_C = np.bincount(category_P, minlength=len(names))
     if len(category_P) > 1 and len(names) == 1:
         raise UserError(f"{what} is {names[0]!r} for all problems, which leaves nothing to choose; name another column")

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -225,7 +225,9 @@ def nodes_of(forest: Forest, trees: Positions) -> tuple[Positions, Positions]:
     return np.concatenate([trees, forest.num_trees + children[order]]), place[order].astype(np.int64)
 
 
-def crowded(forest: Forest, distance_C: Floats, per_tree: int | None, in_total: int | None) -> tuple[Flags, int, int]:
+def enforce_caps(
+    forest: Forest, distance_C: Floats, per_tree: int | None, in_total: int | None
+) -> tuple[Flags, int, int]:
     """Which children stay when caps are enforced: those believed nearest the target and, among equals, the newest.
 
     Args:

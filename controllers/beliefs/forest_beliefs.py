@@ -12,8 +12,7 @@ import numpy as np
 
 from halfway.controllers.beliefs.forest import Decay, Floats, Forest, Positions, bare_forest, learn
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import Stream, require
 
 TIE = 1e-6  # laws treat rates that differ by less than this as equally near
 
@@ -152,7 +151,7 @@ class LastRate:
 
 @dataclass(frozen=True)
 class Measured:
-    """Pass rates that the trainer measures afresh, see `PassRateController.informed`; one half until it has.
+    """Pass rates that the trainer measures afresh, see `PassRateController.inform`; one half until it has.
 
     An oracle, for studying a law apart from the quality of its belief. A child is believed to pass as often as its
     root.
@@ -167,7 +166,7 @@ class Measured:
         return replace(forest, stale_R=np.zeros_like(forest.stale_R), refreshed=step)
 
     @staticmethod
-    def informed(forest: Forest, rates_R: Floats) -> Forest:
+    def inform(forest: Forest, rates_R: Floats) -> Forest:
         """The forest that believes what was measured; every root counts as tried."""
         rate_M = np.concatenate([rates_R, rates_R[forest.tree_C]])
         tried_M = np.ones_like(rate_M)
@@ -229,9 +228,9 @@ class PassRateBelief:
             return learn(forest, nodes, passed, tried, 0.0)
         return learn(forest, nodes, passed, tried, self.forgetting, self.decay_on)
 
-    def informed(self, forest: Forest, rates_R: Floats) -> Forest:
+    def inform(self, forest: Forest, rates_R: Floats) -> Forest:
         """Take measured pass rates of the roots. Only an oracle does."""
-        return Measured.informed(forest, rates_R) if self.kind == "measured" else forest
+        return Measured.inform(forest, rates_R) if self.kind == "measured" else forest
 
     def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:
         """Bring every estimate up to date; nothing to do if no tree is stale."""

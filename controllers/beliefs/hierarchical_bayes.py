@@ -11,15 +11,14 @@ from halfway.controllers.beliefs.forest import Floats, Forest, Positions, Scales
 from halfway.controllers.beliefs.logit_normal import (
     Gaussians,
     Trees,
-    collapsed_given,
+    collapse,
     draw_polya_gamma,
     fixed_point,
     mean_sigmoid,
     sigmoid,
     with_evidence,
 )
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import Stream, UserError, require
 
 Inference = Literal["collapsed", "fixed_point"]
 Estimate = Literal["mean_logit", "mean_rate", "draw"]
@@ -31,7 +30,7 @@ INSTALL = "pip install 'halfway[bayes]'"
 
 def sweep(trees: Trees, omega_M: Floats, scales: Scales, generator: np.random.Generator) -> tuple[Gaussians, Floats]:
     """Draw the roots with their children integrated out, then the children: jointly, given omega."""
-    gaussians, precision_C = collapsed_given(trees, omega_M, scales)
+    gaussians, precision_C = collapse(trees, omega_M, scales)
     num_roots = trees.num_roots
     noise_M = generator.standard_normal(len(omega_M))
     logit_R = gaussians.mean_M[:num_roots] + noise_M[:num_roots] * np.sqrt(gaussians.variance_M[:num_roots])
@@ -152,7 +151,7 @@ class HierarchicalBayes:
 
     def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:
         """Estimate the trees that are stale, and draw anew for all trees if draws are wanted."""
-        forest = self._refitted(forest, step)
+        forest = self._refit(forest, step)
         again = self.estimate == "draw" and forest.refreshed != step
         if not again and not forest.stale_R.any():
             return forest
@@ -195,7 +194,7 @@ class HierarchicalBayes:
     def _prior(self, trees: Trees, forest: Forest, stream: Stream) -> tuple[Floats, Floats]:
         """What `_estimate` returns, for trees without any evidence, in closed form."""
         assert forest.scales is not None
-        gaussians, _ = collapsed_given(trees, np.zeros(len(trees.tried_M)), forest.scales)
+        gaussians, _ = collapse(trees, np.zeros(len(trees.tried_M)), forest.scales)
         if self.estimate != "draw":
             return self._posterior(gaussians, gaussians.mean_M)
         none_M, generator = np.zeros(len(trees.tried_M)), stream.at("prior").generator()
@@ -205,7 +204,7 @@ class HierarchicalBayes:
     def _posterior(self, gaussians: Gaussians, start_M: Floats) -> tuple[Floats, Floats]:
         return start_M, mean_sigmoid(*gaussians) if self.estimate == "mean_rate" else sigmoid(gaussians.mean_M)
 
-    def _refitted(self, forest: Forest, step: int) -> Forest:
+    def _refit(self, forest: Forest, step: int) -> Forest:
         """The forest with hyperparameters fitted to its evidence, if a fit is due; then every tree is stale."""
         since = step - max(forest.fitted, 0)
         if self.hyperparameters == "fixed" or since < self.refit_every or not forest.tried_M.any():

@@ -41,14 +41,14 @@ def response(share: ArrayLike, slope: ArrayLike, location: ArrayLike, guess: Arr
     return curve
 
 
-def discounted(trials: Sequence[Trial], forget: float) -> list[Trial]:
+def discount_trials(trials: Sequence[Trial], forget: float) -> list[Trial]:
     """The trials, oldest first, each with (1 - forget) times the weight of the next one."""
     ages = range(len(trials) - 1, -1, -1)
     weights = [(1 - forget) ** age for age in ages]
     return [Trial(t.share, t.passed * w, t.size * w) for t, w in zip(trials, weights, strict=True)]
 
 
-def believed_rates(trials: Sequence[Trial], shares_S: ArrayLike) -> Floats:
+def predict_rates(trials: Sequence[Trial], shares_S: ArrayLike) -> Floats:
     """The expected pass rate at each share, given the trials: the mean curve under the posterior on the grid.
 
     SEELE fits one curve to the rounds of a step. The posterior mean is as good where there are many rounds, and stays
@@ -65,9 +65,9 @@ def believed_rates(trials: Sequence[Trial], shares_S: ArrayLike) -> Floats:
     return rates_S
 
 
-def aimed(trials: Sequence[Trial], shares_S: ArrayLike, target: float, forget: float = 0.0) -> int:
+def choose_share(trials: Sequence[Trial], shares_S: ArrayLike, target: float, forget: float = 0.0) -> int:
     """The index of the share whose believed pass rate is nearest the target: the smallest such share, or the first of
     all without any trials."""
     if not trials:
         return 0
-    return int(np.abs(believed_rates(discounted(trials, forget), shares_S) - target).argmin())
+    return int(np.abs(predict_rates(discount_trials(trials, forget), shares_S) - target).argmin())

@@ -67,7 +67,7 @@ def mean_sigmoid(mean: Floats, variance: Floats) -> Floats:
     return total
 
 
-def collapsed_given(trees: Trees, omega_M: Floats, scales: Scales) -> tuple[Gaussians, Floats]:
+def collapse(trees: Trees, omega_M: Floats, scales: Scales) -> tuple[Gaussians, Floats]:
     """Everything about the log-odds given omega, and each child's precision given its root as well.
 
     With the children integrated out, a root has precision omega_0 + 1/tau^2 + sum omega_i / (1 + sigma^2 omega_i) and
@@ -100,7 +100,7 @@ def fixed_point(trees: Trees, logit_M: Floats, scales: Scales, iterations: int) 
     given = Gaussians(logit_M, np.zeros_like(logit_M))
     for _ in range(iterations):
         omega_M = trees.tried_M * polya_gamma_moments(np.sqrt(square_M))[0]
-        before, (given, _) = given.mean_M, collapsed_given(trees, omega_M, scales)
+        before, (given, _) = given.mean_M, collapse(trees, omega_M, scales)
         square_M = given.mean_M**2 + given.variance_M
         if np.abs(given.mean_M - before).max(initial=0.0) < FIXED_POINT_TOLERANCE:
             break

@@ -17,8 +17,7 @@ import numpy as np
 
 from halfway.controllers.beliefs.forest import Floats
 from halfway.controllers.beliefs.logit_normal import sigmoid
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import ProblemSet, UserError, require
 
 LARGEST = 512  # most columns of a design, since a step inverts a matrix with as many rows
 NEWTON_STEPS = 50
@@ -104,7 +103,7 @@ class SkillModel:
         return x_FD @ skills.mean_D, variance_F
 
 
-def expected(of_rate: Callable[[Floats], Floats], mean_F: Floats, variance_F: Floats) -> Floats:
+def integrate(of_rate: Callable[[Floats], Floats], mean_F: Floats, variance_F: Floats) -> Floats:
     """E f(p) for a logit-normal p, by Gauss-Hermite quadrature with 20 nodes, (F,).
 
     Args:

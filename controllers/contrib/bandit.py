@@ -12,15 +12,10 @@ from numpy.typing import NDArray
 from halfway.controllers.beliefs.counts import Counts, fresh_counts, moving_average
 from halfway.controllers.beliefs.features import Categories, categories
 from halfway.controllers.beliefs.forest import Floats, Positions
-from halfway.controllers.laws.shares import draw_problems, floored, optimistic, softmax, with_turns
+from halfway.controllers.laws.shares import count_turns, draw_problems, optimistic, raise_to_floor, softmax
 from halfway.controllers.laws.slots import fill_slots
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Request, Stream, require
 from halfway.curriculum.signals import survival
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
 
 TEMPERATURE = {"sec": 1.0, "dump": 0.1}
 Kind = Literal["sec", "dump", "learnability", "survival", "thompson"]
@@ -52,13 +47,13 @@ class Arms:
         return np.asarray([sum(recent) / len(recent) if recent else 0.0 for recent in self.recent_C])
 
 
-def untried(number: int) -> Arms:
+def start_arms(number: int) -> Arms:
     """Arms without evidence."""
     zeros_C = np.zeros(number)
     return Arms(zeros_C, ((),) * number, np.zeros(number, np.int64), zeros_C, zeros_C, zeros_C, zeros_C)
 
 
-def with_advantages(
+def learn_advantages(
     arms: Arms, arm_G: NDArray[np.int64], counts: Counts, alpha: float, window: int, standardised: bool
 ) -> Arms:
     """The arms after one step's groups: values, windows and numbers of groups.
@@ -79,7 +74,7 @@ def with_advantages(
     return replace(arms, value_C=value_C, recent_C=tuple(recent_C), count_C=count_C)
 
 
-def with_outcomes(arms: Arms, arm_G: NDArray[np.int64], counts: Counts, decay: float, reversion: float) -> Arms:
+def learn_outcomes(arms: Arms, arm_G: NDArray[np.int64], counts: Counts, decay: float, reversion: float) -> Arms:
     """The arms after one step's groups: (s, n) <- decay (s, n) + (new s, new n) + reversion (1/2, 1), for every arm.
 
     So an arm without outcomes tends to `reversion` / (1 - decay) rollouts, half of which passed. The numbers of mixed
@@ -173,7 +168,7 @@ class Bandit(PassRateController[BanditState]):
 
     def init(self, problems: ProblemSet) -> BanditState:
         """Raises UserError if the category's column is missing, or leaves nothing to choose between."""
-        return BanditState(problems, untried(len(self._kinds(problems))), np.zeros(len(problems), np.int32))
+        return BanditState(problems, start_arms(len(self._kinds(problems))), np.zeros(len(problems), np.int32))
 
     def propose(self, plan: Plan, state: BanditState, stream: Stream) -> tuple[Plan, BanditState]:
         if plan.missing == 0:
@@ -189,7 +184,7 @@ class Bandit(PassRateController[BanditState]):
             category = kinds.category_P[position]
             request = Request(state.problems[position], plan.num_rollouts)
             plan = plan.add([request], f"{kinds.names[category]} {share_C[category]:.2f}")
-        return plan, replace(state, turns_P=with_turns(turns_P, chosen))
+        return plan, replace(state, turns_P=count_turns(turns_P, chosen))
 
     def shares(self, arms: Arms, size: int, generator: np.random.Generator) -> Floats:
         """The probability of each category, for groups of this size."""
@@ -198,11 +193,11 @@ class Bandit(PassRateController[BanditState]):
             good_C, all_C = self._counts(arms)
             rate_C = generator.beta(1 + good_C, 1 + np.maximum(all_C - good_C, 0.0))
             worth = {"thompson": rate_C, "learnability": rate_C * (1 - rate_C), "survival": survival(rate_C, size)}
-            return floored(worth[self.kind], floor)
+            return raise_to_floor(worth[self.kind], floor)
         score_C = arms.value_C
         if self.kind == "dump":
             score_C = optimistic(arms.recent_means_C, arms.count_C, self.bonus)
-        return floored(softmax(score_C, self.temperature or TEMPERATURE[self.kind]), floor)
+        return raise_to_floor(softmax(score_C, self.temperature or TEMPERATURE[self.kind]), floor)
 
     def _counts(self, arms: Arms) -> tuple[Floats, Floats]:
         return (arms.mixed_C, arms.groups_C) if self.kind == "thompson" else (arms.passed_C, arms.tried_C)
@@ -212,8 +207,8 @@ class Bandit(PassRateController[BanditState]):
         if not counts.positions:
             return state
         arm_G = self._kinds(state.problems).category_P[counts.positions]
-        arms = with_advantages(state.arms, arm_G, counts, self.alpha, self.window, self.standardised)
-        return replace(state, arms=with_outcomes(arms, arm_G, counts, self.decay, self.reversion))
+        arms = learn_advantages(state.arms, arm_G, counts, self.alpha, self.window, self.standardised)
+        return replace(state, arms=learn_outcomes(arms, arm_G, counts, self.decay, self.reversion))
 
     def _kinds(self, problems: ProblemSet) -> Categories:
         return categories(problems, self.category, "bandit.category")

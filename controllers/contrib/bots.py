@@ -6,18 +6,13 @@ from functools import partial
 
 import numpy as np
 
-from halfway.controllers.beliefs.counts import Counts, expected_of_fresh, fresh_counts, moving_average
+from halfway.controllers.beliefs.counts import Counts, fresh_counts, moving_average, predict_fresh
 from halfway.controllers.beliefs.features import numbers
 from halfway.controllers.beliefs.forest import Decay, Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief, ThompsonBelief
 from halfway.controllers.laws.choice import Choice
 from halfway.controllers.laws.slots import fill_by_rate
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Stream, UserError, require
 
 LARGE_ERROR = 0.25  # mean absolute error of the predictions at which an adaptive rho is halved
 
@@ -118,12 +113,12 @@ class Bots(PassRateController[BotsState]):
         if not counts.positions:
             return state
         state = replace(state, forest=self.belief.learn(state.forest, *counts))
-        return self._with_implicit(state, counts) if self.rho else state
+        return self._add_implicit(state, counts) if self.rho else state
 
-    def informed(self, state: BotsState, rates_P: Floats) -> BotsState:
-        return replace(state, forest=self.belief.informed(state.forest, rates_P))
+    def inform(self, state: BotsState, rates_P: Floats) -> BotsState:
+        return replace(state, forest=self.belief.inform(state.forest, rates_P))
 
-    def _with_implicit(self, state: BotsState, counts: Counts) -> BotsState:
+    def _add_implicit(self, state: BotsState, counts: Counts) -> BotsState:
         weak_P, strong_P = self._rates(state.problems)
         rate_G = np.asarray(counts.passed) / np.asarray(counts.tried)
         now = capability(
@@ -131,19 +126,19 @@ class Bots(PassRateController[BotsState]):
         )
         if state.capability is not None:
             now = moving_average(now, state.capability, self.inertia)
-        rate_P = predicted(weak_P, strong_P, now)
+        rate_P = interpolate_rates(weak_P, strong_P, now)
         error = float(np.abs(rate_P[counts.positions] - rate_G).mean())
         rho = state.rho / 2 if self.adaptive and error >= LARGE_ERROR else state.rho
         rollouts = rho * float(np.mean(counts.tried))
-        forest = with_implicit(state.forest, rate_P, rollouts, counts.positions)
+        forest = add_implicit(state.forest, rate_P, rollouts, counts.positions)
         return replace(state, forest=forest, rho=rho, capability=now, error=error)
 
     def _rates(self, problems: ProblemSet) -> tuple[Floats, Floats]:
         weak_P, strong_P = (numbers(problems, name, "bots.reference") for name in self.reference)
         return weak_P, strong_P
 
-    def expected(self, state: BotsState, groups: Sequence[Group]) -> Floats:
-        return expected_of_fresh(groups, state.problems, partial(self.belief.means, state.forest))
+    def predict(self, state: BotsState, groups: Sequence[Group]) -> Floats:
+        return predict_fresh(groups, state.problems, partial(self.belief.means, state.forest))
 
     def metrics(self, state: BotsState) -> Mapping[str, float]:
         """capability, rho: see `BotsState`; reference_error: its error; evidence: mean discounted rollouts of a
@@ -165,7 +160,7 @@ def capability(rate: float, weak: float, strong: float) -> float:
     return (rate - weak) / (strong - weak + GUARD)
 
 
-def predicted(weak_P: Floats, strong_P: Floats, capability: float) -> Floats:
+def interpolate_rates(weak_P: Floats, strong_P: Floats, capability: float) -> Floats:
     """Pass rates interpolated between the reference models' rates, or extrapolated beyond them, clipped to [0, 1]."""
     rate_P: Floats = strong_P - weak_P
     rate_P *= capability
@@ -173,7 +168,7 @@ def predicted(weak_P: Floats, strong_P: Floats, capability: float) -> Floats:
     return np.clip(rate_P, 0.0, 1.0, out=rate_P)
 
 
-def with_implicit(forest: Forest, rate_P: Floats, rollouts: float, observed: Sequence[int]) -> Forest:
+def add_implicit(forest: Forest, rate_P: Floats, rollouts: float, observed: Sequence[int]) -> Forest:
     """The forest with `rollouts` pseudo-rollouts added to each problem that was not observed, at its predicted rate."""
     own = list(observed)
     tried_M = forest.tried_M + rollouts

@@ -6,17 +6,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.controllers.beliefs.counts import expected_of_fresh, fresh_counts
+from halfway.controllers.beliefs.counts import fresh_counts, predict_fresh
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.forest_beliefs import Aim
 from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.controllers.laws.choice import Choice, ChoiceKind
 from halfway.controllers.laws.slots import fill_by_rate
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Stream
 
 
 @dataclass(frozen=True)
@@ -98,8 +94,8 @@ class Cdas(PassRateController[CdasState]):
         difficulty_P[places] = (past * difficulty_P[places] + surprise) / (past + 1)
         return replace(state, difficulty_P=difficulty_P, visits_P=visits_P)
 
-    def expected(self, state: CdasState, groups: Sequence[Group]) -> Floats:
-        return expected_of_fresh(groups, state.problems, state.rates)
+    def predict(self, state: CdasState, groups: Sequence[Group]) -> Floats:
+        return predict_fresh(groups, state.problems, state.rates)
 
     def metrics(self, state: CdasState) -> Mapping[str, float]:
         """competence: see `CdasState`; spread: standard deviation of the difficulties; tried: share of the problems

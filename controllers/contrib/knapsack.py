@@ -8,13 +8,7 @@ from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.counts import moving_average
 from halfway.controllers.laws.allocation import allocate, signal_gain, sufficient_size
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.plan import Plan, Verdict
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, Verdict, require
 
 UNSEEN = -1.0
 
@@ -82,7 +76,7 @@ class Knapsack(PassRateController[KnapsackState]):
             return plan, state
         taken = sum(plan.num_rollouts if r.origin is Origin.STORED else r.num_rollouts for r in others)
         left = plan.budget - plan.missing * plan.num_rollouts - taken
-        sizes = iter(self._shared_out(left, ours, state, plan.num_rollouts))
+        sizes = iter(self._share_out(left, ours, state, plan.num_rollouts))
         verdicts = [
             Verdict(True, self._why(r, state), next(sizes)) if r.origin is Origin.FRESH else Verdict(True, "exempt")
             for r in plan.undecided
@@ -91,7 +85,7 @@ class Knapsack(PassRateController[KnapsackState]):
         fresh_sizes = [r.num_rollouts for r in plan.requests if r.origin is Origin.FRESH and r.decided_by(plan.member)]
         return plan, replace(state, smallest=min(fresh_sizes), largest=max(fresh_sizes)) if fresh_sizes else state
 
-    def _shared_out(self, budget: int, requests: Sequence[Request], state: KnapsackState, size: int) -> list[int]:
+    def _share_out(self, budget: int, requests: Sequence[Request], state: KnapsackState, size: int) -> list[int]:
         rates = [_rate(request, state) for request in requests]
         least = [size if rate == UNSEEN else self.least for rate in rates]
         most = [size if rate == UNSEEN else self.most for rate in rates]

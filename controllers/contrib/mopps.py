@@ -4,17 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from halfway.controllers.beliefs.counts import expected_of_fresh, fresh_counts
+from halfway.controllers.beliefs.counts import fresh_counts, predict_fresh
 from halfway.controllers.beliefs.forest import Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief, ThompsonBelief
 from halfway.controllers.laws.choice import Choice
 from halfway.controllers.laws.slots import fill_by_rate
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Stream, require
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,11 +79,11 @@ class Mopps(PassRateController[MoppsState]):
         rate = sum(counts.passed) / sum(counts.tried) if counts.tried else state.rate
         return replace(state, forest=forest, rate=rate)
 
-    def informed(self, state: MoppsState, rates_P: Floats) -> MoppsState:
-        return replace(state, forest=self.belief.informed(state.forest, rates_P))
+    def inform(self, state: MoppsState, rates_P: Floats) -> MoppsState:
+        return replace(state, forest=self.belief.inform(state.forest, rates_P))
 
-    def expected(self, state: MoppsState, groups: Sequence[Group]) -> Floats:
-        return expected_of_fresh(groups, state.problems, partial(self.belief.means, state.forest))
+    def predict(self, state: MoppsState, groups: Sequence[Group]) -> Floats:
+        return predict_fresh(groups, state.problems, partial(self.belief.means, state.forest))
 
     def metrics(self, state: MoppsState) -> Mapping[str, float]:
         """rate: see `MoppsState`; tried: share of the problems with evidence; evidence: mean number of their discounted

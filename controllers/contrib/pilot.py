@@ -5,13 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from halfway.controllers.laws.allocation import allocate, hit_gain
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan, Verdict
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Stream, Verdict, require
 
 
 @dataclass(frozen=True, slots=True)

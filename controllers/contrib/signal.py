@@ -6,12 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.groups import Floats, Group
-from halfway.curriculum.rollouts import Rollout
+from halfway.curriculum import Group, PassRateController, Rollout, Stream, require
+from halfway.curriculum.groups import Floats
 from halfway.curriculum.signals import standardize
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
 
 
 @dataclass(frozen=True)
@@ -49,19 +46,19 @@ class Signal(PassRateController[None]):
         return frozenset({"weights", "entropies"} if self.kind == "rl_zvp" else {"weights"})
 
     def weigh(self, groups: Sequence[Group], state: None, stream: Stream) -> Sequence[Group]:
-        return [self._advised(group) for group in groups]
+        return [self._advise(group) for group in groups]
 
-    def _advised(self, group: Group) -> Group:
+    def _advise(self, group: Group) -> Group:
         if not group.size:
             return group
         if self.kind == "rl_zvp":
             if not group.zero_variance:
                 return group
-            return group.advised(advantages_NT=tuple(self._by_entropy(rollout) for rollout in group.rollouts))
+            return group.with_advantages(advantages_NT=tuple(self._by_entropy(rollout) for rollout in group.rollouts))
         if group.num_passed == group.size:
             return group
         rewards = [rollout.trained_reward for rollout in group.rollouts]
-        return group.advised(advantages_N=standardize(rewards, [1.0] * self.virtual))
+        return group.with_advantages(advantages_N=standardize(rewards, [1.0] * self.virtual))
 
     def _by_entropy(self, rollout: Rollout) -> Floats:
         """Advantages of a rollout's generated tokens, over all turns."""

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from halfway.controllers.beliefs.counts import fresh_groups
-from halfway.curriculum import Group, Origin, PassRateController, ProblemSet, Stream
+from halfway.curriculum import Group, Origin, PassRateController, ProblemSet, Stream, require
 from halfway.curriculum.signals import mean_centred_variance, standardize
-from halfway.curriculum.support.errors import require
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +79,7 @@ class Varied(PassRateController[VariedState]):
     def weigh(self, groups: Sequence[Group], state: VariedState, stream: Stream) -> Sequence[Group]:
         declined = self._find_declined(groups, state.step)
         return [
-            group.weighed([0.0] * group.size) if i in declined else self._select(group)
+            group.with_weights([0.0] * group.size) if i in declined else self._select(group)
             for i, group in enumerate(groups)
         ]
 
@@ -106,8 +105,8 @@ class Varied(PassRateController[VariedState]):
         if self.baseline == "selected":
             advantages_N = np.zeros(group.size)
             advantages_N[places] = standardize(rewards_N[places])
-            group = group.advised(advantages_N=advantages_N)
-        return group.weighed(factors_N)
+            group = group.with_advantages(advantages_N=advantages_N)
+        return group.with_weights(factors_N)
 
     def observe(self, state: VariedState, groups: Sequence[Group], step: int) -> VariedState:
         fresh_groups(groups, state.problems)  # raises for a problem of another set

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.forest import Floats, Positions
+from halfway.curriculum import require
 from halfway.curriculum.signals import expected_update_mass
-from halfway.curriculum.support.errors import require
 
 LEAST = 1e-12  # lower bound on a worth, so that its logarithm is finite
 DIGITS = 6  # distances that agree to this many decimal places are tied
@@ -60,7 +60,7 @@ class Choice:
             size: N, rollouts of a group.
         """
         if self.kind == "mass":
-            return first_by([drawn_in_proportion(expected_update_mass(rate_F, size), generator)], wanted, generator)
+            return first_by([draw_keys(expected_update_mass(rate_F, size), generator)], wanted, generator)
         gap_F: Floats = rate_F - self.target
         if self.kind == "straddle":
             return _straddle(gap_F, wanted, generator)
@@ -73,7 +73,7 @@ class Choice:
         return first_by([distance_F], wanted, generator, DIGITS)
 
 
-def drawn_in_proportion(worth_F: Floats, generator: np.random.Generator, sharpness: float = 1.0) -> Floats:
+def draw_keys(worth_F: Floats, generator: np.random.Generator, sharpness: float = 1.0) -> Floats:
     """Keys by which `first_by` draws without replacement in proportion to worth^sharpness."""
     keys_F: Floats = -sharpness * np.log(np.maximum(worth_F, LEAST)) - generator.gumbel(size=len(worth_F))
     return keys_F

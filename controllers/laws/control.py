@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from halfway.curriculum.groups import Group
+from halfway.curriculum import Group
 
 Effect = Literal[1, -1]
 
@@ -69,7 +69,7 @@ class RatioLaw:
         return knob if easier == 0 or ratio == knob.ratio else Knob(ratio, self.cooldown, training_step)
 
 
-def damped(gain: float, groups: Sequence[Group]) -> float:
+def damp_gain(gain: float, groups: Sequence[Group]) -> float:
     """The gain of an integrating controller for evidence that comes late: gain x sin(pi / (4 d + 2)).
 
     With a delay of d steps, x <- x + gain (target - x) is stable only for a gain below 2 sin(pi / (4 d + 2)): 2, 1,

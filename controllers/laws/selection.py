@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from halfway.controllers.beliefs.forest import Floats, Forest, Positions
-from halfway.controllers.laws.choice import DIGITS, drawn_in_proportion, first_by
+from halfway.controllers.laws.choice import DIGITS, draw_keys, first_by
 from halfway.curriculum.signals import expected_update_mass
 
 Ties = Literal["random", "least_tried"]
@@ -98,7 +98,7 @@ def by_update_mass(forest: Forest, size: int, generator: np.random.Generator) ->
     Args:
         size: N, rollouts of a group.
     """
-    keys = [drawn_in_proportion(expected_update_mass(forest.rate_M, size), generator)]
+    keys = [draw_keys(expected_update_mass(forest.rate_M, size), generator)]
     return Ranking(keys, len(forest.rate_M), generator)
 
 

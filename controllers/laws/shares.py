@@ -18,7 +18,7 @@ def softmax(score_C: Floats, temperature: float) -> Floats:
     return shares_C
 
 
-def floored(weight_C: Floats, floor: float) -> Floats:
+def raise_to_floor(weight_C: Floats, floor: float) -> Floats:
     """Weights as probabilities, each raised to floor / C if it is lower, and normalised again. If all weights are 0,
     the probabilities are equal."""
     total = weight_C.sum()
@@ -127,7 +127,7 @@ def draw_problems(
     return np.concatenate(chosen)
 
 
-def with_turns(turns_P: NDArray[np.int32], positions: Sequence[int]) -> NDArray[np.int32]:
+def count_turns(turns_P: NDArray[np.int32], positions: Sequence[int]) -> NDArray[np.int32]:
     """The turns after some problems have had one more each."""
     turns_P = turns_P.copy()
     np.add.at(turns_P, list(positions), 1)

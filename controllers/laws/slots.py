@@ -8,11 +8,7 @@ from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.forest_beliefs import Aim
 from halfway.controllers.laws.choice import Choice
 from halfway.controllers.laws.control import floor_product
-from halfway.curriculum.groups import Request
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Origin, Plan, ProblemSet, Request, Stream
 
 GOLDEN = (5**0.5 - 1) / 2
 
@@ -50,11 +46,11 @@ def slots_left(plan: Plan, share: float, origin: Origin) -> int:
             share, rounded up or down from step to step, so that even a small part is a slot now and then.
     """
     quota = plan.quotas.get(origin)
-    slots = floor_product(share, plan.wanted) if quota is None else dithered(quota * share * plan.wanted, plan.step)
+    slots = floor_product(share, plan.wanted) if quota is None else dither(quota * share * plan.wanted, plan.step)
     return min(plan.missing, slots - len(plan.decided))
 
 
-def dithered(amount: float, step: int) -> int:
+def dither(amount: float, step: int) -> int:
     """A whole number, the mean of which over the steps is the amount: it is rounded up in a step whose multiple of the
     golden ratio has a smaller fractional part than the amount."""
     whole = floor_product(amount, 1)

@@ -9,9 +9,8 @@ import numpy as np
 
 from halfway.controllers.beliefs.counts import moving_average
 from halfway.controllers.laws.control import Effect, Knob, RatioLaw
-from halfway.curriculum.groups import Group
-from halfway.curriculum.prefix import Prefix, cut
-from halfway.curriculum.rollouts import FloatArray, Rollout, Turn, Unit
+from halfway.curriculum import Group, Prefix, Rollout, Turn, Unit, cut
+from halfway.curriculum.rollouts import FloatArray
 
 Side = Literal["hard", "easy"]
 

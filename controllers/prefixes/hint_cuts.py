@@ -6,10 +6,8 @@ from functools import lru_cache
 
 from halfway.controllers.beliefs.forest import Floats
 from halfway.controllers.beliefs.item_response import Trial
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.prefix import Hint, Place, hint_of
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Group, Hint, Plan, Problem, hint_of
+from halfway.curriculum.prefix import Place
 
 PARTS = 16
 """Hints of solutions without a unit of their own grow by sixteenths."""

@@ -9,13 +9,10 @@ from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.features import Categories, categories
 from halfway.controllers.beliefs.forest import Floats
-from halfway.controllers.beliefs.item_response import REMEMBERED, Trial, aimed
+from halfway.controllers.beliefs.item_response import REMEMBERED, Trial, choose_share
 from halfway.controllers.prefixes.hint_cuts import Cuts, trial_of, units_left
-from halfway.curriculum.groups import Group
+from halfway.curriculum import Group, Origin, Problem, ProblemSet, require
 from halfway.curriculum.prefix import Place
-from halfway.curriculum.problems import Problem, ProblemSet
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.support.errors import require
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,21 +89,21 @@ class HintLengths:
             left = float(state.left_C[self._categories(state.problems).category_P[place]])
             return max(0, 1 + len(self.cuts.points(problem)) - round(left))
         if self.kind == "adaprefix":
-            return self.cuts.units(problem, min(1 - float(state.left_C[place]), self.withdrawn(step)))
+            return self.cuts.units(problem, min(1 - float(state.left_C[place]), self.largest_share(step)))
         if self.kind == "seele":
-            return self.aimed(problem, state.trials.get(problem.id, ()))
+            return self.aim(problem, state.trials.get(problem.id, ()))
         return int(state.length_P[place])  # 0 unless the law is "reverse"
 
-    def withdrawn(self, step: int) -> float:
+    def largest_share(self, step: int) -> float:
         """For "adaprefix": the largest share of a solution in this step: all of it for `stage_steps` steps, then less
         from step to step, and nothing after as many again."""
         return min(max(2 - step / self.stage_steps, 0.0), 1.0)
 
-    def aimed(self, problem: Problem, trials: Sequence[Trial]) -> int:
+    def aim(self, problem: Problem, trials: Sequence[Trial]) -> int:
         """For "seele": units of the hint with which a problem is believed to pass `target` of the time."""
-        return aimed(trials, self.cuts.shares(problem), self.target, self.forget)
+        return choose_share(trials, self.cuts.shares(problem), self.target, self.forget)
 
-    def learnt(self, state: HintsState, groups: Sequence[Group]) -> HintsState:
+    def learn(self, state: HintsState, groups: Sequence[Group]) -> HintsState:
         """The state after some groups, hinted or not, of problems that have a solution."""
         length_P, trials = state.length_P.copy(), dict(state.trials)
         shared: list[tuple[int, float]] = []

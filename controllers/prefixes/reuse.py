@@ -8,9 +8,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from halfway.curriculum.groups import Group
-from halfway.curriculum.prefix import Prefix, cut
-from halfway.curriculum.rollouts import FloatArray, IntArray, Rollout, Turn, Unit
+from halfway.curriculum import Group, Prefix, Rollout, Turn, Unit, cut
+from halfway.curriculum.rollouts import FloatArray, IntArray
 
 LEAST_UNITS = 4  # with fewer, the window from a quarter to three quarters leaves no choice
 

@@ -12,10 +12,7 @@ from halfway.controllers.beliefs.calibration import Line
 from halfway.controllers.beliefs.forest import Forest, prune
 from halfway.controllers.laws.selection import Taken, tree_of
 from halfway.controllers.prefixes.reuse import Start, text_of
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.rollouts import Origin
+from halfway.curriculum import Group, Origin, Plan, ProblemSet, Request
 
 COUNTS = (
     "seeded",
@@ -103,7 +100,7 @@ def node_of(state: ProsState, group: Group, known: Mapping[tuple[int, bytes], in
     return known.get((tree, text_of(request.prefix)))
 
 
-def taken_by(plan: Plan, state: ProsState) -> Taken:
+def find_taken(plan: Plan, state: ProsState) -> Taken:
     """What a plan already holds or refuses: nodes, groups of each tree, and problems that were skipped.
 
     The groups in hand count too, those of other members by their requests, the controller's own as `ProsState.offered`.
@@ -128,7 +125,7 @@ def taken_by(plan: Plan, state: ProsState) -> Taken:
     return taken
 
 
-def with_errors(state: ProsState, outcomes: Sequence[Outcome]) -> ProsState:
+def track_errors(state: ProsState, outcomes: Sequence[Outcome]) -> ProsState:
     """The state with the mean errors of the beliefs about these outcomes."""
     first, rate_M = state.forest.num_trees, state.forest.rate_M
     roots = [abs(rate_M[o.node] - o.group.pass_rate) for o in outcomes if o.node < first]
@@ -140,7 +137,7 @@ def with_errors(state: ProsState, outcomes: Sequence[Outcome]) -> ProsState:
     )
 
 
-def evicted(state: ProsState, keep_C: NDArray[np.bool_], from_tree: int, from_total: int) -> ProsState:
+def evict(state: ProsState, keep_C: NDArray[np.bool_], from_tree: int, from_total: int) -> ProsState:
     """The state without some of its children.
 
     Args:

@@ -31,7 +31,7 @@ from halfway.curriculum.boxes.walls import (
     visible_paths,
 )
 from halfway.curriculum.boxes.worker_process import WorkerProcess
-from halfway.curriculum.support.acceptance import VARIABLE, accepted
+from halfway.curriculum.support.acceptance import VARIABLE, is_accepted
 from halfway.curriculum.support.errors import UserError, require
 
 WITHOUT_SANDBOX = "no-sandbox"
@@ -226,7 +226,7 @@ def _is_pair(value: object) -> bool:
 
 def _command(options: SandboxOptions, modules: Sequence[str]) -> list[str]:
     """The command that starts a worker. Raises UserError if there is no sandbox and the user has not agreed to that."""
-    unprotected = accepted(WITHOUT_SANDBOX)
+    unprotected = is_accepted(WITHOUT_SANDBOX)
     settings = {
         "output": options.output_bytes,
         "limits": limits(memory=options.memory_mib * 2**20, processes=0, file_bytes=0, descriptors=DESCRIPTORS),
@@ -261,4 +261,4 @@ def _shared(options: SandboxOptions, modules: tuple[str, ...], process: int, unp
 
 def shared(options: SandboxOptions, modules: Sequence[str] = ()) -> Sandbox:
     """This process's sandbox with these options. Raises UserError as `Sandbox` does."""
-    return _shared(options, tuple(modules), os.getpid(), accepted(WITHOUT_SANDBOX))
+    return _shared(options, tuple(modules), os.getpid(), is_accepted(WITHOUT_SANDBOX))

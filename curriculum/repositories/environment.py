@@ -18,7 +18,7 @@ from halfway.curriculum.repositories.checking import check_boxes
 from halfway.curriculum.repositories.judge import begin, judge
 from halfway.curriculum.repositories.task import RepositoryTask, from_text
 from halfway.curriculum.rollouts import Unit
-from halfway.curriculum.support.blocks import fenced
+from halfway.curriculum.support.blocks import find_fenced
 from halfway.curriculum.support.errors import UserError, require
 
 SUBMIT = "submit"
@@ -166,7 +166,7 @@ class Repository:
 
     def _try(self, episode: RepositoryEpisode, response: str) -> StepResult[RepositoryEpisode]:
         after = replace(episode, turns=episode.turns + 1)
-        blocks = [content for _, content in fenced(response, "bash", "sh")]
+        blocks = [content for _, content in find_fenced(response, "bash", "sh")]
         if len(blocks) == 1 and blocks[0].strip() == SUBMIT:
             return self._judge(after)
         if after.turns == self.max_turns:

@@ -10,7 +10,7 @@ from halfway.curriculum.boxes.base import Base
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, to_problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.blocks import between
+from halfway.curriculum.support.blocks import find_between
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.tasks.files import Bad, File, FileRow, kept_and_counted
 from halfway.curriculum.tasks.sources import Loaded, Source
@@ -75,7 +75,7 @@ class RepositoryRows(Source):
         if isinstance(task, Bad):
             return task
         statement = str(values.get("problem_statement") or "")
-        inner = between(statement, "[ISSUE]", "[/ISSUE]")
+        inner = find_between(statement, "[ISSUE]", "[/ISSUE]")
         features: dict[str, float | str] = {"repository": str(values.get("repo") or values.get("repo_name") or "")}
         return to_problem(task, inner[0] if inner else statement, kind, features)
 

@@ -15,7 +15,7 @@ def accepted_words() -> tuple[str, ...]:
     return tuple(os.environ.get(VARIABLE, "").replace(",", " ").split())
 
 
-def accepted(word: str) -> bool:
+def is_accepted(word: str) -> bool:
     """Whether the user has accepted what a word stands for."""
     return word in accepted_words()
 
@@ -26,7 +26,7 @@ def require_accepted(word: str, field: str, harm: str) -> None:
     Args:
         harm: what it would do, as the end of a sentence that begins with the field's name.
     """
-    if not accepted(word):
+    if not is_accepted(word):
         raise UserError(
             f"{field}: {harm}, which needs your consent outside the file; set {VARIABLE}={word} if you trust it"
         )

@@ -9,7 +9,7 @@ import re
 OPENING, CLOSING = re.compile(r"```(\w+)[ \t]*"), re.compile(r"```[ \t]*")
 
 
-def fenced(text: str, *names: str) -> list[tuple[str, str]]:
+def find_fenced(text: str, *names: str) -> list[tuple[str, str]]:
     """Name and content of each closed Markdown block with one of these names, or with any name if none is given.
 
     A block begins with a line such as ```python and ends with the next line ```. What other blocks contain is not set
@@ -30,7 +30,7 @@ def fenced(text: str, *names: str) -> list[tuple[str, str]]:
     return blocks
 
 
-def between(text: str, opening: str, closing: str) -> list[str]:
+def find_between(text: str, opening: str, closing: str) -> list[str]:
     """What stands between each opening mark and the next closing one, from left to right, without overlaps."""
     parts: list[str] = []
     start = text.find(opening)

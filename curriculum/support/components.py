@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import remedy
 from halfway.curriculum.support.registry import Registry
-from halfway.curriculum.support.validation import Reader, typed
+from halfway.curriculum.support.validation import Reader, construct
 
 Part = TypeVar("Part")
 WANTED = "one name, or one {name: options}"
@@ -81,11 +81,11 @@ def build(registry: Registry, name: str, options: Any, path: str, at: str) -> An
         raise UserError(f"{path}: {name!r} {lacks}") from None
     if not is_dataclass(kind):
         raise UserError(f"{path}: {name!r} is not a dataclass of options; mend the package that registers it")
-    return typed(kind, {} if options is None else options, at)
+    return construct(kind, {} if options is None else options, at)
 
 
 def plain(value: Any) -> Any:
-    """Settings as plain data, from which `typed` makes equal ones."""
+    """Settings as plain data, from which `construct` makes equal ones."""
     if isinstance(value, Component):
         return value.as_plain()
     if isinstance(value, Mapping):

@@ -24,10 +24,10 @@ class UserError(ValueError):
 
     def within(self, place: str) -> "UserError":
         """The same mistakes with a place in front of each message."""
-        return joined([UserError(f"{place}{error}") for error in self.all])
+        return join_errors([UserError(f"{place}{error}") for error in self.all])
 
 
-def joined(errors: Sequence[UserError]) -> UserError:
+def join_errors(errors: Sequence[UserError]) -> UserError:
     """The first of several mistakes, which holds the others."""
     first, *others = [one for error in errors for one in error.all]
     first.others = tuple(others)
@@ -46,7 +46,7 @@ def each(attempts: Sequence[Callable[[], Read]]) -> list[Read]:
         except UserError as error:
             errors += error.all[: MOST - len(errors)]
     if errors:
-        raise joined(errors) from None
+        raise join_errors(errors) from None
     return done
 
 

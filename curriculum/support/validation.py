@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
-from halfway.curriculum.support.errors import MOST, UserError, joined
+from halfway.curriculum.support.errors import MOST, UserError, join_errors
 from halfway.curriculum.support.registry import Registry, unknown
 
 Options = TypeVar("Options")
@@ -29,7 +29,7 @@ class Reader:
     registry: Registry | None = None
 
 
-def typed(kind: type[Options], data: Any, path: str = "") -> Options:
+def construct(kind: type[Options], data: Any, path: str = "") -> Options:
     """An instance of the dataclass `kind`, including its nested dataclasses, with the values of a mapping.
 
     What the mapping leaves out keeps its default, also inside a nested dataclass. Text that reads as a number is
@@ -45,7 +45,7 @@ def typed(kind: type[Options], data: Any, path: str = "") -> Options:
     errors = list(islice(_name_errors(kind, data, path), MOST))
     made = _made(kind, data, path, path, None, errors) if isinstance(data, Mapping) else None
     if errors:
-        raise joined(errors)
+        raise join_errors(errors)
     assert made is not None
     return made
 
@@ -76,7 +76,7 @@ def _made(
             complete = complete and values[name] is not None
             continue
         try:
-            values[name] = _converted(hint, value, at)
+            values[name] = _convert(hint, value, at)
         except UserError as error:
             errors.append(error)
     if not complete or len(errors) > before:
@@ -88,7 +88,7 @@ def _made(
         return None
 
 
-def _converted(hint: Any, value: Any, path: str) -> Any:
+def _convert(hint: Any, value: Any, path: str) -> Any:
     for reader in getattr(hint, "__metadata__", ()):
         return reader.read(value, path)
     if hint is str and isinstance(value, int | float) and not isinstance(value, bool):

@@ -106,7 +106,7 @@ def parse(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        content = _loaded(_text(path))
+        content = _load(_text(path))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except yaml.MarkedYAMLError as error:
@@ -141,7 +141,7 @@ def _text(path: Path) -> bytes:
     return text
 
 
-def _loaded(text: bytes) -> Any:
+def _load(text: bytes) -> Any:
     """The content of a YAML file. Raises UserError if it is too large, too deep or refers to itself."""
     loader = _loader()(text)
     try:

@@ -14,7 +14,7 @@ from itertools import islice
 
 from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, SandboxOptions, shared
 from halfway.curriculum.problems import Problem
-from halfway.curriculum.support.blocks import fenced
+from halfway.curriculum.support.blocks import find_fenced
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.answers import Batched
 
@@ -27,7 +27,7 @@ PURE_MODULES = (
 
 def last_python_block(response: str) -> str | None:
     """The content of a response's last block of Python; None if there is none."""
-    blocks = [content for name, content in fenced(response) if name == "python"]
+    blocks = [content for name, content in find_fenced(response) if name == "python"]
     return blocks[-1] if blocks else None
 
 

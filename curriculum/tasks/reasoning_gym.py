@@ -15,7 +15,7 @@ import numpy as np
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.blocks import between
+from halfway.curriculum.support.blocks import find_between
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.curriculum.support.registry import unknown
@@ -146,7 +146,7 @@ verify = Batched(judge)
 
 def passes(answer: str, response: str) -> bool:
     """The verdict on one response; see `judge`."""
-    tags = between(response, "<answer>", "</answer>")
+    tags = find_between(response, "<answer>", "</answer>")
     said = (tags[-1] if tags else response).strip()
     carried = _carried(answer)
     entry, score_answer = carried["entry"], _family(carried["family"], repr(carried["config"])).score_answer

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import UserError, each, require
 from halfway.curriculum.support.registry import unknown
-from halfway.curriculum.support.validation import typed
+from halfway.curriculum.support.validation import construct
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.design import (
     ARMS,
@@ -203,7 +203,7 @@ def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str])
     if "budget" in base:
         raw.setdefault("budget", base["budget"])
     raw["base"] = {k: v for k, v in base.items() if k not in ("budget", "name", "seed")}
-    config = typed(ComparisonConfig, _resolve(raw))
+    config = construct(ComparisonConfig, _resolve(raw))
     each([partial(check_arm, config, arm) for arm in config.arms])
     return config
 

@@ -6,13 +6,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from halfway.controllers.chains import MEMBERS, Member, checked_chain
+from halfway.controllers.chains import MEMBERS, Member, check_chain
 from halfway.curriculum.controller import Chain
 from halfway.curriculum.environments.base import Environment
 from halfway.curriculum.registries import ENVIRONMENTS, SOURCES
 from halfway.curriculum.support.components import NONE, Component, at_most_one_of, component, one_of, plain
 from halfway.curriculum.support.errors import each, require
-from halfway.curriculum.support.validation import typed
+from halfway.curriculum.support.validation import construct
 from halfway.curriculum.tasks.sources import Source
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.names import require_name
@@ -141,7 +141,7 @@ class RunConfig:
     @cached_property
     def chain(self) -> Chain:
         """The chain of the controllers. Raises UserError if a member could never do its work."""
-        return checked_chain(self.controllers)
+        return check_chain(self.controllers)
 
     @cached_property
     def shape(self) -> ShapeOptions | None:
@@ -177,7 +177,7 @@ def planned_run(
 
 def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
     """The run that a plain mapping describes, checked completely."""
-    config = typed(RunConfig, yaml_files.interpolate(raw))
+    config = construct(RunConfig, yaml_files.interpolate(raw))
     each(
         [
             lambda: check_needs(config),

@@ -11,7 +11,7 @@ from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.components import Component, component, one_of, plain
 from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.support.validation import Reader, typed
+from halfway.curriculum.support.validation import Reader, construct
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import flat
 from halfway.experiments.config.names import CHARACTERS, is_label, name_of, require_name, require_seeds
@@ -75,7 +75,7 @@ class OracleOptions:
 
 def _oracles(value: Any, path: str) -> dict[str, OracleOptions]:
     require(isinstance(value, Mapping), path, value, f"give {ORACLES.wanted}")
-    return {str(name): typed(OracleOptions, fields, f"{path}.{name}") for name, fields in value.items()}
+    return {str(name): construct(OracleOptions, fields, f"{path}.{name}") for name, fields in value.items()}
 
 
 ORACLES = Reader(_oracles, "names, each with the fields of an oracle")
@@ -152,7 +152,7 @@ class PropelConfig:
         """The settings of one arm. Raises UserError with the arm's name in front of the message."""
         own = plain(ArmConfig(self.generator, self.reward, self.training))
         try:
-            return typed(ArmConfig, yaml_bases.merge(own, self.arms[name]))
+            return construct(ArmConfig, yaml_bases.merge(own, self.arms[name]))
         except UserError as error:
             raise error.within(f"arms.{name}.") from None
 
@@ -187,7 +187,7 @@ def study_config(raw: Mapping[str, Any]) -> PropelConfig:
     raw = yaml_files.interpolate(raw)
     require(isinstance(raw.get("arms") or {}, Mapping), "arms", raw.get("arms"), "give a mapping from names to changes")
     raw["arms"] = {arm: changes or {} for arm, changes in (raw.get("arms") or {"probe": {}}).items()}
-    config = typed(PropelConfig, raw)
+    config = construct(PropelConfig, raw)
     _check_oracles(config)
     _check_arms(config)
     for where, sampled in config.sampled().items():

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from controller_harness import child, group, problem_set, propose
 
-from halfway.controllers.chains import checked_chain, members
+from halfway.controllers.chains import check_chain, members
 from halfway.controllers.contrib.knapsack import Knapsack, KnapsackState
 from halfway.controllers.greso import Greso
 from halfway.controllers.laws.shares import part_by_rate
-from halfway.controllers.laws.slots import dithered, slots_left
+from halfway.controllers.laws.slots import dither, slots_left
 from halfway.controllers.mixture import Credit, Mixture
 from halfway.controllers.probe import Probed
 from halfway.controllers.uniform import Uniform
@@ -184,7 +184,7 @@ def test_a_quota_scales_the_share_of_a_member_and_is_met_over_the_steps() -> Non
 
 @pytest.mark.parametrize("amount", [0.0, 0.07, 0.5, 2.0, 3.9])
 def test_dithering_keeps_the_mean(amount: float) -> None:
-    numbers = [dithered(amount, step) for step in range(1000)]
+    numbers = [dither(amount, step) for step in range(1000)]
     assert max(numbers) - min(numbers) <= 1 and sum(numbers) == pytest.approx(1000 * amount, abs=3)
 
 
@@ -210,10 +210,10 @@ def test_in_a_chain_a_source_that_pays_keeps_its_share_and_one_that_does_not_wit
 
 
 def test_it_stands_before_the_members_whose_shares_it_scales() -> None:
-    checked_chain(members(["mixture", "replay", "uniform", "greso"]))
+    check_chain(members(["mixture", "replay", "uniform", "greso"]))
     with pytest.raises(UserError, match="'mixture' divides the batch but is listed after 'replay'"):
-        checked_chain(members(["replay", "mixture", "uniform"]))
+        check_chain(members(["replay", "mixture", "uniform"]))
     with pytest.raises(UserError, match="members that take a share of it, and there are none"):
-        checked_chain(members(["mixture", "pros"]))
+        check_chain(members(["mixture", "pros"]))
     with pytest.raises(UserError, match="both own the quotas"):
-        checked_chain(members(["mixture", {"other": {"use": "mixture"}}, "replay", "uniform"]))
+        check_chain(members(["mixture", {"other": {"use": "mixture"}}, "replay", "uniform"]))

@@ -73,9 +73,9 @@ def test_without_sharpness_or_competition_nothing_is_selected() -> None:
 def test_it_expects_what_it_has_learnt_and_its_state_is_saved() -> None:
     controller, seen = Frontier(LEVEL), [group(PROBLEMS[0], 8), group(PROBLEMS[59], 0)]
     before = controller.init(PROBLEMS)
-    assert controller.expected(before, seen) == pytest.approx(0.5, abs=1e-9)
+    assert controller.predict(before, seen) == pytest.approx(0.5, abs=1e-9)
     state = controller.observe(before, seen, 2)
-    passing, failing = controller.expected(state, seen)
+    passing, failing = controller.predict(state, seen)
     assert passing > 0.6 and failing < 0.4 and state.learnt == 2
     restored = through_json(controller, PROBLEMS, state)
     assert np.array_equal(restored.skills.covariance_DD, state.skills.covariance_DD) and restored.learnt == 2

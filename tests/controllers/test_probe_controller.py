@@ -86,7 +86,7 @@ def test_what_is_in_flight_from_an_earlier_step_counts_as_tried() -> None:
 def test_one_group_moves_the_belief_to_the_mode_of_its_posterior() -> None:
     """Line and residual together are a normal prior of three numbers, of which the group sees one sum."""
     start, own = Line(np.asarray([0.3, 0.9]), np.asarray([[1.0, 0.2], [0.2, 0.5]])), Residual(-0.4, 0.6)
-    line, after = start.observed(1.5, own, passed=2, size=8)
+    line, after = start.learn(1.5, own, passed=2, size=8)
     x_3, prior_33 = np.asarray([1.0, 1.5, 1.0]), np.zeros((3, 3))
     prior_33[:2, :2], prior_33[2, 2] = start.covariance_22, own.variance
     moved_3 = np.asarray([*(line.mean_2 - start.mean_2), after.mean - own.mean])
@@ -100,7 +100,7 @@ def test_one_group_moves_the_belief_to_the_mode_of_its_posterior() -> None:
 
 def test_a_surprising_group_does_not_overshoot() -> None:
     start = Line(np.asarray([0.0, 1.0]), np.eye(2))
-    line, _ = start.observed(-6.0, NOTHING, passed=8, size=8)
+    line, _ = start.learn(-6.0, NOTHING, passed=8, size=8)
     assert -6.0 < line.logits(np.asarray([-6.0]))[0] < 6.0
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from controller_harness import child, group, play, problem_set, propose, rollout, simulated
 
-from halfway.controllers.beliefs.forest import bare_forest, crowded, grow, learn, nodes_of, prune
+from halfway.controllers.beliefs.forest import bare_forest, enforce_caps, grow, learn, nodes_of, prune
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
 from halfway.controllers.beliefs.logit_normal import sigmoid
@@ -106,11 +106,11 @@ def test_pruning_keeps_the_rest_in_place_and_notes_lost_evidence():
 
 def test_caps_keep_the_nearest_and_the_newest_of_equals():
     forest = grow(bare(2), [0, 0, 0, 1, 1])
-    keep, from_tree, from_total = crowded(forest, np.asarray([0.3, 0.1, 0.1, 0.2, 0.4]), 1, None)
+    keep, from_tree, from_total = enforce_caps(forest, np.asarray([0.3, 0.1, 0.1, 0.2, 0.4]), 1, None)
     assert keep.tolist() == [False, False, True, True, False] and (from_tree, from_total) == (3, 0)
-    keep, from_tree, from_total = crowded(forest, np.asarray([0.3, 0.1, 0.1, 0.2, 0.4]), 2, 2)
+    keep, from_tree, from_total = enforce_caps(forest, np.asarray([0.3, 0.1, 0.1, 0.2, 0.4]), 2, 2)
     assert keep.tolist() == [False, True, True, False, False] and (from_tree, from_total) == (1, 2)
-    assert crowded(forest, np.zeros(5), None, None)[0].all()
+    assert enforce_caps(forest, np.zeros(5), None, None)[0].all()
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_a_belief_takes_more_than_one_group_to_convince() -> None:
 
 def test_a_group_of_a_retired_problem_does_not_overrule_what_was_measured() -> None:
     controller = Retire(returns=5, belief=PassRateBelief(kind="measured"))
-    state = controller.informed(controller.init(PROBLEMS), np.array([1.0, 0.9, *[0.5] * 6]))
+    state = controller.inform(controller.init(PROBLEMS), np.array([1.0, 0.9, *[0.5] * 6]))
     _, state = verdicts(controller, state, 1)
     state = controller.observe(state, [group(PROBLEMS[0], 0, 10), group(PROBLEMS[2], 10, 10)], 6)
     found, state = verdicts(controller, state, 7)

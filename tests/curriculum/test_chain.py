@@ -92,7 +92,7 @@ def test_empty_chain_is_the_identity(seed: int):
 @few
 @given(SEEDS, st.sampled_from([Uniform(), PrefixSampling(), Greso()]))
 def test_chain_of_one_does_what_its_member_does(seed: int, member: PassRateController[Any]):
-    alone = member.propose(Plan(0, 8, 8, member="m"), member.init(PROBLEMS), Stream(seed).named("m"))
+    alone = member.propose(Plan(0, 8, 8, member="m"), member.init(PROBLEMS), Stream(seed).for_member("m"))
     single = chain(("m", member))
     chained = single.propose(Plan(0, 8, 8), single.init(PROBLEMS), Stream(seed))
     assert describe(chained[0]) == describe(alone[0])

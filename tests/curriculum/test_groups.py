@@ -126,7 +126,7 @@ def outcome(place: int, passed: int, lag: int = 0, origin: Origin = Origin.FRESH
 class Half(PassRateController[None]):
     """Expects one half of fresh problems, and nothing of others."""
 
-    def expected(self, state: None, groups: Sequence[Group]) -> NDArray[np.float64]:
+    def predict(self, state: None, groups: Sequence[Group]) -> NDArray[np.float64]:
         return np.array([0.5 if outcome.request.origin is Origin.FRESH else np.nan for outcome in groups])
 
 
@@ -157,7 +157,7 @@ def test_a_belief_expects_less_of_what_has_failed(name: str) -> None:
         session.record_counts(ticket.id, passed=0, size=ticket.request.num_rollouts)
     groups, before = list(session.in_hand()), session.state
     session.commit()
-    expected = trial.controller.members[trial.name].expected  # type: ignore[attr-defined]
+    expected = trial.controller.members[trial.name].predict  # type: ignore[attr-defined]
     rates_G = expected(before[trial.name], groups)
     ours_G = ~np.isnan(rates_G)
     assert ours_G.any() and session.metrics()[f"{trial.name}/error"] == pytest.approx(rates_G[ours_G].mean())

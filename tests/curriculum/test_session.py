@@ -293,7 +293,7 @@ class Weigher(PassRateController[None]):
     factor: float
 
     def weigh(self, groups: Sequence[Group], state: None, stream: Stream) -> Sequence[Group]:
-        return [group.weighed(np.full(group.size, self.factor)) for group in groups]
+        return [group.with_weights(np.full(group.size, self.factor)) for group in groups]
 
 
 def test_weights_compose_by_multiplication_and_change_nothing_by_default() -> None:

@@ -122,7 +122,7 @@ def test_the_page_about_the_decision_log_has_every_field_that_is_written(referen
     turn = replace(make_turn([1, 2]), spans=((1, 1), (2, 1)))
     group = make_group([1], [Rollout((turn,), False, late=True), Rollout((make_turn([1]),), True)])
     request = replace(group.request, hint=Hint("x", 0.5))
-    group = replace(group.weighed([1.0, 1.0]), request=request, lag=1, replay_cost=ReplayCost(1, 1.0, 1.0))
+    group = replace(group.with_weights([1.0, 1.0]), request=request, lag=1, replay_cost=ReplayCost(1, 1.0, 1.0))
     written = set(group_record(group, 0, 0, "trained"))
     assert len(written) > 20 and listed - {"field"} == written
     types = json.loads(page.split("```json\n")[1].split("```")[0])["$defs"]["GroupRecord"]["properties"]

@@ -3,12 +3,12 @@
 import pytest
 
 from halfway.curriculum.boxes.sandbox import WITHOUT_SANDBOX, Job, Sandbox, SandboxOptions
-from halfway.curriculum.support.acceptance import VARIABLE, accepted
+from halfway.curriculum.support.acceptance import VARIABLE, is_accepted
 from halfway.curriculum.support.errors import UserError
 
 
 def _trouble() -> str:
-    if accepted(WITHOUT_SANDBOX):
+    if is_accepted(WITHOUT_SANDBOX):
         return f"{VARIABLE} says {WITHOUT_SANDBOX}"
     try:
         with Sandbox(SandboxOptions()) as sandbox:

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.controller import PassRateController
+from halfway.curriculum.controller import PassRateController, members_of
 from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.session import Session, Ticket
@@ -91,8 +91,7 @@ class Hosting:
         if not self.writes:
             return
         self._log.truncate()
-        chosen = getattr(self.session.controller, "members", {"controller": self.session.controller})
-        facts = {"host": self.host.name, "controllers": list(chosen), "seed": self._seed}
+        facts = {"host": self.host.name, "controllers": list(members_of(self.session.controller)), "seed": self._seed}
         facts |= {"num_rollouts": self.session.num_rollouts, "problems": len(self.session.problems)}
         write_json(self.folder / DESCRIPTION_FILE, facts)
         write_json(self.folder / "status.json", {"state": "running"})

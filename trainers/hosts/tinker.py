@@ -108,7 +108,7 @@ class SessionDataset(DatasetBase):  # type: ignore[misc]
 
     def _finish(self, index: int) -> None:
         """End the step before batch `index`. Rollouts that have not come back by now count as failed."""
-        for ticket in self.hosting.session.flying():
+        for ticket in self.hosting.session.tickets_in_flight():
             self.hosting.session.fail(ticket.id)
         self.hosting.commit(index - 1)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
-from halfway.curriculum.session import Session, Ticket, awaited
+from halfway.curriculum.session import Session, Ticket, start_group
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
@@ -271,7 +271,7 @@ class Training:
 
     def outstanding(self, ticket: str) -> Group:
         """An outstanding group as it is saved: without rollouts if it is under way."""
-        return self.waiting[ticket] or awaited(self.session.ticket(ticket).request)
+        return self.waiting[ticket] or start_group(self.session.ticket(ticket).request)
 
     def resume(self) -> None:
         """Continue from the newest checkpoint: records written after it are cut off, since they will come again.

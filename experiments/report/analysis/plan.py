@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.validation import typed
+from halfway.curriculum.support.validation import construct
 from halfway.experiments.config.design import Costs, check_targets, contrast_pairs
 from halfway.experiments.report.analysis.axes import PAPERS_RHO, PLAIN, ROLLOUTS, Axis, cost_axis
 from halfway.experiments.report.records import PLAN_FILE, Comparison
@@ -64,7 +64,7 @@ def read_design(comparison: Comparison) -> Design:
     try:
         contrasts = tuple(Contrast(*pair) for pair in contrast_pairs(config.get("contrasts"), arms))
         check_targets(targets)
-        prices = typed(Costs, config.get("costs") or {}, "costs")
+        prices = construct(Costs, config.get("costs") or {}, "costs")
     except UserError as error:
         raise error.within(f"{comparison.directory / PLAN_FILE}: ") from None
     judged = (None,) if prices.judge_second is None else (None, prices.judge_second)

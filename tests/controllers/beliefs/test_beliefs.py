@@ -13,9 +13,9 @@ from scipy.stats import norm
 
 from halfway.controllers.beliefs.forest import Forest, learn
 from halfway.controllers.beliefs.forest_beliefs import Aim, DrawnBeta, beta_densities, density_bound
-from halfway.controllers.beliefs.item_response import Trial, aimed, believed_rates, discounted, response
+from halfway.controllers.beliefs.item_response import Trial, choose_share, discount_trials, predict_rates, response
 from halfway.controllers.beliefs.logit_normal import SMALL_TILT, draw_polya_gamma, polya_gamma_moments
-from halfway.controllers.beliefs.shared_skills import SkillModel, design, expected
+from halfway.controllers.beliefs.shared_skills import SkillModel, design, integrate
 from halfway.curriculum import Problem, ProblemSet, Stream, UserError
 
 
@@ -31,26 +31,30 @@ def test_a_known_curve_is_found_from_many_rollouts(slope: float, location: float
     shares = np.linspace(0, 0.95, 20)
     rates = response(shares, slope, location, guess)
     trials = [Trial(float(share), 400 * float(rate), 400) for share, rate in zip(shares, rates, strict=True)]
-    found = believed_rates(trials, shares)
+    found = predict_rates(trials, shares)
     np.testing.assert_allclose(found, rates, atol=0.03)
-    assert aimed(trials, shares, 0.5) == int(np.abs(rates - 0.5).argmin())
+    assert choose_share(trials, shares, 0.5) == int(np.abs(rates - 0.5).argmin())
 
 
 def test_a_few_rollouts_move_the_aim_the_right_way() -> None:
     shares = [i / 16 for i in range(16)]
     failed, passed = [Trial(0.0, 0, 8)], [Trial(0.5, 8, 8)]
-    assert aimed((), shares, 0.5) == 0
-    assert 4 <= aimed(failed, shares, 0.5) <= 11
-    assert aimed([*failed, Trial(0.5, 0, 8)], shares, 0.5) > 8
-    assert aimed([*failed, *passed], shares, 0.5) < aimed(failed, shares, 0.5) < aimed(failed, shares, 0.9)
-    assert all(np.diff(believed_rates([*failed, *passed], shares)) > 0)
+    assert choose_share((), shares, 0.5) == 0
+    assert 4 <= choose_share(failed, shares, 0.5) <= 11
+    assert choose_share([*failed, Trial(0.5, 0, 8)], shares, 0.5) > 8
+    assert (
+        choose_share([*failed, *passed], shares, 0.5)
+        < choose_share(failed, shares, 0.5)
+        < choose_share(failed, shares, 0.9)
+    )
+    assert all(np.diff(predict_rates([*failed, *passed], shares)) > 0)
 
 
 def test_older_trials_weigh_less() -> None:
     old, new = Trial(0.2, 0, 8), Trial(0.2, 8, 8)
-    assert discounted([old, new], 0.5) == [Trial(0.2, 0, 4), Trial(0.2, 8, 8)]
-    assert believed_rates(discounted([old, new], 0.5), [0.2]) > believed_rates([old, new], [0.2])
-    assert discounted([old, new], 0.0) == [old, new]
+    assert discount_trials([old, new], 0.5) == [Trial(0.2, 0, 4), Trial(0.2, 8, 8)]
+    assert predict_rates(discount_trials([old, new], 0.5), [0.2]) > predict_rates([old, new], [0.2])
+    assert discount_trials([old, new], 0.0) == [old, new]
 
 
 DRAWS = 40_000
@@ -251,7 +255,7 @@ def test_it_finds_the_weights_that_made_the_outcomes_and_follows_them() -> None:
             tried = rng.choice(200, 8)  # the other 200 are never met
             skills = model.wander(skills, 1)
             skills = model.learn(skills, x_PD[tried], rng.binomial(8, rate_P[tried]).tolist(), [8] * 8)
-        believed_P = expected(lambda rate: rate, *model.logits(skills, x_PD))
+        believed_P = integrate(lambda rate: rate, *model.logits(skills, x_PD))
         assert np.abs(believed_P - rate_P)[200:].mean() < 0.05
 
 
@@ -264,7 +268,7 @@ def test_expectations_against_quadrature(mean: float, variance: float) -> None:
         return float(signal(sigmoid(z)) * norm.pdf(z, mean, variance**0.5))
 
     exact = quad(density, mean - 30, mean + 30, points=[mean], limit=200)[0]
-    assert expected(signal, np.array([mean]), np.array([variance]))[0] == pytest.approx(exact, abs=0.01)
+    assert integrate(signal, np.array([mean]), np.array([variance]))[0] == pytest.approx(exact, abs=0.01)
 
 
 def test_numbers_are_standardised_and_words_become_indicator_columns() -> None:

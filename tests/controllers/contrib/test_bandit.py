@@ -9,7 +9,7 @@ from controller_harness import group, propose
 
 from halfway.controllers.beliefs.features import levels
 from halfway.controllers.contrib.bandit import Bandit, BanditState, Kind, mean_advantage
-from halfway.controllers.laws.shares import draw_problems, floored, share_out, softmax
+from halfway.controllers.laws.shares import draw_problems, raise_to_floor, share_out, softmax
 from halfway.curriculum import Problem, ProblemSet, UserError
 from halfway.curriculum.signals import mean_centred_variance
 
@@ -128,8 +128,10 @@ def test_reversion_gives_a_starved_category_another_chance() -> None:
 
 
 def test_floor_raises_small_shares() -> None:
-    assert floored(np.asarray([1.0, 0.0, 0.0, 0.0]), 0.2).tolist() == pytest.approx([1 / 1.15] + [0.05 / 1.15] * 3)
-    assert floored(np.zeros(4), 0.0).tolist() == [0.25] * 4
+    assert raise_to_floor(np.asarray([1.0, 0.0, 0.0, 0.0]), 0.2).tolist() == pytest.approx(
+        [1 / 1.15] + [0.05 / 1.15] * 3
+    )
+    assert raise_to_floor(np.zeros(4), 0.0).tolist() == [0.25] * 4
     assert softmax(np.asarray([1e4, 0.0]), 1e-3).tolist() == [1.0, 0.0]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from controller_harness import group, play, problem_set, propose, simulated
 
-from halfway.controllers.contrib.bots import Bots, BotsBelief, capability, predicted
+from halfway.controllers.contrib.bots import Bots, BotsBelief, capability, interpolate_rates
 from halfway.controllers.laws.choice import Choice
 from halfway.curriculum import Problem, ProblemSet, UserError
 
@@ -65,8 +65,8 @@ def test_the_recursion_of_the_published_code() -> None:
 
 def test_capability_is_a_place_between_the_reference_models() -> None:
     assert capability(0.4, 0.2, 0.6) == pytest.approx(0.5, abs=1e-5)
-    assert predicted(np.asarray([0.0, 0.9]), np.asarray([1.0, 1.0]), 2.0).tolist() == [1.0, 1.0]
-    assert predicted(np.asarray([0.2]), np.asarray([0.6]), -1.0).tolist() == [0.0]
+    assert interpolate_rates(np.asarray([0.0, 0.9]), np.asarray([1.0, 1.0]), 2.0).tolist() == [1.0, 1.0]
+    assert interpolate_rates(np.asarray([0.2]), np.asarray([0.6]), -1.0).tolist() == [0.0]
 
 
 def test_the_default_is_the_published_example() -> None:

@@ -10,7 +10,14 @@ from controller_harness import group, problem_set
 
 from halfway.controllers.beliefs.counts import advance_streak, moving_average
 from halfway.controllers.contrib.varied import find_most_varied, variance_score
-from halfway.controllers.laws.control import Knob, RatioLaw, damped, exploration_step, floor_product, keep_probability
+from halfway.controllers.laws.control import (
+    Knob,
+    RatioLaw,
+    damp_gain,
+    exploration_step,
+    floor_product,
+    keep_probability,
+)
 from halfway.controllers.rounds import choose_balanced
 from halfway.curriculum.signals import standardize
 
@@ -27,8 +34,8 @@ def test_a_damped_gain_is_stable_under_delay_wherever_it_is_without(delay: int) 
             values.append(values[-1] - gain * values[-1 - delay])
         return max(map(abs, values[-100:]))
 
-    assert distance(damped(1.95, late)) < 1e-3 and distance(damped(2.05, late)) > 1e3
-    assert damped(0.05, late[:1]) == damped(0.05, []) == 0.05
+    assert distance(damp_gain(1.95, late)) < 1e-3 and distance(damp_gain(2.05, late)) > 1e3
+    assert damp_gain(0.05, late[:1]) == damp_gain(0.05, []) == 0.05
 
 
 @pytest.mark.parametrize(

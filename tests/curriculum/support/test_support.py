@@ -21,12 +21,12 @@ from halfway.curriculum.support.atomic import (
     write_text,
     writing,
 )
-from halfway.curriculum.support.blocks import between, fenced
+from halfway.curriculum.support.blocks import find_between, find_fenced
 from halfway.curriculum.support.components import NONE, Component, at_most_one_of, one_of, plain
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import load_extra, remedy
 from halfway.curriculum.support.registry import Registry
-from halfway.curriculum.support.validation import typed
+from halfway.curriculum.support.validation import construct
 from halfway.curriculum.tasks.function_induction import last_python_block
 from halfway.experiments.shown import natural
 from halfway.trainers.propel.domains.base import Invalid
@@ -126,11 +126,11 @@ def test_the_blocks_are_those_that_regular_expressions_find() -> None:
     found = 0
     for _ in range(3000):
         text = "".join(stream.choice(PIECES, stream.integers(1, 30)))
-        assert fenced(text) == FENCED.findall(text)
-        assert fenced(text, "bash", "sh") == SHELL.findall(text)
+        assert find_fenced(text) == FENCED.findall(text)
+        assert find_fenced(text, "bash", "sh") == SHELL.findall(text)
         marks = "".join(stream.choice(["<a>", "</a>", "<", "a>", "/", "\n", "x"], stream.integers(1, 20)))
-        assert between(marks, "<a>", "</a>") == TAGS.findall(marks)
-        found += len(fenced(text)) + len(between(marks, "<a>", "</a>"))
+        assert find_between(marks, "<a>", "</a>") == TAGS.findall(marks)
+        found += len(find_fenced(text)) + len(find_between(marks, "<a>", "</a>"))
     assert found > 1000
 
 
@@ -147,7 +147,7 @@ def test_200_000_openings_without_an_end_take_seconds(name: str) -> None:
         task = Maths().parse("<problem>" * count)
         assert isinstance(task, Invalid) and task.reason == "unreadable"
     else:
-        assert between("<a>" * count, "<a>", "</a>") == []
+        assert find_between("<a>" * count, "<a>", "</a>") == []
     assert time.process_time() - started < 20
 
 
@@ -181,21 +181,21 @@ class Tower:
 
 
 def test_a_nested_default_is_kept_where_a_file_says_nothing() -> None:
-    assert typed(Tower, {"name": "a", "bell": {"tones": [1, 2]}}).bell == Bell(9.0, (1, 2))
+    assert construct(Tower, {"name": "a", "bell": {"tones": [1, 2]}}).bell == Bell(9.0, (1, 2))
 
 
 def test_a_number_is_accepted_as_text_and_text_as_a_number() -> None:
-    tower = typed(Tower, {"name": 2026, "height": "7", "bell": {"weight": "3e-4"}})
+    tower = construct(Tower, {"name": 2026, "height": "7", "bell": {"weight": "3e-4"}})
     assert (tower.name, tower.height, tower.bell.weight) == ("2026", 7, 3e-4)
 
 
 def test_a_component_is_an_object_and_is_written_back_with_every_option() -> None:
-    tower = typed(Tower, {"name": "a", "ring": "ring", "spare": {"ring": {"size": 2}}})
+    tower = construct(Tower, {"name": "a", "ring": "ring", "spare": {"ring": {"size": 2}}})
     assert (tower.ring.part, tower.spare.part) == (Ring(), Ring(2.0))
     written: Any = plain(tower)
     assert (written["ring"], written["spare"]) == ({"ring": {"size": 1.0}}, {"ring": {"size": 2.0}})
-    assert typed(Tower, written) == tower
-    without = typed(Tower, {"name": "a", "ring": "ring", "spare": {}})
+    assert construct(Tower, written) == tower
+    without = construct(Tower, {"name": "a", "ring": "ring", "spare": {}})
     assert not without.spare and plain(without.spare) == {}
 
 
@@ -220,14 +220,14 @@ def test_a_component_is_an_object_and_is_written_back_with_every_option() -> Non
 )
 def test_a_mistake_is_one_line_with_field_value_and_remedy(fields: dict[str, Any], line: str) -> None:
     with pytest.raises(UserError) as caught:
-        typed(Tower, fields, "tower")
+        construct(Tower, fields, "tower")
     assert str(caught.value).startswith(line)
 
 
 @pytest.mark.parametrize("path", ["ring", "a.ring"])
 def test_an_error_of_the_settings_themselves_gets_the_path_in_front(path: str) -> None:
     with pytest.raises(UserError, match=rf"^{path}\.size: -1\.0 is not acceptable; give a positive number$"):
-        typed(Ring, {"size": -1}, path)
+        construct(Ring, {"size": -1}, path)
 
 
 # Names are ordered by the numbers in them.

@@ -82,7 +82,7 @@ def test_the_example_of_the_page_about_other_trainers_runs() -> None:
     for i, ticket in enumerate(scope["tickets"]):
         exec(lost if i % 4 == 0 else counts, scope | {"ticket": ticket})
     exec("\n".join(after), scope)
-    assert scope["session"].step == 1 and scope["state"]["step"] == 1 and not scope["session"].flying()
+    assert scope["session"].step == 1 and scope["state"]["step"] == 1 and not scope["session"].tickets_in_flight()
 
 
 def test_every_page_is_in_the_table() -> None:

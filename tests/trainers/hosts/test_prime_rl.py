@@ -139,7 +139,7 @@ def test_groups_that_come_late_or_never_are_observed_or_counted_as_lost(tmp_path
     groups = [line for line in lines if line["outcome"] != "skipped"]
     assert all(group["n"] + sum(group["dropped"].values()) == SIZE for group in groups)
     assert {tuple(group["dropped"]) for group in groups} == {(), ("cancelled",), ("stale",)}
-    assert all(session.step - ticket.request.step <= 11 for ticket in session.flying())
+    assert all(session.step - ticket.request.step <= 11 for ticket in session.tickets_in_flight())
     inner.observe(came_back(SimpleNamespace(key="other", data=SimpleNamespace(idx=0)), rng))  # is nothing of ours
 
 

@@ -120,7 +120,7 @@ def check_asynchronous(trainer: Any, lines: list[dict[str, Any]], queue: verl_la
     assert all(group["n"] + sum(group["dropped"].values()) == SIZE for group in groups)
     assert {group["n"] for group in groups} == {SIZE}, "those that failed are in the pass rate"
     assert {tuple(group["dropped"]) for group in groups} == {()}
-    flying = {ticket.id for ticket in session.flying()}
+    flying = {ticket.id for ticket in session.tickets_in_flight()}
     waiting = {row["halfway_ticket"] for _, row in trainer.agent_loop_manager.waiting}
     drawn = {ticket.id for ticket in trainer.train_dataset.steering.drawn}
     assert flying == waiting | drawn and not list(session.in_hand()), "whatever was drawn is known to be somewhere"

@@ -302,7 +302,7 @@ def expected(
 
 
 def test_weights_scale_advantages_and_zero_takes_a_rollout_out_of_the_loss(tiny_model: Qwen3ForCausalLM) -> None:
-    group = group_of([True, False, False, False]).weighed([1.0, 0.5, 0.0, 2.0])
+    group = group_of([True, False, False, False]).with_weights([1.0, 0.5, 0.0, 2.0])
     batch = make_batch([group], PLAIN)
     assert batch.left_out[WEIGHED_OUT] == 1
     # The baseline is of all four: one success of four has 1, a failure -1/3 (leave one out).
@@ -315,7 +315,7 @@ def test_weights_scale_advantages_and_zero_takes_a_rollout_out_of_the_loss(tiny_
 def test_all_ones_train_as_no_weights_do(tiny_model: Qwen3ForCausalLM) -> None:
     plain = group_of([True, False, True, False])
     left, _ = gradients(tiny_model, [plain], PLAIN)
-    right, _ = gradients(tiny_model, [plain.weighed([1.0] * 4)], PLAIN)
+    right, _ = gradients(tiny_model, [plain.with_weights([1.0] * 4)], PLAIN)
     assert_close(left, right, 1e-7)
 
 
@@ -323,8 +323,8 @@ def test_a_zero_variance_group_trains_with_the_advantages_given_token_by_token(t
     failed = group_of([False, False])
     assert not failed.teaches
     given = (np.asarray([-0.1, -0.2, -0.3]), np.asarray([0.4, 0.0]))
-    advised = failed.advised(advantages_NT=given)
-    assert advised.teaches and not advised.weighed([0.0, 0.0]).teaches
+    advised = failed.with_advantages(advantages_NT=given)
+    assert advised.teaches and not advised.with_weights([0.0, 0.0]).teaches
     mixed = group_of([True, False])
     seen, _ = gradients(tiny_model, [advised, mixed], PLAIN)
     terms = [(RESPONSES[i], given[i], [1] * len(RESPONSES[i])) for i in range(2)]
@@ -333,7 +333,7 @@ def test_a_zero_variance_group_trains_with_the_advantages_given_token_by_token(t
 
 
 def test_advantages_of_rollouts_replace_the_learner_s(tiny_model: Qwen3ForCausalLM) -> None:
-    seen, _ = gradients(tiny_model, [group_of([True, True]).advised(np.asarray([0.25, -0.5]))], PLAIN)
+    seen, _ = gradients(tiny_model, [group_of([True, True]).with_advantages(np.asarray([0.25, -0.5]))], PLAIN)
     terms = [([7, 8, 9], [0.25] * 3, [1] * 3), ([10, 11], [-0.5] * 2, [1] * 2)]
     assert_close(seen, expected(tiny_model, terms, tokens=5), 1e-4)
 
@@ -341,7 +341,7 @@ def test_advantages_of_rollouts_replace_the_learner_s(tiny_model: Qwen3ForCausal
 def test_advantages_and_a_critic_are_refused_together() -> None:
     options = replace(PLAIN, advantage="gae", critic=CriticOptions())
     with pytest.raises(UserError, match=r"learner\.advantage: 'gae' is not acceptable; a controller gives advantages"):
-        make_batch([group_of([True, True]).advised(np.zeros(2))], options)
+        make_batch([group_of([True, True]).with_advantages(np.zeros(2))], options)
 
 
 @pytest.mark.parametrize(("minibatches", "older"), [(1, "stored"), (2, "stored"), (1, "carried")])

@@ -125,5 +125,5 @@ def test_controllers_without_an_oracle_ignore_what_is_measured() -> None:
     for name in ("uniform", "greso", "retire", "mopps"):
         controller = CONTROLLERS.get(name)()
         state = controller.init(PROBLEMS)
-        after = controller.informed(state, np.ones(len(PROBLEMS)))
+        after = controller.inform(state, np.ones(len(PROBLEMS)))
         assert not hasattr(state, "forest") or after.forest is state.forest

@@ -15,7 +15,7 @@ from typing import ClassVar
 from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, Result, SandboxOptions
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.blocks import fenced
+from halfway.curriculum.support.blocks import find_fenced
 from halfway.curriculum.support.errors import require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.function_induction import Reference, run
@@ -115,7 +115,7 @@ class FunctionInduction:
     def parse(self, text: str, prompt: str = "") -> FunctionTask | Invalid:
         """Parse the text, and judge everything that can be judged without running it."""
         parts: dict[str, list[str]] = {"python": [], "input": [], "message": []}
-        for name, body in fenced(text):
+        for name, body in find_fenced(text):
             parts.get(name, []).append(body.strip())
         if len(parts["python"]) != 1:
             return Invalid("not one function", f"{len(parts['python'])} python blocks")

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.blocks import between
+from halfway.curriculum.support.blocks import find_between
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import content_id
@@ -149,7 +149,7 @@ class Maths:
     def _question(self, text: str) -> str | Invalid:
         if self.syntax == "plain":
             return text.strip()
-        blocks = between(text.rpartition("</think>")[2], "<problem>", "</problem>")
+        blocks = find_between(text.rpartition("</think>")[2], "<problem>", "</problem>")
         if not blocks:
             return Invalid("unreadable", one_line(text))
         return blocks[0].strip() if len(blocks) == 1 else Invalid("not one problem", f"{len(blocks)} blocks")
