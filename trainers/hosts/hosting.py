@@ -86,7 +86,16 @@ class Hosting:
         self._timing: defaultdict[str, float] = defaultdict(float)
 
     def begin(self) -> None:
-        """Start a new run. Records of an earlier run in the same folder are erased."""
+        """Start a new run. Records of an earlier run in the same folder are erased.
+
+        Raises:
+            UserError: if this session has already been trained; nothing is erased.
+        """
+        if self.session.step:
+            raise UserError(
+                f"train: this session has been trained for {self.session.step} steps; make a new trainer, or resume "
+                "from a checkpoint"
+            )
         self._since = time.monotonic()
         if not self.writes:
             return

@@ -1,5 +1,6 @@
 """A chain in TRL's `GRPOTrainer`: the real trainer, the lab policy."""
 
+import functools
 import json
 import os
 import shutil
@@ -217,6 +218,74 @@ def test_several_rewards_evaluation_and_the_tracker(tmp_path: Path) -> None:
     assert len([r for r in records(tmp_path) if r["outcome"] != "skipped"]) == 2 * GROUPS, "evaluation is not evidence"
     kept = records(tmp_path, "samples")
     assert all(one["prompt"] and one["rollouts"][0]["turns"][0]["text"] for one in kept)
+
+
+class Instance:
+    """A reward that is an instance, as TRL takes them."""
+
+    def __call__(self, **inputs: Any) -> list[float]:
+        return trl_lab.passed(**inputs)
+
+
+class Waiting:
+    async def __call__(self, **inputs: Any) -> list[float]:
+        return trl_lab.passed(**inputs)
+
+
+async def wait(*_: Any, **inputs: Any) -> list[float]:
+    return trl_lab.passed(**inputs)
+
+
+@pytest.mark.parametrize(
+    ("reward", "name"),
+    [
+        (functools.partial(trl_lab.passed), "passed"),
+        (functools.partial(wait, 1), "wait"),
+        (Instance(), "Instance"),
+        (Waiting(), "Waiting"),
+    ],
+)
+def test_rewards_may_be_whatever_trl_takes(reward: Any, name: str, tmp_path: Path) -> None:
+    trainer = trl_lab.trainer(CHAINS["greso"], trl_lab.config(tmp_path, 1, save_strategy="no"), reward)
+    trainer.train()
+    assert f"rewards/{name}/mean" in trainer.state.log_history[0]
+    assert len([r for r in records(tmp_path) if r["outcome"] != "skipped"]) == GROUPS
+
+
+def test_a_group_trains_if_the_sum_of_its_rewards_varies(tmp_path: Path) -> None:
+    """GRESO goes by what passes, and the records by what TRL trains on."""
+
+    def never(completions: Sequence[str], **_: Any) -> list[float]:
+        return [0.0 for _ in completions]
+
+    def position(completions: Sequence[str], **_: Any) -> list[float | None]:
+        return [None if i % SIZE == 0 else float(i % SIZE) for i in range(len(completions))]
+
+    outcomes = []
+    for weights in ([1.0, 0.5], [1.0, 0.0]):
+        args = trl_lab.config(tmp_path, 1, save_strategy="no", reward_weights=weights, max_completion_length=2)
+        trl_lab.trainer(CHAINS["greso"], args, [never, position], success="never").train()
+        outcomes.append({record["outcome"] for record in records(tmp_path)})
+    assert outcomes == [{"trained"}, {"zero_variance"}]
+
+
+def test_a_second_training_of_one_session_is_refused_and_erases_nothing(tmp_path: Path) -> None:
+    args = trl_lab.config(tmp_path, 1, save_strategy="no", max_completion_length=2)
+    trainer = trl_lab.trainer(CHAINS["greso"], args)
+    trainer.train()
+    kept = records(tmp_path)
+    with pytest.raises(UserError, match="trained for 1 steps; make a new trainer, or resume"):
+        trainer.train()
+    assert records(tmp_path) == kept
+
+
+def test_a_reward_with_too_few_values_is_named(tmp_path: Path) -> None:
+    def short(completions: Sequence[str], **_: Any) -> list[float]:
+        return [0.0 for _ in completions[1:]]
+
+    args = trl_lab.config(tmp_path, 1, save_strategy="no", max_completion_length=2)
+    with pytest.raises(UserError, match=r"reward short: '15 values' .*16, one per response"):
+        trl_lab.trainer(CHAINS["greso"], args, short).train()
 
 
 def test_a_reward_that_is_neither_0_nor_1_is_refused_without_a_threshold(tmp_path: Path) -> None:

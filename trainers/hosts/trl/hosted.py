@@ -10,7 +10,7 @@ from halfway.trainers.hosts.outcomes import Judge
 from halfway.trainers.hosts.rows import rows_of
 from halfway.trainers.hosts.trl import settings
 from halfway.trainers.hosts.trl.late_rows import LateRows
-from halfway.trainers.hosts.trl.rewards import Observer, is_function, judging
+from halfway.trainers.hosts.trl.rewards import Observer, judging, name_of
 from halfway.trainers.hosts.trl.rollout_func import SessionRollouts
 
 Through = Literal["rows", "rollouts"]
@@ -56,7 +56,9 @@ def trl(
     hosting = Hosting(chain, rows, args.num_generations, folder, host, args.seed, writes=index == 0)
     rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
     judge = judging(rewards, success)
-    observer = Observer(hosting, Judge(rewards[judge].__name__, threshold))
+    summed = getattr(args, "multi_objective_aggregation", "sum_then_normalize") == "sum_then_normalize"
+    criterion = Judge(name_of(rewards[judge]), threshold)
+    observer = Observer(hosting, criterion, rewards, judge, args.reward_weights, summed)
     if route == "rollouts":
         source: Any = SessionRollouts(hosting, args)
         chosen = {"train_dataset": source.dataset((settings.generations(args) + 2) * settings.groups(args))}
@@ -74,7 +76,7 @@ def trl(
 
     return {
         "args": args,
-        "reward_funcs": [observer.wrap(r, i == judge) if is_function(r) else r for i, r in enumerate(rewards)],
+        "reward_funcs": observer.wrapped(),
         "callbacks": [HalfwayCallback(hosting, observer, source)],
         **chosen,
     }

@@ -2,10 +2,12 @@
 
 import functools
 import inspect
+import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, require
 from halfway.trainers.hosts.hosting import Hosting
 from halfway.trainers.hosts.outcomes import Judge, rollout_of
 from halfway.trainers.hosts.rows import TICKET
@@ -20,52 +22,79 @@ Reward = Callable[..., Any]
 class Observer:
     """Wraps reward functions: all of them see whole responses, and one of them decides what a success is.
 
-    Every process records the rollouts of all processes, so that their sessions stay equal.
+    When all functions have judged a batch, the rollouts are recorded and the step is committed. Every process records
+    the rollouts of all processes, so that their sessions stay equal.
 
     Attributes:
+        rewards: what TRL is given: functions, and models, whose values are not seen.
+        judging: position of the function that decides what a success is.
+        weights: the weight of each reward in what TRL trains on.
+        summed: whether TRL sums rewards before it normalises them.
         ends: tokens that end a response; empty until training begins.
     """
 
-    def __init__(self, hosting: Hosting, judge: Judge):
-        self.hosting, self.judge = hosting, judge
+    def __init__(
+        self,
+        hosting: Hosting,
+        judge: Judge,
+        rewards: Sequence[Any],
+        judging: int,
+        weights: Sequence[float] | None = None,
+        summed: bool = True,
+    ):
+        self.hosting, self.judge, self.rewards, self.judging = hosting, judge, rewards, judging
+        self.weights, self.summed = list(weights or [1.0] * len(rewards)), summed
         self.ends: frozenset[int] = frozenset()
+        self._values: dict[int, list[float | None]] = {}
 
-    def wrap(self, reward: Reward, judges: bool) -> Reward:
-        """The reward function, wrapped so that it is shown whole responses, including what was replayed.
+    def wrapped(self) -> list[Any]:
+        """The rewards for TRL, functions wrapped so that they are shown whole responses, replayed tokens included."""
+        return [self._wrap(i, reward) if is_function(reward) else reward for i, reward in enumerate(self.rewards)]
 
-        Args:
-            judges: whether its values decide what a success is. If so, its calls in training record the rollouts and
-                commit the step.
-        """
-        if inspect.iscoroutinefunction(reward):
-
-            @functools.wraps(reward)
-            async def waited(**inputs: Any) -> Any:
-                rewards = await reward(**seen(inputs))
-                self._observe(rewards, inputs, judges)
-                return rewards
-
-            return waited
-
-        @functools.wraps(reward)
-        def wrapped(**inputs: Any) -> Any:
-            rewards = reward(**seen(inputs))
-            self._observe(rewards, inputs, judges)
+    def _wrap(self, position: int, reward: Reward) -> Reward:
+        async def wait(**inputs: Any) -> Any:
+            rewards = await reward(**seen(inputs))
+            self._take(position, rewards, inputs)
             return rewards
 
-        return wrapped
+        def call(**inputs: Any) -> Any:
+            rewards = reward(**seen(inputs))
+            self._take(position, rewards, inputs)
+            return rewards
 
-    def _observe(self, rewards: Sequence[float | None], inputs: dict[str, Any], judges: bool) -> None:
-        if not judges or not in_training(inputs):
+        chosen: Any = wait if is_async(reward) else call
+        functools.update_wrapper(chosen, reward)
+        chosen.__name__ = name_of(reward)
+        return chosen  # type: ignore[no-any-return]
+
+    def _take(self, position: int, rewards: Any, inputs: dict[str, Any]) -> None:
+        """Keep a function's rewards of a batch in training; with the last function's, record the batch.
+
+        Raises:
+            UserError: if a function returned another number of rewards than there are responses.
+        """
+        if not in_training(inputs):
             return
+        name, wanted = name_of(self.rewards[position]), len(inputs["completion_ids"])
+        require(
+            len(rewards) == wanted, f"reward {name}", f"{len(rewards)} values", f"return {wanted}, one per response"
+        )
+        self._values[position] = [number(reward) for reward in rewards]
+        if len(self._values) == sum(map(is_function, self.rewards)):
+            self._record(inputs)
+            self._values.clear()
+
+    def _record(self, inputs: dict[str, Any]) -> None:
         from accelerate.utils import gather_object
 
-        num = len(rewards)
+        num = len(inputs["completion_ids"])
         starts = inputs.get(START, [[]] * num)
         replayed = inputs.get(REPLAYED) or [len(start) for start in starts]
         tokens = [start + done for start, done in zip(starts, inputs["completion_ids"], strict=True)]
-        mine = [Scored(*row) for row in zip(inputs[TICKET], map(number, rewards), tokens, replayed, strict=True)]
+        judged = self._values[self.judging]
+        mine = [Scored(*row) for row in zip(inputs[TICKET], judged, tokens, replayed, self._trained(num), strict=True)]
         version = int(inputs["trainer_state"].global_step)
+        trained_of: defaultdict[str, list[tuple[float, ...]]] = defaultdict(list)
         for scored in gather_object(mine):
             success = self.judge.success(scored.reward)
             if success is None:
@@ -73,9 +102,31 @@ class Observer:
                 continue
             rollout = rollout_of(scored.tokens, success, scored.reward, self.ends, version, scored.replayed)
             self.hosting.record(scored.ticket, rollout)
-        self.hosting.commit(version)
+            trained_of[scored.ticket].append(scored.trained)
+        seen_whole = all(map(is_function, self.rewards))
+        outcomes = {
+            ticket: "trained" if varies(rows) or not seen_whole else "zero_variance"
+            for ticket, rows in trained_of.items()
+        }
+        self.hosting.commit(version, outcomes)
         for name, value in self.hosting.metrics().items():
             inputs["log_metric"](name, value)
+
+    def _trained(self, num: int) -> list[tuple[float, ...]]:
+        """What TRL trains each response on: the weighted sum of its rewards, or each weighted reward by itself."""
+        rows = []
+        for i in range(num):
+            parts = [
+                0.0 if (value := values[i]) is None or math.isnan(value) else self.weights[position] * value
+                for position, values in sorted(self._values.items())
+            ]
+            rows.append((sum(parts),) if self.summed else tuple(parts))
+        return rows
+
+
+def varies(rows: Sequence[tuple[float, ...]]) -> bool:
+    """Whether what the responses of a group are trained on differs, up to what TRL takes for equal."""
+    return any(max(values) - min(values) > 1e-8 for values in zip(*rows, strict=True))
 
 
 class Scored(NamedTuple):
@@ -85,6 +136,21 @@ class Scored(NamedTuple):
     reward: float | None
     tokens: list[int]
     replayed: int
+    trained: tuple[float, ...]
+
+
+def name_of(reward: Any) -> str:
+    """A reward's name, as TRL logs it: the function's, that of a partial's function, or the class of an instance."""
+    while isinstance(reward, functools.partial):
+        reward = reward.func
+    return str(getattr(reward, "__name__", type(reward).__name__))
+
+
+def is_async(reward: Any) -> bool:
+    """Whether calling the reward returns a coroutine, for functions, partials and instances with `__call__`."""
+    while isinstance(reward, functools.partial):
+        reward = reward.func
+    return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
 
 
 def number(reward: Any) -> float | None:
@@ -121,7 +187,7 @@ def judging(rewards: Sequence[Any], success: Any) -> int:
     Raises:
         UserError: if `success` is None and there is not exactly one function, or it names none of the functions.
     """
-    names = [getattr(reward, "__name__", str(reward)) for reward in rewards]
+    names = [name_of(reward) for reward in rewards]
     if success is None:
         candidates = [i for i, reward in enumerate(rewards) if is_function(reward)]
         if len(candidates) == 1:
