@@ -364,7 +364,8 @@ def test_nothing_survives_a_killed_host(base: Base) -> None:
 
 def test_a_missing_bubblewrap_is_one_line(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    for ask in (Bubblewrap().check, lambda: Bubblewrap().open(base)):
+    boxes = Bubblewrap(python=sys.base_prefix)  # the tests' own environment may be below /tmp
+    for ask in (boxes.check, lambda: boxes.open(base)):
         with pytest.raises(
             UserError, match=r"bubblewrap is not installed .* apt-get install bubblewrap, or use the box"
         ):

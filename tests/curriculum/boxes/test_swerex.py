@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import REPOSITORY
 from repositories import FAULTY, MEND, needs_boxes, said, small_problem, small_repository
 
 from halfway.curriculum.boxes import docker
@@ -255,7 +256,8 @@ def test_task_folders_of_harbor(tmp_path: Path) -> None:
     names = [f"/{name}" for name in os.listdir("/") if name not in ("dev", "proc", "tmp")]
     seen = chain.from_iterable(("--ro-bind", name, name) for name in names)
     hidden = ("--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp")
-    walls = ["bwrap", "--unshare-pid", *seen, *hidden]
+    needed = chain.from_iterable(("--ro-bind", place, place) for place in (str(REPOSITORY), sys.prefix))
+    walls = ["bwrap", "--unshare-pid", *seen, *hidden, *needed]  # a clone may be below /tmp
     paths = os.pathsep.join(path for path in (str(Path(__file__).parents[1] / "repositories"), *sys.path) if path)
     done = subprocess.run(
         [*walls, "--chdir", "/tmp", sys.executable, "-c", IN_A_ROOT_OF_ITS_OWN],
