@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from messages import says
 from paths import REPOSITORY
 from synthetic_runs import ARMS, write_comparison
 
@@ -100,7 +101,7 @@ def test_a_run_is_drawn_and_shown_in_a_notebook(written: Path) -> None:
     result = halfway.load(written)
     for name in ("curves", "pass_counts"):
         assert result.plot(name)._repr_png_().startswith(b"\x89PNG"), "shown although nothing imported pyplot"
-    with pytest.raises(UserError, match="did you mean 'curves'"):
+    with pytest.raises(UserError, match=says("'curves'")):
         result.plot("curve")
     assert "<td>grpo</td>" in result._repr_html_() and "2 arms" in repr(result)
     assert result.report() == written / "report.html"
@@ -118,7 +119,7 @@ def test_what_a_log_says_reaches_a_notebook_as_text(tmp_path: Path, monkeypatch:
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no run here or below"):
+    with pytest.raises(UserError, match=says("no run")):
         halfway.load(tmp_path)
 
 

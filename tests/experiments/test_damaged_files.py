@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from messages import says
 from propel_study import tiny
 
 from halfway.curriculum.support.errors import UserError
@@ -151,7 +152,7 @@ def test_a_sweep_that_lacks_a_key_of_the_tables_is_one_line(part: str, name: str
         file.write_text(json.dumps(changed))
         if odd == "x" and name in ("pooling", "head", "balance"):
             continue
-        with pytest.raises(UserError, match=rf"^{file}: is damaged \(.*{name}.*; remove it and evaluate again"):
+        with pytest.raises(UserError, match=says(file, "damaged", name, "remove it")):
             write_summary(tiny(tmp_path))
 
 
@@ -161,7 +162,7 @@ def test_a_sweep_that_lacks_a_key_of_the_tables_is_one_line(part: str, name: str
 def test_a_field_of_another_type_is_one_line(field: str, tmp_path: Path) -> None:
     file = begun(tmp_path) / "config.yaml"
     file.write_text(f"{field}\n")
-    with pytest.raises(UserError, match=f"^{file}: is damaged .*{field.partition(':')[0]}.*; put back the file"):
+    with pytest.raises(UserError, match=says(file, "damaged", field.partition(":")[0], "put back")):
         load_run_records(tmp_path)
 
 
@@ -169,5 +170,5 @@ def test_a_folder_of_runs_that_names_no_seed_is_one_line(tmp_path: Path) -> None
     folder = tmp_path / "grpo" / "seed-x"
     folder.mkdir(parents=True)
     begun(folder)
-    with pytest.raises(UserError, match=f"^{folder}: .*'x'.*; rename it seed-NUMBER"):
+    with pytest.raises(UserError, match=says(folder, "'x'", "rename it seed-NUMBER")):
         load_comparison_records(tmp_path)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from messages import says
 from paths import REPOSITORY
 from typer.testing import CliRunner
 
@@ -68,7 +69,7 @@ def test_a_problem_of_which_few_attempts_were_judged_does_not_speak_for_the_othe
 
 
 def test_a_survey_without_a_judged_attempt_says_what_was_lost() -> None:
-    with pytest.raises(UserError, match=r"no attempt could be judged .*tool"):
+    with pytest.raises(UserError, match=says("judged", "tool")):
         find([record(0, samples=0, lengths=(), lost={"tool": 4})])
 
 
@@ -98,7 +99,7 @@ def test_an_expression_keeps_what_it_says(expression: str, rates: list[float]) -
     "expression", ["rate", "rate <", "rate < height", "__import__('os')", "rate < 1 and print(1)", "rate in (0, 1)", ""]
 )
 def test_an_expression_of_another_form_is_refused(expression: str) -> None:
-    with pytest.raises(UserError, match=r"--keep: .*compare rate"):
+    with pytest.raises(UserError, match=says("--keep", "rate")):
         holds(expression, {"rate": 0.0})
 
 
@@ -152,7 +153,7 @@ def test_the_file_of_kept_problems_is_read_back_with_its_pass_rates_and_features
     loaded = Surveyed(str(path)).load(None, Stream(0)).problems
     expected = {"p1": {"pass_rate": 0.5, "level": 1}, "p2": {"pass_rate": 1.0, "level": 2}}
     assert {p.id: p.features for p in loaded} == expected
-    with pytest.raises(UserError, match="keeps none of 3"):
+    with pytest.raises(UserError, match=says("none of 3")):
         write_kept(problems, [record(0)] * 3, "rate > 0", path)
 
 

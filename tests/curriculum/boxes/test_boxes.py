@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from hostile import HOSTILE
+from messages import says
 from repositories import needs_boxes, small_repository
 
 from halfway.curriculum.boxes import BOXES, trees
@@ -281,7 +282,7 @@ def test_a_python_environment_that_a_box_would_hide_is_refused(base: Base) -> No
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         hidden = replace(SMALL, python=environment_in(Path(folder)))
         for ask in (hidden.check, lambda: hidden.open(base)):
-            with pytest.raises(UserError, match=r"bubblewrap.python: /tmp/.* is below /tmp.*; make .* another folder"):
+            with pytest.raises(UserError, match=says("bubblewrap.python", "below /tmp", "another folder")):
                 ask()
 
 
@@ -290,7 +291,7 @@ def test_a_python_that_does_not_run_in_a_box_is_found_before_the_first_task(else
     (elsewhere / "bin").mkdir()
     (elsewhere / "bin" / "python3").write_text("#!/bin/sh\necho it is broken; exit 3\n")
     (elsewhere / "bin" / "python3").chmod(0o755)
-    with pytest.raises(UserError, match=r"python3 of .* does not run in a box \(it is broken\)"):
+    with pytest.raises(UserError, match=says("python3", "it is broken")):
         replace(SMALL, python=str(elsewhere)).check()
 
 
@@ -366,9 +367,7 @@ def test_a_missing_bubblewrap_is_one_line(base: Base, monkeypatch: pytest.Monkey
     monkeypatch.setattr(shutil, "which", lambda name: None)
     boxes = Bubblewrap(python=sys.base_prefix)  # the tests' own environment may be below /tmp
     for ask in (boxes.check, lambda: boxes.open(base)):
-        with pytest.raises(
-            UserError, match=r"bubblewrap is not installed .* apt-get install bubblewrap, or use the box"
-        ):
+        with pytest.raises(UserError, match=says("apt-get install bubblewrap")):
             ask()
 
 
@@ -388,7 +387,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch:
 
     tree = small_repository(tmp_path / "repository").tree
     monkeypatch.setattr(shutil, "copytree", full)
-    with pytest.raises(WriteError, match=r"bases/.*: cannot be written .No space left on device.; make room for it"):
+    with pytest.raises(WriteError, match=says("bases/", "No space left on device")):
         stored(tree, tmp_path / "cache", os.geteuid())
     assert not list((tmp_path / "cache").rglob("*half")) and not list((tmp_path / "cache" / "bases").iterdir())
 
@@ -422,9 +421,9 @@ def test_options_are_checked() -> None:
     for options in ({"memory_mib": 1}, {"processes": 1}, {"disk_mib": 0}, {"files": 1}, {"python": "/nowhere"}):
         with pytest.raises(UserError, match=f"bubblewrap.{next(iter(options))}"):
             Bubblewrap(**options)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="the image 'x' is a container; use the box swerex"):
+    with pytest.raises(UserError, match=says("'x'", "container", "swerex")):
         Bubblewrap().open(Base(image="x"))
-    with pytest.raises(UserError, match="'/nowhere' is not a folder"):
+    with pytest.raises(UserError, match=says("'/nowhere'", "folder")):
         Bubblewrap().open(Base("/nowhere"))
     assert {"bubblewrap", "swerex"} <= set(BOXES.names())
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from messages import says
 from sandboxes import needs_sandbox
 
 from halfway.curriculum.boxes import sandbox as module
@@ -311,7 +312,7 @@ def test_without_bubblewrap_it_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_on_another_kind_of_machine_it_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(module.platform, "machine", lambda: "riscv")
-    with pytest.raises(UserError, match="needs Linux on x86-64, this is Linux riscv"):
+    with pytest.raises(UserError, match=says("x86-64", "Linux riscv")):
         Sandbox(OPTIONS)
 
 
@@ -320,7 +321,7 @@ def test_a_sandbox_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'no namespaces here' >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with Sandbox(OPTIONS) as sandbox, pytest.raises(UserError, match=r"does not start \(no namespaces here"):
+    with Sandbox(OPTIONS) as sandbox, pytest.raises(UserError, match=says("no namespaces here")):
         sandbox.run([neighbour()])
 
 
@@ -328,7 +329,7 @@ def test_a_sandbox_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch,
 def test_anything_but_the_word_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: str) -> None:
     monkeypatch.setenv(VARIABLE, words)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="bubblewrap is not installed"):
+    with pytest.raises(UserError, match=says("bubblewrap", "install")):
         Sandbox(OPTIONS)
 
 

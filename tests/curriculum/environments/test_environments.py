@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from messages import says
 
 from halfway.curriculum.environments.base import Environment, StepResult
 from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
@@ -51,7 +52,7 @@ def test_single_turn_is_judged_by_each_problems_verifier() -> None:
 
 
 def test_single_turn_refuses_an_unknown_verifier_before_any_rollout() -> None:
-    with pytest.raises(UserError, match="did you mean 'exact'"):
+    with pytest.raises(UserError, match=says("'exact'")):
         SingleTurn().start([Problem("a", "1+1=", "2", verifier="exacts")])
 
 
@@ -98,7 +99,7 @@ def test_ending_in_the_last_turn_counts() -> None:
 
 
 def test_ledger_refuses_what_it_cannot_play() -> None:
-    with pytest.raises(UserError, match="problem 'x' is of another task"):
+    with pytest.raises(UserError, match=says("'x'", "another task")):
         Ledger().start([Problem("x", "1+1=", "2")])
     with pytest.raises(UserError, match=r"environment\.max_turns: 0"):
         Ledger(max_turns=0)

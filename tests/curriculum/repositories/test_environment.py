@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from messages import says
 from repositories import FAIL, FAULTY, MEND, PASS, SOUND, needs_boxes, said, small_problem, small_task
 
 from halfway.curriculum.boxes.base import BoxFullError, BoxLostError
@@ -270,14 +271,14 @@ def test_a_task_is_read_back_and_others_are_refused(tmp_path: Path) -> None:
     moved = replace(task, base=replace(task.base, tree="/elsewhere"))
     assert to_problem(moved, "x", "s", {}).id == problem.id
     for text in ("4", "{}", json.dumps({"base": {}})):
-        with pytest.raises(UserError, match="environment repository: problem 'p' is of another task"):
+        with pytest.raises(UserError, match=says("repository", "'p'", "another task")):
             ENVIRONMENT.start([Problem("p", "", text)])
 
 
 def test_a_fault_that_does_not_apply_is_one_line(tmp_path: Path) -> None:
     task = replace(small_task(tmp_path), bug="--- a/none\n+++ b/none\n@@ -1 +1 @@\n-x\n+y\n")
     episode = RepositoryEpisode("p", task)
-    with pytest.raises(UserError, match=r"the fault of 'means' does not apply to its base .*; drop the row"):
+    with pytest.raises(UserError, match=says("'means'", "apply", "drop the row")):
         ENVIRONMENT.step([episode], [said("ls")])
 
 
@@ -296,9 +297,7 @@ def test_boxes_that_misjudge_a_right_answer_are_found_before_the_first_task() ->
     with tempfile.TemporaryDirectory(dir="/var/tmp") as without_pytest:
         venv.create(without_pytest, symlinks=True, with_pip=False)
         environment = replace(ENVIRONMENT, box={"bubblewrap": {"python": without_pytest}})
-        with pytest.raises(
-            UserError, match=r"a known right answer is misjudged here \(no test was reported\); .*pytest"
-        ):
+        with pytest.raises(UserError, match=says("right answer", "no test", "pytest")):
             environment.check()
 
 
@@ -308,7 +307,7 @@ def test_options_are_checked() -> None:
             Repository(**{option: 0})  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"repository.box.bubblewrap: .*'colour'"):
         Repository(box={"bubblewrap": {"colour": 1}})
-    with pytest.raises(UserError, match="did you mean 'bubblewrap'"):
+    with pytest.raises(UserError, match=says("'bubblewrap'")):
         Repository(box={"bublewrap": {}})
     assert ENVIRONMENTS.get("repository") is Repository
     assert shortened("abcdef", 4) == "ab\n[2 characters left out]\nef"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from messages import says
 from typer.testing import CliRunner
 
 from halfway.controllers import CONTROLLERS
@@ -199,7 +200,7 @@ def test_a_log_without_zero_variance_groups_has_no_counterfactual() -> None:
         assert isinstance(found, Refused) and why in found.why
     [chooser] = replay(log(STEADY[:1]), ["mopps"])
     assert isinstance(chooser, Refused) and "twice" in chooser.why
-    with pytest.raises(UserError, match="did you mean 'greso'"):
+    with pytest.raises(UserError, match=says("'greso'")):
         replay(log(STEADY), ["gresso"])
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from messages import says
 from rich.console import Console
 
 from halfway.curriculum.support.errors import UserError
@@ -306,7 +307,7 @@ def test_a_final_that_fails_leaves_the_choice_to_the_others(contest: ComparisonC
     trainings.failing = {"a/learner.lr-2.0/whole"}
     config, _ = go(contest)
     assert rates(config)["a-0"] == 3.0
-    with pytest.raises(UserError, match=r"^tune.finals: 1 is not acceptable; give 2 or more with a share below 1"):
+    with pytest.raises(UserError, match=says("tune.finals", 1, "2 or more", "share")):
         replace(contest.tune, finals=1)
 
 
@@ -462,5 +463,5 @@ def test_contrasts_are_added_with_their_arms_only(contest: ComparisonConfig) -> 
     assert contrast_pairs(more.contrasts, more.arms) == [("b", "a"), ("c", "a")] and more.costs.rho == (2,)
     assert load_comparison_config(contest.folder / "comparison.yaml") == more
     third = replace(with_c, arms={**with_c.arms, "d": Arm()}, contrasts=[["c", "b"]])
-    with pytest.raises(UserError, match=r"^contrasts: .*was started with \[\['b', 'a'\], \['c', 'a'\]\], not"):
+    with pytest.raises(UserError, match=says("contrasts", "[['b', 'a'], ['c', 'a']]")):
         prepare_comparison(third, contest.folder)

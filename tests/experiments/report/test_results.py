@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from contests import run_of
 from controller_harness import play, problem_set
+from messages import says
 from synthetic_runs import N, decision, evaluation_record, step_record, write_comparison, write_records
 
 from halfway.controllers.prefix_sampling import PrefixSampling
@@ -236,7 +237,7 @@ def test_broken_line_is_refused_with_file_and_line(tmp_path):
 
 
 def test_empty_directory_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no run here or below"):
+    with pytest.raises(UserError, match=says("no run")):
         load_comparison_records(tmp_path)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from contests import SAMPLES, run_of
+from messages import says
 from paths import REPOSITORY
 
 from halfway.curriculum.support import yaml_bases
@@ -40,7 +41,7 @@ def test_equal_curves_give_equal_bytes_and_broken_files_one_line(tmp_path: Path)
         write_curves(path, committed)
     assert first.read_bytes() == second.read_bytes() and read_curves(first) == committed
     first.write_bytes(second.read_bytes()[:-20])
-    with pytest.raises(UserError, match="restore it with git"):
+    with pytest.raises(UserError, match=says("restore", "git")):
         read_curves(first)
 
 

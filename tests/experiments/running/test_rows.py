@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from messages import says
 from repositories import FAIL, FAULTY, PASS, SOUND, needs_boxes, small_repository
 
 from halfway.curriculum.repositories.mutation import patch
@@ -51,7 +52,7 @@ def test_rows_are_tried(tmp_path: Path) -> None:
 
 @needs_boxes
 def test_rows_of_which_none_holds_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no task holds: 0 problems kept, 2 dropped"):
+    with pytest.raises(UserError, match=says("0 problems kept", "2 dropped")):
         check_rows(written(tmp_path, one=SOUND, two=SOUND), None)
 
 
@@ -59,10 +60,10 @@ def test_images_are_not_tasks_for_bubblewrap(tmp_path: Path) -> None:
     """Known without a container: `halfway validate` says so."""
     run = written(tmp_path, one=FAULTY)
     loaded = RepositoryRows(str(tmp_path / "rows.jsonl")).load(None, Stream(0))
-    with pytest.raises(UserError, match=r"the image 'swebench/.*one:latest' is a container; use the box swerex, or a"):
+    with pytest.raises(UserError, match=says("'swebench/", "one:latest'", "container", "swerex")):
         run.environment.part.start(loaded.problems)
 
 
 def test_other_runs_have_no_rows(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--rows: the run's environment is not `repository`"):
+    with pytest.raises(UserError, match=says("--rows", "repository")):
         check_rows(config(tmp_path, "single_turn"), None)

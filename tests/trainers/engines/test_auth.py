@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from drivers.vllm_driver import PAD, build_policy
+from messages import says
 
 from halfway.curriculum import UserError
 from halfway.trainers.engines.base import EngineSetup
@@ -80,15 +81,15 @@ def test_a_token_comes_from_the_environment_or_from_a_file_that_nobody_else_read
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert given_token() is None
-    with pytest.raises(UserError, match=rf"addresses: servers ask for a token; set {VARIABLE}, or"):
+    with pytest.raises(UserError, match=says("addresses", "token", f"set {VARIABLE}")):
         token_of_servers()
     file = tmp_path / "token"
     monkeypatch.setenv(FILE_VARIABLE, str(file))
-    with pytest.raises(UserError, match=rf"{FILE_VARIABLE}: .*token' cannot be read \(FileNotFoundError"):
+    with pytest.raises(UserError, match=says(FILE_VARIABLE, "token'", "FileNotFoundError")):
         given_token()
     file.write_text(TOKEN + "\n")
     file.chmod(0o640)
-    with pytest.raises(UserError, match=r"others may read it; chmod 600"):
+    with pytest.raises(UserError, match=says("chmod 600")):
         given_token()
     file.chmod(0o600)
     assert token_of_servers() == TOKEN
@@ -96,7 +97,7 @@ def test_a_token_comes_from_the_environment_or_from_a_file_that_nobody_else_read
     assert given_token() == "another_token_of_a_run" and len(new_token()) > 40 and new_token() != new_token()
     for bad in ("short", "with spaces in the middle", "with\nnewlines-in-it", "ümläüts-and-so-on-and-on"):
         monkeypatch.setenv(VARIABLE, bad)
-        with pytest.raises(UserError, match=r"'\*\*\*' is not acceptable; give at least 16 letters and digits"):
+        with pytest.raises(UserError, match=says("'***'", "at least 16", "letters and digits")):
             given_token()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from installed_package import installed_part
+from messages import says
 from paths import REPOSITORY
 from typer.testing import CliRunner, Result
 
@@ -210,9 +211,7 @@ def test_a_missing_deepspeed_is_named_with_its_extra(monkeypatch: pytest.MonkeyP
         monkeypatch.setitem(sys.modules, name, None)
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DS_ACCELERATOR", "PATH"):
         monkeypatch.setenv(name, "0")  # so that what the call sets is undone
-    with pytest.raises(
-        UserError, match=r"learner.deepspeed: needs the package ninja; pip install 'halfway\[deepspeed\]"
-    ):
+    with pytest.raises(UserError, match=says("learner.deepspeed", "ninja", "pip install 'halfway[deepspeed]")):
         build_accelerator(LearnerOptions(deepspeed=DeepSpeedOptions(2)), bfloat16=False)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from messages import says
 
 from halfway.curriculum import UserError
 from halfway.trainers.learner.deepspeed import DeepSpeedBackend, convert, deepspeed_config
@@ -53,7 +54,7 @@ def test_a_full_disk_costs_one_line(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, hard))
     try:
-        with pytest.raises(UserError, match=r"cannot be written .*full disk.* make room for it and resume") as raised:
+        with pytest.raises(UserError, match=says("full disk", "make room", "resume")) as raised:
             Checkpoints(tmp_path, CheckpointOptions()).write(3, {}, backend(SimpleNamespace(save_checkpoint=save)).save)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -73,7 +74,7 @@ def test_what_is_half_written_goes_when_a_process_is_lost(tmp_path: Path) -> Non
     def save(folder: Path) -> None:
         raise UserError("a training process has died")
 
-    with pytest.raises(UserError, match="has died"):
+    with pytest.raises(UserError, match=says("died")):
         Checkpoints(tmp_path, CheckpointOptions()).write(3, {}, save)
     assert list(tmp_path.iterdir()) == []
 
@@ -83,6 +84,6 @@ def test_the_converter_executes_nothing_of_the_folder_in_which_the_user_stands(
 ) -> None:
     (tmp_path / "deepspeed.py").write_text("open('executed', 'w').close()")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="cannot be converted"):  # there are no shards
+    with pytest.raises(UserError, match=says("converted")):  # there are no shards
         convert(tmp_path)
     assert not (tmp_path / "executed").exists()

@@ -27,6 +27,7 @@ from learner_harness import (
     train,
     weights,
 )
+from messages import says
 from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 
 from halfway.curriculum import Rollout, Stream, UserError
@@ -306,8 +307,8 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_the_step(tiny_model:
     else:
         head.weight.register_hook(lambda gradient: gradient * float("inf"))
     before, optimizer = weights(trained), copy.deepcopy(trained._backend.optimizer.state_dict())
-    expected = "the loss is nan" if broken == "loss" else r"the gradient norm is (nan|inf)"
-    with pytest.raises(UserError, match=f"^learner: {expected} at update 3; .*last checkpoint is intact$") as error:
+    expected = "loss" if broken == "loss" else r"gradient norm"
+    with pytest.raises(UserError, match=says("learner", expected, "update 3", "last checkpoint")) as error:
         trained.update(random_groups(2), Stream(0))
     assert "\n" not in str(error.value)
     assert_same_weights(weights(trained), before)
@@ -379,9 +380,7 @@ def test_a_policy_that_is_not_in_safetensors_is_not_loaded(tiny_model: Qwen3ForC
     trained.save(tmp_path)
     (tmp_path / "policy" / "model.safetensors").unlink()
     torch.save(trained.policy.state_dict(), tmp_path / "policy" / "pytorch_model.bin")
-    with pytest.raises(
-        UserError, match=r"^learner: .* holds no policy in safetensors \(.*\); resume from a checkpoint"
-    ):
+    with pytest.raises(UserError, match=says("learner", "safetensors", "resume from a checkpoint")):
         trained.load(tmp_path)
 
 
@@ -390,7 +389,7 @@ def test_a_checkpoint_of_another_model_is_refused(tiny_model: Qwen3ForCausalLM, 
     config = copy.deepcopy(tiny_model.config)
     config.intermediate_size = 48
     other = PolicyGradientLearner(Qwen3ForCausalLM(config), OPTIONS, PAD)
-    with pytest.raises(UserError, match=r"^learner: the model of .* is not this run's; resume with the model"):
+    with pytest.raises(UserError, match=says("learner", "model", "this run's", "resume")):
         other.load(tmp_path)
 
 
@@ -401,7 +400,7 @@ def test_a_checkpoint_with_another_reference_is_refused(tiny_model: Qwen3ForCaus
     trained.save(tmp_path)
     from_trained_weights = PolicyGradientLearner(trained.policy, options, PAD)
     for other in (from_trained_weights, learner(tiny_model)):
-        with pytest.raises(UserError, match=r"KL reference of .* is not this run's"):
+        with pytest.raises(UserError, match=says("KL reference", "this run's")):
             other.load(tmp_path)
 
 
@@ -447,7 +446,7 @@ def test_mixed_precision_of_another_trainer_is_refused(
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     assert learner(tiny_model)._backend.accelerator.mixed_precision == "no"
     monkeypatch.setitem(vars(AcceleratorState()), "_mixed_precision", "bf16")
-    with pytest.raises(UserError, match=r"^learner: .* mixed_precision=bf16 on cpu, .*; start Halfway in a process of"):
+    with pytest.raises(UserError, match=says("learner", "mixed_precision=bf16", "cpu", "process")):
         learner(tiny_model)
 
 
@@ -498,7 +497,7 @@ def test_a_schedule_without_a_length_follows_the_budget() -> None:
     )
     cosine = LearnerOptions(schedule="cosine")
     assert [lr_factor(7, cosine, spent) for spent in (0.0, 0.5, 0.75)] == pytest.approx([1, 0.5, 0.1464466])
-    with pytest.raises(UserError, match=r"^learner.total_updates: 4 is .* steps than warmup_steps=4, or 0"):
+    with pytest.raises(UserError, match=says("learner.total_updates", "4", "warmup_steps=4", "0")):
         LearnerOptions(schedule="linear", warmup_steps=4, total_updates=4)
 
 

@@ -10,6 +10,7 @@ import pytest
 from controller_harness import group, problem_set
 from hypothesis import given
 from hypothesis import strategies as st
+from messages import says
 
 from halfway.curriculum import Group, Origin, UserError
 from halfway.curriculum.groups import Request
@@ -240,9 +241,9 @@ def test_a_round_of_one_and_a_half_batches_leaves_plain_batches_alone():
 
 
 def test_the_size_of_a_request_is_said_once():
-    with pytest.raises(UserError, match=r"^fill\.request_groups: 6 .*fill\.request_factor=1\.5 says the same"):
+    with pytest.raises(UserError, match=says("fill.request_groups", "6", "fill.request_factor=1.5")):
         FillOptions(policy="refill", groups=4, request_factor=1.5, request_groups=6)
-    with pytest.raises(UserError, match=r"^fill\.request_factor: 0 .*give a positive number"):
+    with pytest.raises(UserError, match=says("fill.request_factor", 0, "positive")):
         FillOptions(request_factor=0)
 
 

@@ -23,6 +23,7 @@ from loop_harness import (
     records,
     training,
 )
+from messages import says
 from virtual_pool import VirtualPool
 
 from halfway.controllers.contrib.mopps import Mopps
@@ -304,8 +305,8 @@ def test_a_log_of_other_decisions_is_not_retraced(tmp_path: Path) -> None:
     assert again(tmp_path, 1)[1:] == (5, 6)
     events = tmp_path / "events.jsonl"
     events.write_text(events.read_text().replace('"group":"eA', '"group":"AA', 1))
-    with pytest.raises(UserError, match=r"^events\.jsonl: a group is damaged"):
+    with pytest.raises(UserError, match=says("events.jsonl", "group", "damaged")):
         again(tmp_path, 1)
     events.unlink()
-    with pytest.raises(UserError, match=r"only runs with rollouts\.staleness above 0"):
+    with pytest.raises(UserError, match=says("rollouts.staleness", "above 0")):
         again(tmp_path, 1)

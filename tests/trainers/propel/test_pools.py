@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from messages import says
 from paths import REPOSITORY
 from propel_study import DOMAIN, TEXTS, DeathError, FakeEngine, dying, state, tiny
 from transformers import Qwen3ForCausalLM
@@ -113,20 +114,16 @@ def test_an_export_holds_each_valid_task_once_with_a_guessed_rate(
 def test_an_export_without_valid_tasks_or_of_another_model_is_refused(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(
-        UserError, match=r"^export: problem 'x' is not a task of the domain sums \(unreadable\), so that"
-    ):
+    with pytest.raises(UserError, match=says("export", "'x'", "sums", "unreadable")):
         export_problems(study, "none", [Problem("x", "2+2=", "4")])
     with monkeypatch.context() as patch:
         patch.setattr(Sums, "check", lambda self, tasks: [self._check(task._replace(start=9)) for task in tasks])
-        with pytest.raises(
-            UserError, match=r"^export: none of 40 texts is a valid task \(\d+ times: start out of range"
-        ):
+        with pytest.raises(UserError, match=says("export", "none of 40 texts", "start out of range")):
             export_pool(study, "probe")
     rate_probe(study)
     other = Study(study.config, 0)
     other.__dict__["reference"] = "another"
-    with pytest.raises(UserError, match=r"rates\.safetensors: a probe of another reference model"):
+    with pytest.raises(UserError, match=says("rates.safetensors", "reference model")):
         rate_probe(other)
 
 
@@ -250,7 +247,7 @@ def test_chat_settings_reach_every_part_and_the_corpus_says_so(tmp_path: Path) -
 
 
 def test_only_generators_are_trained(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"solver\.model\.lora\.rank: 4 is not acceptable; this model is not trained"):
+    with pytest.raises(UserError, match=says("solver.model.lora.rank", 4, "not trained")):
         tiny(tmp_path, "solver.model.lora.rank=4")
 
 

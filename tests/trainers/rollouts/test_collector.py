@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from messages import says
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from halfway.curriculum.decision_log import group_record
@@ -453,9 +454,7 @@ def test_too_many_divergences_stop_the_run_and_name_the_command(tiny_tokenizer: 
     steady.run([request] * 30, STREAM)
     assert (steady.replays.replayed, steady.replays.diverged) == (30, 0)
     drifting = replace(steady, environment=Drifting(first_run=0))
-    with pytest.raises(
-        UserError, match=r"max_diverged: 0.1 is exceeded: \d of 3\d .* at step 1, '\+1': it answered '=0;'"
-    ):
+    with pytest.raises(UserError, match=says("max_diverged", 0.1, "step 1", "'+1'", "'=0;'")):
         drifting.run([request] * 30, STREAM)
 
 

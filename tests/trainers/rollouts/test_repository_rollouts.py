@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from messages import says
 from repositories import MEND, Agent, Letters, needs_boxes, small_problem
 
 from halfway.curriculum.groups import Group, Request
@@ -62,7 +63,7 @@ def test_prefixes_of_a_repository_are_replayed_and_go_on(tmp_path: Path) -> None
 def test_a_missing_bubblewrap_ends_the_run_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not a lost box, which would only be counted."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(UserError, match="bubblewrap is not installed") as error:
+    with pytest.raises(UserError, match=says("bubblewrap", "install")) as error:
         collector(*WORK).run([Request(small_problem(tmp_path), 2)], Stream(0))
     assert "\n" not in str(error.value)
 

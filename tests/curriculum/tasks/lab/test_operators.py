@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from messages import says
 
 from halfway.curriculum.prefix import hint_of
 from halfway.curriculum.streams import Stream
@@ -176,7 +177,7 @@ def test_options_out_of_range_are_refused(options: dict[str, Any], complaint: st
 
 
 def test_a_sheet_that_passes_empty_is_refused() -> None:
-    with pytest.raises(UserError, match=r"operator_sheets.max_allowed: 3 .*below min_lines"):
+    with pytest.raises(UserError, match=says("operator_sheets.max_allowed", 3, "min_lines")):
         OperatorSheets(min_lines=3, max_allowed=3)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from messages import says
 from omegaconf import OmegaConf
 from propel_study import make_model, peculiar, reliable, solver, writer
 
@@ -340,7 +341,7 @@ def test_a_killed_corpus_has_the_same_answers(models: dict[str, str], tmp_path: 
     assert run_corpus(Study(study.config, 0)) == whole
     named = to_plain(study.config)["oracles"]
     other = Study(study_of(models, tmp_path, oracles={"reliable": named["reliable"]}), 0)
-    with pytest.raises(UserError, match=r"made with another oracles; give another name"):
+    with pytest.raises(UserError, match=says("oracles", "another name")):
         run_corpus(other)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from messages import says
 from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import UserError
@@ -121,7 +122,7 @@ def test_a_reading_that_is_too_long_loses_its_beginning(tiny_model: Qwen3ForCaus
 
 
 def test_a_layer_out_of_range_is_one_line(tiny_model: Qwen3ForCausalLM) -> None:
-    with pytest.raises(UserError, match=r"activations\.layers: 2 is not acceptable; the model has layers 0 to 1"):
+    with pytest.raises(UserError, match=says("activations.layers", 2, "0 to 1")):
         read(tiny_model, readings(1), ActivationOptions(layers=(2,)))
 
 
@@ -154,7 +155,7 @@ def test_a_killed_extraction_goes_on(
     monkeypatch.setattr(activations, "_read_batch", dying)
     with pytest.raises(KeyboardInterrupt):
         extract(tiny_model, several, options, tmp_path / "killed", "me")
-    with pytest.raises(UserError, match=r"of 9 tasks are read; finish extracting"):
+    with pytest.raises(UserError, match=says("of 9 tasks", "extracting")):
         ActivationStore.open(tmp_path / "killed")
     first = len(calls)
     resumed = extract(tiny_model, several, options, tmp_path / "killed", "me")
@@ -166,13 +167,13 @@ def test_a_killed_extraction_goes_on(
 
 def test_another_model_or_other_tasks_are_refused(tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
     extract(tiny_model, readings(3), OPTIONS, tmp_path, "me")
-    with pytest.raises(UserError, match="another reference model"):
+    with pytest.raises(UserError, match=says("another reference model")):
         ActivationStore.open(tmp_path, "someone else")
-    with pytest.raises(UserError, match="different: reference"):
+    with pytest.raises(UserError, match=says("different", "reference")):
         extract(tiny_model, readings(3), OPTIONS, tmp_path, "someone else")
-    with pytest.raises(UserError, match="different: tasks"):
+    with pytest.raises(UserError, match=says("different", "tasks")):
         extract(tiny_model, readings(3, seed=1), OPTIONS, tmp_path, "me")
-    with pytest.raises(UserError, match="holds no activations"):
+    with pytest.raises(UserError, match=says("no activations")):
         ActivationStore.open(tmp_path / "nothing")
 
 
@@ -204,7 +205,7 @@ def test_downsampling_balances() -> None:
 
 
 def test_one_class_only_is_one_line() -> None:
-    with pytest.raises(UserError, match=r"probe: 0 positive, 40 negative tasks; label more"):
+    with pytest.raises(UserError, match=says("probe", "0 positive", "40 negative", "label more")):
         random_split(np.zeros(40, bool), 0)
 
 
@@ -329,10 +330,10 @@ def test_a_probe_comes_back_from_its_file(tmp_path: Path) -> None:
     save_probe(probe, site, tmp_path / "p.safetensors")
     loaded, found = load_probe(tmp_path / "p.safetensors", "me")
     assert found == site and np.array_equal(loaded.logits(features_ND), probe.logits(features_ND))
-    with pytest.raises(UserError, match="another reference model"):
+    with pytest.raises(UserError, match=says("another reference model")):
         load_probe(tmp_path / "p.safetensors", "someone else")
     (tmp_path / "q.safetensors").write_text("nothing")
-    with pytest.raises(UserError, match="not a probe"):
+    with pytest.raises(UserError, match=says("not a probe")):
         load_probe(tmp_path / "q.safetensors")
 
 
@@ -424,7 +425,7 @@ def test_an_ensemble_reads_at_different_sites() -> None:
     options = SweepOptions(tie=0.0)
     assert ensemble(cells, cells[0], 2, options) == [cells[0], cells[2]]
     assert len(set(map(str, ensemble(cells, cells[0], 4, options)))) == 4
-    with pytest.raises(UserError, match=r"reward\.ensemble: 5 probes wanted, the sweep has 4"):
+    with pytest.raises(UserError, match=says("reward.ensemble", 5, 4)):
         ensemble(cells, cells[0], 5, options)
 
 
