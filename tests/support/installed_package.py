@@ -21,7 +21,7 @@ def installed_part(
         module: source text of the package's module.
         name, attribute: the part's name, and the name of its class in the module.
     """
-    _install(folder / "site", module, registry.group, name, attribute)
+    install(folder / "site", module, registry.group, name, attribute)
     monkeypatch.syspath_prepend(folder / "site")
     monkeypatch.chdir(folder)
     yield folder
@@ -30,7 +30,8 @@ def installed_part(
     torch.use_deterministic_algorithms(False)
 
 
-def _install(site: Path, module: str, group: str, name: str, attribute: str) -> None:
+def install(site: Path, module: str, group: str, name: str, attribute: str) -> None:
+    """Write a package that adds one part to the registry of a group, as pip would leave it."""
     site.mkdir()
     (site / "somebody_elses.py").write_text(module)
     information = site / "somebody_elses-1.0.dist-info"

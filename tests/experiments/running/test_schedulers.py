@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from installed_package import install
 from paths import IMPORTABLE, REPOSITORY
 from typer.testing import CliRunner
 
@@ -145,12 +146,39 @@ def test_a_requeued_job_ends_with_the_bits_of_an_undisturbed_run(
     assert digests(run) == digests(tmp_path / "straight"), log[-2000:]
 
 
-def compared(output: Path, *how: str) -> "subprocess.Popen[str]":
-    """Begin a comparison of two short runs."""
+PATIENT = """
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from halfway.curriculum import PassRateController
+
+@dataclass(frozen=True)
+class Steps:
+    number: int = 0
+
+@dataclass(frozen=True)
+class Patient(PassRateController[Steps]):
+    "Changes nothing; holds a run back after two steps until a file exists."
+
+    def init(self, problems):
+        return Steps()
+
+    def propose(self, plan, state, stream):
+        while state.number >= 2 and not Path({gate!r}).exists():
+            time.sleep(0.1)
+        return plan, state
+
+    def observe(self, state, groups, step):
+        return Steps(state.number + 1)
+"""
+
+
+def compared(output: Path, *how: str, member: str = "") -> "subprocess.Popen[str]":
+    """Begin a comparison of two short runs, with a further member in both chains."""
     file = output.parent / "two.yaml"
     file.write_text(
         f"name: two\nbase:\n  base: {SUMS}\nseeds: [0]\n"
-        "arms:\n  grpo: {}\n  greso: {controllers: [uniform, greso]}\n"
+        f"arms:\n  grpo: {{controllers: [uniform{member}]}}\n  greso: {{controllers: [uniform, greso{member}]}}\n"
     )
     words = [sys.executable, "-m", "halfway.experiments.cli", "compare", str(file), f"output={output}", *SETTINGS]
     return subprocess.Popen([*words, *how], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -193,24 +221,28 @@ def test_a_comparison_on_two_nodes_of_ray_that_loses_one_has_the_bits_of_a_local
     pytest.importorskip("ray", reason="ray is not installed (extra ray)")
     from ray.cluster_utils import Cluster
 
+    gate = tmp_path / "gate"
+    install(tmp_path / "site", PATIENT.format(gate=str(gate)), "halfway.controllers", "patient", "Patient")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
-    settings = ("budget={steps: 40}", "--jobs", "2")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((IMPORTABLE, str(tmp_path / "site"))))
+    settings = ("--jobs", "2", "--on", "ray")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    status, words = finished(compared(tmp_path / "early", *settings, "--on", "ray"))
+    status, words = finished(compared(tmp_path / "early", *settings))
     assert status == 2 and "no cluster of Ray answers" in words  # here, since a cluster anywhere on the host would
-    status, words = finished(compared(tmp_path / "local", *settings))
+    gate.touch()
+    status, words = finished(compared(tmp_path / "local", "--jobs", "2", member=", patient"))
     assert status == 0, words
+    gate.unlink()
     small = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
     try:
         lost = cluster.add_node(**small)
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-        running = compared(tmp_path / "ray", *settings, "--on", "ray")
+        running = compared(tmp_path / "ray", *settings, member=", patient")
         runs = [tmp_path / "ray" / "two" / arm / "seed-0" for arm in ("grpo", "greso")]
-        wait_until(lambda: all(steps_of(run) >= 2 for run in runs), 200)
+        wait_until(lambda: all(steps_of(run) == 2 for run in runs), 600)
         cluster.remove_node(lost, allow_graceful=False)
-        assert all(steps_of(run) < 40 for run in runs), "one of them was lost in the middle"
+        gate.touch()
         status, words = finished(running)
     finally:
         cluster.shutdown()
