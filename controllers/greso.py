@@ -1,14 +1,16 @@
 """GRESO: skip problems that have stopped teaching, before they are rolled out (arXiv 2506.02177)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.controllers.beliefs.counts import advance_streak
-from halfway.controllers.laws.control import damp_gain, exploration_step, keep_probability
+from halfway.controllers.laws.control import TOLERANCE, bound, damp_gain
+from halfway.controllers.laws.slots import judge_fresh
 from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, Verdict, require
 
 LONGEST_STREAK = np.iinfo(np.int16).max
@@ -104,14 +106,9 @@ class Greso(PassRateController[GresoState]):
 
     def propose(self, plan: Plan, state: GresoState, stream: Stream) -> tuple[Plan, GresoState]:
         candidates = plan.undecided
-        offered = sum(skip.member == plan.member for skip in plan.skipped)
-        offered += sum(request.origin is Origin.FRESH for request in plan.decided)
-        verdicts = []
-        for request in candidates:
-            verdicts.append(self._judge(request, state, stream, starving=offered >= len(state.problems)))
-            offered += request.origin is Origin.FRESH
-        if not verdicts:
+        if not candidates:
             return plan, state
+        verdicts = judge_fresh(plan, len(state.problems), partial(self._judge, state=state, stream=stream))
         actions = [verdict.action for verdict in verdicts]
         return plan.decide(verdicts), replace(
             state,
@@ -121,17 +118,14 @@ class Greso(PassRateController[GresoState]):
             readmitted=state.readmitted + actions.count("readmitted"),
         )
 
-    def _judge(self, request: Request, state: GresoState, stream: Stream, starving: bool) -> Verdict:
-        if request.origin is not Origin.FRESH:
-            return Verdict(True, "exempt")
+    def _judge(self, request: Request, state: GresoState, stream: Stream) -> Verdict:
         streak = int(state.streaks[state.problems.position(request.problem.id)])
         if streak == 0:
             return Verdict(True, "kept")
         kind, base = ("easy", state.p_easy) if streak > 0 else ("hard", state.p_hard)
         # Drawn by problem, so that no verdict depends on what other members add or drop.
-        if stream.at(request.problem.id).uniform() < keep_probability(base, abs(streak), self.floor):
-            return Verdict(True, f"explored {kind}")
-        return Verdict(True, "readmitted") if starving else Verdict(False, kind)
+        explores = stream.at(request.problem.id).uniform() < keep_probability(base, abs(streak), self.floor)
+        return Verdict(True, f"explored {kind}") if explores else Verdict(False, kind)
 
     def observe(self, state: GresoState, groups: Sequence[Group], step: int) -> GresoState:
         fresh = [group for group in groups if group.request.origin is Origin.FRESH]
@@ -171,3 +165,42 @@ class Greso(PassRateController[GresoState]):
             "readmitted": float(state.readmitted),
             "unjudged": float(state.unjudged),
         }
+
+
+def advance_streak(streak: int, passed: int, size: int, kinds: Literal["separate", "joint"] = "separate") -> int:
+    """The run of zero-variance groups of one problem, after one more group.
+
+    Both kinds share one signed number, since only one of them can be running: +z after z consecutive groups that all
+    passed (easy), -z after z that all failed (hard), 0 after any other group.
+
+    Args:
+        passed, size: k and N of the group, with N >= 2.
+        kinds: "separate" = a group of the other kind starts a new run at 1; "joint" = it continues the run, and the
+            sign follows the newest group.
+    """
+    if passed not in (0, size):
+        return 0
+    sign = 1 if passed == size else -1
+    continues = kinds == "joint" or streak * sign > 0
+    return sign * ((abs(streak) if continues else 0) + 1)
+
+
+def keep_probability(base: float, streak: int, floor: float = 0.01) -> float:
+    """GRESO's chance of rolling out a problem after `streak` consecutive zero-variance visits: max(base^streak, floor).
+
+    A streak of 0 gives 1: a problem that was informative at its last visit is never skipped.
+    """
+    return max(math.pow(base, streak), floor)
+
+
+def exploration_step(
+    base: float, share: float, target: float, step: float = 0.01, bounds: tuple[float, float] = (0.05, 0.95)
+) -> float:
+    """GRESO's update of a base exploration probability, once per training step.
+
+    Args:
+        share: observed share of zero-variance groups of one kind in the training step.
+        target: the share aimed at. At or above it the probability falls, so that more is skipped; below it rises.
+    """
+    # 2 groups of 12 are exactly at a target of 2/3 x 0.25, though not in floating point.
+    return bound(base - step if share >= target - TOLERANCE else base + step, bounds)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,8 @@ from numpy.typing import NDArray
 from halfway.controllers.beliefs.counts import fresh_counts
 from halfway.controllers.beliefs.forest import Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import BeliefKind, PassRateBelief
-from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, Verdict, require
+from halfway.controllers.laws.slots import judge_fresh
+from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Request, Stream, Verdict, require
 
 PATIENCE = 100  # how many candidates are refused for each slot before a plan takes whatever comes
 
@@ -79,15 +81,8 @@ class Retire(PassRateController[RetireState]):
         if not candidates:
             return plan, state
         state = self._judge_rates(state, plan.step, stream)
-        refused = sum(skip.member == plan.member for skip in plan.skipped)
-        passed_on = sum(request.origin is Origin.FRESH for request in plan.decided)
-        verdicts: list[Verdict] = []
-        for request in candidates:
-            starving = refused + passed_on >= len(state.problems) or refused >= PATIENCE * plan.wanted
-            verdict = self._judge(request, state, plan.step, starving)
-            refused += not verdict.keep
-            passed_on += verdict.keep and request.origin is Origin.FRESH
-            verdicts.append(verdict)
+        judge = partial(self._judge, state=state, step=plan.step)
+        verdicts = judge_fresh(plan, len(state.problems), judge, PATIENCE)
         actions = [verdict.action for verdict in verdicts]
         return plan.decide(verdicts), replace(
             state,
@@ -96,15 +91,12 @@ class Retire(PassRateController[RetireState]):
             returned=state.returned + actions.count("returned"),
         )
 
-    def _judge(self, request: Request, state: RetireState, step: int, starving: bool) -> Verdict:
-        if request.origin is not Origin.FRESH:
-            return Verdict(True, "exempt")
+    def _judge(self, request: Request, state: RetireState, step: int) -> Verdict:
         since = int(state.retired_P[state.problems.position(request.problem.id)])
         if since < 0:
             return Verdict(True, "kept")
-        if self.returns is not None and step - since >= self.returns:
-            return Verdict(True, "returned")
-        return Verdict(True, "readmitted") if starving else Verdict(False, "retired")
+        back = self.returns is not None and step - since >= self.returns
+        return Verdict(True, "returned") if back else Verdict(False, "retired")
 
     def _judge_rates(self, state: RetireState, step: int, stream: Stream) -> RetireState:
         """The state after the rates were judged: a problem retires, and stays retired until it is tried again."""

@@ -1,4 +1,4 @@
-"""Laws of feedback: how a ratio or a probability follows the pass rates. Each is a pure function or a frozen value."""
+"""Laws of feedback: how a ratio follows the pass rates. Each is a pure function or a frozen value."""
 
 import math
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ class RatioLaw:
         if knob.moved_at is not None and training_step - knob.moved_at < self.cooldown_steps:
             return knob
         easier = (pass_rate < self.deadzone[0]) - (pass_rate > self.deadzone[1])
-        ratio = _bounded(knob.ratio + easier * effect * self.step, self.bounds)
+        ratio = bound(knob.ratio + easier * effect * self.step, self.bounds)
         return knob if easier == 0 or ratio == knob.ratio else Knob(ratio, self.cooldown, training_step)
 
 
@@ -87,26 +87,6 @@ def floor_product(ratio: float, length: int) -> int:
     return math.floor(ratio * length + TOLERANCE)
 
 
-def keep_probability(base: float, streak: int, floor: float = 0.01) -> float:
-    """GRESO's chance of rolling out a problem after `streak` consecutive zero-variance visits: max(base^streak, floor).
-
-    A streak of 0 gives 1: a problem that was informative at its last visit is never skipped.
-    """
-    return max(math.pow(base, streak), floor)
-
-
-def exploration_step(
-    base: float, share: float, target: float, step: float = 0.01, bounds: tuple[float, float] = (0.05, 0.95)
-) -> float:
-    """GRESO's update of a base exploration probability, once per training step.
-
-    Args:
-        share: observed share of zero-variance groups of one kind in the training step.
-        target: the share aimed at. At or above it the probability falls, so that more is skipped; below it rises.
-    """
-    # 2 groups of 12 are exactly at a target of 2/3 x 0.25, though not in floating point.
-    return _bounded(base - step if share >= target - TOLERANCE else base + step, bounds)
-
-
-def _bounded(value: float, bounds: tuple[float, float]) -> float:
+def bound(value: float, bounds: tuple[float, float]) -> float:
+    """The value within its bounds, on the grid of ratios."""
     return round(min(max(value, bounds[0]), bounds[1]), DECIMALS)

@@ -1,5 +1,6 @@
-"""How many open slots of a plan a member may take, and which problems may take them."""
+"""How many open slots of a plan a member may take, which problems may take them, and which may not."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -8,7 +9,7 @@ from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.forest_beliefs import Aim
 from halfway.controllers.laws.choice import Choice
 from halfway.controllers.laws.control import floor_product
-from halfway.curriculum import Origin, Plan, ProblemSet, Request, Stream
+from halfway.curriculum import Origin, Plan, ProblemSet, Request, Stream, Verdict
 
 GOLDEN = (5**0.5 - 1) / 2
 
@@ -109,3 +110,24 @@ def _own(requests: Iterable[Request]) -> Iterator[str]:
 def _positions(problems: ProblemSet, ids: Iterable[object]) -> set[int]:
     """Positions of those ids that belong to the set."""
     return {problems.position(str(problem_id)) for problem_id in ids if problem_id in problems}
+
+
+def judge_fresh(
+    plan: Plan, problems: int, judge: Callable[[Request], Verdict], patience: float = math.inf
+) -> list[Verdict]:
+    """A filter's verdicts on the undecided requests of a plan, in order; requests that are not fresh are exempt.
+
+    A plan never starves: once as many candidates have been offered as there are problems, or `patience` were refused
+    for every slot, it takes whatever comes ("readmitted").
+    """
+    refused = sum(skip.member == plan.member for skip in plan.skipped)
+    offered = refused + sum(request.origin is Origin.FRESH for request in plan.decided)
+    verdicts = []
+    for request in plan.undecided:
+        verdict = judge(request) if request.origin is Origin.FRESH else Verdict(True, "exempt")
+        if not verdict.keep and (offered >= problems or refused >= patience * plan.wanted):
+            verdict = Verdict(True, "readmitted")
+        offered += request.origin is Origin.FRESH
+        refused += not verdict.keep
+        verdicts.append(verdict)
+    return verdicts

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 from controller_harness import group, problem_set
 
-from halfway.controllers.beliefs.counts import advance_streak, moving_average
+from halfway.controllers.beliefs.counts import moving_average
 from halfway.controllers.contrib.varied import find_most_varied, variance_score
+from halfway.controllers.greso import advance_streak, exploration_step, keep_probability
 from halfway.controllers.laws.control import (
     Knob,
     RatioLaw,
     damp_gain,
-    exploration_step,
     floor_product,
-    keep_probability,
 )
 from halfway.controllers.rounds import choose_balanced
 from halfway.curriculum.signals import standardize
