@@ -340,7 +340,9 @@ def validate(
 @command()
 def init(
     file: Annotated[Path, typer.Argument(help="YAML file to write.", show_default=False)],
-    data: Annotated[str, typer.Option(help="Problems: a .jsonl, .json or .parquet file.")] = "train.jsonl",
+    data: Annotated[
+        str, typer.Option(help="Problems: a JSON Lines, JSON, CSV or Parquet file, folder or pattern.")
+    ] = "train.jsonl",
     model: Annotated[str, typer.Option(help="A Hugging Face folder, or owner/name on its hub.")] = "path/to/model",
     gpus: Annotated[int, typer.Option(min=0, help="GPUs of the machine.")] = 0,
     host: Annotated[str, typer.Option(help="halfway, trl, verl, trinity, tinker or prime_rl.")] = "halfway",
@@ -512,7 +514,7 @@ def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
 
 
 def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """A description of a YAML file, notes (memory on a cluster, the first prompt), and whatever cannot be checked here.
+    """A description of a YAML file, notes (how its data were read, memory, the first prompt), and what was not checked.
 
     Raises:
         UserError: if the file is not acceptable.
@@ -550,7 +552,7 @@ def survey(
     words: Annotated[
         list[str],
         typer.Argument(
-            help="A recipe with overrides, or MODEL and DATA (.jsonl, .json, .parquet), read as by `halfway init`.",
+            help="A recipe with overrides, or MODEL and DATA (a file, folder or pattern), read as by `halfway init`.",
             metavar="RECIPE | MODEL DATA",
             show_default=False,
         ),

@@ -31,7 +31,8 @@ from halfway.curriculum.repositories.task import TURN_BY_TURN, RepositoryTask, t
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.files import Bad, kept_and_counted
+from halfway.curriculum.tasks.data_files import Bad
+from halfway.curriculum.tasks.files import kept_and_counted
 from halfway.curriculum.tasks.sources import Loaded, Source
 
 OPENING = f"You work in a shell; your folder is {{place}}. Do what is asked below.\n\n{TURN_BY_TURN}"

@@ -1,7 +1,7 @@
 """Tasks as others publish them: rows of SWE-bench, SWE-Gym, SWE-smith and R2E-Gym, as users have them on disk."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,8 @@ from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, to_prob
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.blocks import find_between
 from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.tasks.files import Bad, File, FileRow, kept_and_counted
+from halfway.curriculum.tasks.data_files import Bad, file_rows
+from halfway.curriculum.tasks.files import kept_and_counted
 from halfway.curriculum.tasks.sources import Loaded, Source
 
 Kind = Literal["auto", "swe_bench", "swe_gym", "swe_smith", "r2e_gym"]
@@ -28,7 +29,7 @@ R2E_TESTS = f"ln -sfn /r2e_tests r2e_tests; {R2E_TESTS}"
 
 @dataclass(frozen=True)
 class RepositoryRows(Source):
-    """Rows of a JSONL, JSON or Parquet file, each with the columns that its data set publishes.
+    """Rows of JSON Lines, JSON, CSV or Parquet files, each with the columns that its data set publishes.
 
     SWE-bench, SWE-Gym: instance_id, problem_statement, patch (the solution), test_patch, FAIL_TO_PASS, PASS_TO_PASS (a
     list, or a list as JSON text). SWE-smith: the same without test_patch, where patch is the fault, and image_name.
@@ -38,7 +39,7 @@ class RepositoryRows(Source):
     is a valid task.
 
     Attributes:
-        path: the file.
+        path: a file, a folder or a pattern, as of `file`.
         heldout_path: file of the held-out problems, such as another data set; empty = they are taken from `path`.
         kind: the data set whose columns the rows have; "auto" decides by the first row.
         trees: a folder with a source tree for each instance, named by its id, for boxes that run here; empty = images.
@@ -61,7 +62,7 @@ class RepositoryRows(Source):
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
         """All rows in order."""
-        loaded = kept_and_counted((row.where, self._problem(row.values)) for row in _WholeRows(self.path).rows())
+        loaded = kept_and_counted((row.where, self._problem(row.values)) for row in file_rows(self.path))
         if not loaded.problems:
             first = f" (first: {loaded.report.examples[0]})" if loaded.report.examples else ""
             raise UserError(f"{self.path}: no row is a task on a repository{first}; check repository_rows.kind")
@@ -78,16 +79,6 @@ class RepositoryRows(Source):
         inner = find_between(statement, "[ISSUE]", "[/ISSUE]")
         features: dict[str, float | str] = {"repository": str(values.get("repo") or values.get("repo_name") or "")}
         return to_problem(task, inner[0] if inner else statement, kind, features)
-
-
-class _WholeRows(File):
-    """A file of which every column is read."""
-
-    def rows(self) -> Iterator[FileRow]:
-        return self._rows()
-
-    def _columns(self, known: list[str]) -> list[str]:
-        return known
 
 
 def kind_of(values: Mapping[str, Any]) -> Kind:

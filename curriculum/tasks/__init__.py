@@ -1,7 +1,10 @@
 """Where problems come from, and who judges the answers.
 
 - `sources`: what a source is; the split into training and held-out problems
-- `files`: problems from JSONL, JSON or Parquet files
+- `files`: problems from data files
+- `data_files`: rows of JSON Lines, JSON, CSV or Parquet, packed or not, one file or many
+- `layouts`: columns by which widespread data sets are known
+- `answer_checks`: shows a file's answers to their verifiers, and remembers what they say
 - `reasoning_gym`: the families of reasoning-gym, source and verifier
 - `lab`: the small tasks on which whole runs take minutes
 - `verifiers`: verifiers by name, and the verdict of the one that a problem names

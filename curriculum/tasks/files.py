@@ -1,36 +1,31 @@
-"""Problems from a JSONL, JSON or Parquet file."""
+"""Problems from data files."""
 
-import hashlib
 import json
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from decimal import Decimal
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from halfway.curriculum.problems import Message, Problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
+from halfway.curriculum.tasks.answer_checks import AnswerChecks
+from halfway.curriculum.tasks.data_files import Bad, Block, Row, blocks, sample, shards, stem, value_at
+from halfway.curriculum.tasks.layouts import CONVERSATION, recognised
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 
 MOST_NAMES = 8
 """Columns that a complaint about a row lists."""
-UNPACKED, DENSEST = 64 << 20, 100
-"""Bytes that every Parquet file may stand for, and how many times its size a larger one may."""
-
-
-class Bad(NamedTuple):
-    """Why a row is not a problem. `reason` is what the report counts, `detail` what it shows of the first rows."""
-
-    reason: str
-    detail: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.reason} ({self.detail})" if self.detail else self.reason
+MOST_DIGITS = 400
+"""A number that would be longer without its exponent keeps it."""
 
 
 def kept_and_counted(tried: Iterable[tuple[str, Problem | Bad]]) -> Loaded:
@@ -52,47 +47,41 @@ def kept_and_counted(tried: Iterable[tuple[str, Problem | Bad]]) -> Loaded:
     return Loaded(tuple(found.values()), SourceReport(len(found), Counter(why.reason for _, why in bad), examples))
 
 
-class FileRow(NamedTuple):
-    """A row and where it stands: "file:line" for JSONL, "file:row n" (from 1) for JSON and Parquet."""
-
-    where: str
-    values: Mapping[str, Any] | Bad
-
-
-@dataclass(frozen=True)
-class File(Source):
+@dataclass(frozen=True, kw_only=True)
+class Rows(Source):
     """Rows with a prompt and an answer.
 
     A prompt is text, or a list of messages `{"role": ..., "content": ...}` for the policy's chat template.
 
-    A row is bad if it is not JSON or not an object, has no prompt, answer or feature (absent, null, empty, or neither
-    text nor number nor, for a feature, a list of numbers), repeats the id or the prompt and answer of an earlier row,
-    names no known verifier, or has an answer that its verifier cannot read. Blank lines in JSONL are ignored.
+    A row is bad if it is not JSON or not an object, has no prompt, answer or feature (absent, null, NaN, empty, or
+    neither text nor number nor, for a feature, a list of numbers), repeats the id or the prompt and answer of an
+    earlier row, names no known verifier, or has an answer that its verifier cannot read. Blank lines are ignored.
+
+    A number is read as it is written, but without an exponent. In a column with gaps whose numbers are all whole,
+    which tables hold as floating point, 42.0 is read as 42.
 
     The order of the problems is a function of the stream and their ids, so which rows are held out does not depend on
     their order in the file.
 
     Attributes:
-        path: file ending in .jsonl, .json (a list of objects) or .parquet.
-        heldout_path: file of the held-out problems, with the same columns; empty = they are taken from `path`.
-        name: source name of the problems, part of ids made from content; empty = the file's name without ending.
-        prompt_column, answer_column: names of columns.
+        prompt_column, answer_column: names of columns, or dotted paths such as reward_model.ground_truth. Where there
+            is no prompt or answer, the columns of verl, TRL, GSM8K, Big-Math, DeepMath and the like are recognised.
+        answer_after: the mark after whose last occurrence in a row's answer the answer proper stands, such as "####";
+            empty = recognised if all of the first rows have GSM8K's.
         id_column: column of stable, unique ids; empty = a hash of the content.
         verifier: registered name of the verifier.
         verifier_column: column that names a verifier for each row, or null for `verifier`; empty = no such column.
-        solution_column: column of reference solutions, from which hints are cut; empty = there are none. A row may lack
-            one.
+        solution_column: column of reference solutions, from which hints are cut; empty = there are none, but for
+            GSM8K's. A row may lack one.
         feature_columns: columns whose numbers, texts or lists of numbers become features of the problems.
-        check_answers: whether each answer is shown to its verifier while loading (about a millisecond per row for
-        "symbolic").
+        check_answers: whether each answer is shown to its verifier while loading (a millisecond per row for "symbolic",
+            the first time that a file is read).
         on_bad_row: "refuse" the file, or "drop" the row, count it and continue.
     """
 
-    path: str
-    heldout_path: str = ""
-    name: str = ""
     prompt_column: str = "prompt"
     answer_column: str = "answer"
+    answer_after: str = ""
     id_column: str = ""
     verifier: str = "exact"
     verifier_column: str = ""
@@ -107,113 +96,93 @@ class File(Source):
         if self.verifier not in VERIFIERS.names():
             raise unknown(f"{type(self).__name__.lower()}.verifier", self.verifier, VERIFIERS.names())
 
-    def heldout(self) -> Source | None:
-        return replace(self, path=self.heldout_path, heldout_path="") if self.heldout_path else None
+    def files(self) -> list[Path]:
+        """The data files. Raises UserError if there are none."""
+        raise NotImplementedError
+
+    @property
+    def label(self) -> str:
+        """The problems' source, part of ids made from content."""
+        raise NotImplementedError
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        """All good rows of the file.
+        """All good rows of the files.
 
         Raises:
-            UserError: if the file cannot be read, has no rows, has bad rows and `on_bad_row` is "refuse", or has no
-                good rows; the message names the first bad row.
+            UserError: if a file cannot be read, there are no rows, there are bad rows and `on_bad_row` is "refuse", or
+                there are no good rows; the message names the first bad row.
         """
-        reader = _RowReader(self, frozenset(VERIFIERS.names()))
-        problems: list[Problem] = []
-        bad: list[tuple[str, Bad]] = []
-        for row in self._rows():
-            problem = reader.problem(row)
-            if isinstance(problem, Bad):
-                bad.append((row.where, problem))
-            else:
-                problems.append(problem)
+        files = self.files()
+        layout = recognised(next(filter(None, map(sample, files)), []), self)
+        plain = replace(self, **layout.columns) if layout else self
+        reader = _Reader(plain).read(files)
+        if reader.whole_with_gaps:
+            reader = _Reader(plain, as_integers=True).read(files)
+        problems, bad = reader.problems, reader.bad
         if bad and (self.on_bad_row == "refuse" or not problems):
-            raise UserError(self._complaint(bad, len(problems)))
+            raise UserError(_complaint(bad, len(problems)))
         if not problems:
-            raise UserError(f"{self.path}: the file has no rows; give one with at least one problem")
+            raise UserError(f"{files[0]}: the file has no rows; give one with at least one problem")
         key = stream.integer().to_bytes(8, "little")
-        problems.sort(key=lambda problem: hashlib.blake2b(problem.id.encode("utf-8", "replace"), key=key).digest())
+        problems.sort(key=lambda problem: blake2b(problem.id.encode("utf-8", "replace"), key=key).digest())
         examples = tuple(f"{where} {why}" for where, why in bad[:MAX_EXAMPLES])
-        return Loaded(tuple(problems), SourceReport(len(problems), Counter(why.reason for _, why in bad), examples))
+        notes = (*([str(layout)] if layout else []), *reader.doubts())
+        report = SourceReport(len(problems), Counter(why.reason for _, why in bad), examples, notes)
+        return Loaded(tuple(problems), report)
 
-    def _complaint(self, bad: list[tuple[str, Bad]], good: int) -> str:
-        more = f", and {len(bad) - 1} more bad rows" if len(bad) > 1 else ""
-        remedy = "no row is left; name the file's columns with prompt_column, answer_column and the like"
-        if good:
-            remedy = "correct the file, or set the source's on_bad_row to drop"
-        where, why = bad[0]
-        return f"{where}: {why}{more}; {remedy}"
+    def options(self) -> dict[str, Any]:
+        """The options that say how rows are read."""
+        return {each.name: getattr(self, each.name) for each in fields(Rows)} | {"features": self.other_features}
 
-    def _rows(self) -> Iterator[FileRow]:
-        read = {".jsonl": self._read_jsonl, ".json": self._read_json, ".parquet": self._read_parquet}
-        ending = Path(self.path).suffix
-        if ending not in read:
-            raise UserError(f"source file: {self.path!r} ends in {ending!r}; give a .jsonl, .json or .parquet file")
-        try:
-            yield from read[ending]()
-        except FileNotFoundError:
-            raise UserError(
-                f"problem file: {self.path!r} does not exist; correct the source's path (a relative one is looked for "
-                "beside the YAML file, in the current folder and in the repository)"
-            ) from None
-        except OSError as error:
-            raise UserError(f"{self.path}: cannot be read ({one_line(error)}); check the source's path") from error
-
-    def _read_jsonl(self) -> Iterator[FileRow]:
-        with open(self.path, "rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    yield FileRow(f"{self.path}:{number}", _parsed_line(line))
-
-    def _read_json(self) -> Iterator[FileRow]:
-        try:
-            values = json.loads(Path(self.path).read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{self.path}: not JSON ({one_line(error)}); correct it") from error
-        if not isinstance(values, list):
-            raise UserError(f"{self.path}: holds a {type(values).__name__}; give a list of objects, one per problem")
-        for number, value in enumerate(values, start=1):
-            yield FileRow(f"{self.path}:row {number}", value if isinstance(value, dict) else Bad("not an object"))
-
-    def _read_parquet(self) -> Iterator[FileRow]:
-        parquet = load_extra("pyarrow.parquet", "Parquet files")
-        arrow_error = load_extra("pyarrow", "Parquet files").ArrowException
-        try:
-            with parquet.ParquetFile(self.path) as table:
-                columns = self._columns(table.schema_arrow.names)
-                number = unpacked = 0
-                stated = sum(table.metadata.row_group(i).total_byte_size for i in range(table.num_row_groups))
-                most = max(UNPACKED, DENSEST * Path(self.path).stat().st_size)
-                self._require_moderate(stated, most)
-                for batch in table.iter_batches(batch_size=64 if stated * 10 < most else 4, columns=columns):
-                    whole = (each.dictionary_decode() if hasattr(each, "dictionary") else each for each in batch)
-                    unpacked += sum(column.nbytes for column in whole)
-                    self._require_moderate(unpacked, most)
-                    for values in batch.to_pylist():
-                        number += 1
-                        yield FileRow(f"{self.path}:row {number}", values)
-        except arrow_error as error:
-            raise UserError(f"{self.path}: not a Parquet file ({one_line(error)}); correct it") from error
-
-    def _require_moderate(self, unpacked: int, most: int) -> None:
-        if unpacked > most:
-            raise UserError(f"{self.path}: stands for more than {DENSEST} times its size; give it as JSON Lines")
-
-    def _columns(self, known: list[str]) -> list[str]:
-        needed = [self.prompt_column, self.answer_column, self.id_column, self.verifier_column, self.solution_column]
-        needed += self.feature_columns
-        for name in filter(None, needed):
-            if name not in known:
-                raise unknown(f"{self.path}: column", name, known)
-        return known if self.other_features else list(dict.fromkeys(filter(None, needed)))
+    def columns(self) -> list[str] | None:
+        """The columns that the rows of a table must have; None = all that there are."""
+        texts = (self.prompt_column, self.answer_column, self.id_column, self.verifier_column, self.solution_column)
+        return None if self.other_features else list(dict.fromkeys(filter(None, (*texts, *self.feature_columns))))
 
     def features_of(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """The columns of a row that become features."""
+        if not self.other_features:
+            return self.feature_columns
         texts = (self.prompt_column, self.answer_column, self.id_column, self.verifier_column, self.solution_column)
         others = [name for name in values if name not in (*texts, *self.feature_columns) and values[name] is not None]
-        return (*self.feature_columns, *(others if self.other_features else ()))
+        return (*self.feature_columns, *others)
+
+
+def _complaint(bad: Sequence[tuple[str, Bad]], good: int) -> str:
+    more = f", and {len(bad) - 1} more bad rows" if len(bad) > 1 else ""
+    remedy = "no row is left; name the file's columns with prompt_column, answer_column and the like"
+    if good:
+        remedy = "correct the file, or set the source's on_bad_row to drop"
+    where, why = bad[0]
+    return f"{where}: {why}{more}; {remedy}"
 
 
 @dataclass(frozen=True)
+class File(Rows):
+    """Rows of JSON Lines, JSON, CSV or Parquet files, packed (.gz, .zst) or not.
+
+    Attributes:
+        path: a file, a folder of files of one kind, or a pattern such as data/train-*.parquet.
+        heldout_path: the same for the held-out problems, with the same columns; empty = they are taken from `path`.
+        name: source name of the problems, part of ids made from content; empty = the file's name without endings.
+    """
+
+    path: str
+    heldout_path: str = ""
+    name: str = ""
+
+    def heldout(self) -> Source | None:
+        return replace(self, path=self.heldout_path, heldout_path="") if self.heldout_path else None
+
+    def files(self) -> list[Path]:
+        return shards(self.path)
+
+    @property
+    def label(self) -> str:
+        return self.name or stem(self.path)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Pool(File):
     """Problems with a probe's guess of their pass rates, as `halfway propel export` writes them."""
 
@@ -223,7 +192,7 @@ class Pool(File):
     other_features: ClassVar[bool] = True  # a verifier may need them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Surveyed(File):
     """Problems with the pass rates of a starting policy, as `halfway survey` writes them."""
 
@@ -235,83 +204,156 @@ class Surveyed(File):
 
 
 @dataclass
-class _RowReader:
-    """Makes problems from rows, remembering where each earlier row stands."""
+class _Reader:
+    """Makes problems from rows, remembering the place of each earlier row.
 
-    file: File
-    verifiers: frozenset[str]
-    where_of: dict[tuple[str, str], str] = field(default_factory=dict)
+    Attributes:
+        as_integers: whether numbers such as 42.0 are read as 42.
+        bad: rows that are not problems, each with its place.
+    """
 
-    def problem(self, row: FileRow) -> Problem | Bad:
-        file, values = self.file, row.values
+    file: Rows
+    as_integers: bool = False
+    problems: list[Problem] = field(default_factory=list)
+    bad: list[tuple[str, Bad]] = field(default_factory=list)
+    gaps: bool = False
+    decimals: bool = False
+    fractions: bool = False
+    _label: str = ""
+    _places: list[int] = field(default_factory=list)
+    _blocks: list[Block] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=lambda: [0])
+    _ids: dict[str, int] = field(default_factory=dict)
+    _prompts: dict[str, int] = field(default_factory=dict)
+    _doubts: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def whole_with_gaps(self) -> bool:
+        """Whether the answers look like integers that a table holds as floating point since some are missing."""
+        return self.gaps and self.decimals and not self.fractions and not self.as_integers
+
+    def read(self, files: Sequence[Path]) -> "_Reader":
+        self._label = self.file.label
+        options = repr((self.file.options(), self.as_integers))
+        for path in files:
+            with AnswerChecks(path, options) as checks:
+                for block in blocks(path, self.file.columns()):
+                    self._take(block, checks)
+        return self
+
+    def doubts(self) -> list[str]:
+        """One line if prompts occur with several answers."""
+        if not self._doubts:
+            return []
+        first, second = map(self._where, self._doubts[0])
+        more = f", and {len(self._doubts) - 1} more such rows" if len(self._doubts) > 1 else ""
+        return [f"warning: {second}: has the prompt of {first} and another answer{more}; both train, so correct one"]
+
+    def _where(self, place: int) -> str:
+        block = bisect_right(self._starts, place) - 1
+        return self._blocks[block].where(place - self._starts[block])
+
+    def _take(self, block: Block, checks: AnswerChecks) -> None:
+        start = self._starts[-1]
+        self._blocks.append(block._replace(rows=()))
+        self._starts.append(start + len(block.rows))
+        made = [self._problem(row) for row in block.rows]
+        if self.file.check_answers:
+            made = checks.checked(block.numbers, made)
+        for place, problem in enumerate(made, start):
+            if isinstance(problem, Problem):
+                problem = self._new(problem, place)
+            if isinstance(problem, Bad):
+                self.bad.append((self._where(place), problem))
+
+    def _new(self, problem: Problem, place: int) -> Problem | Bad:
+        """The problem, which is kept, unless an earlier one has its id, or its prompt and answer."""
+        number = len(self.problems)
+        same = self._prompts.setdefault(problem.prompt, number)
+        if same != number:
+            earlier = self.problems[same]
+            if earlier.answer == problem.answer:
+                return Bad("repeats the prompt and answer of an earlier row", self._where(self._places[same]))
+        if self._ids.setdefault(problem.id, number) != number:
+            if same == number:
+                del self._prompts[problem.prompt]
+            what = "id" if self.file.id_column else "prompt and answer"
+            return Bad(f"repeats the {what} of an earlier row", self._where(self._places[self._ids[problem.id]]))
+        if same != number:
+            self._doubts.append((self._places[same], place))
+        self.problems.append(problem)
+        self._places.append(place)
+        return problem
+
+    def _problem(self, values: Row) -> Problem | Bad:
         if isinstance(values, Bad):
             return values
+        file = self.file
         messages = _messages(values, file.prompt_column)
         if isinstance(messages, Bad):
             return messages
-        if messages:
-            values = {**values, file.prompt_column: message_text(messages)}
-        texts: dict[str, str] = {}
-        for column in filter(None, (file.prompt_column, file.answer_column, file.id_column)):
-            text = _text(values, column)
-            if isinstance(text, Bad):
-                return text
-            texts[column] = text
-        prompt, answer = texts[file.prompt_column], texts[file.answer_column]
-        name = file.name or Path(file.path).stem
-        content = content_id(name, prompt, answer)
-        verifier = (values.get(file.verifier_column) if file.verifier_column else None) or file.verifier
+        prompt = message_text(messages) if messages else _text(values, file.prompt_column)
+        if isinstance(prompt, Bad):
+            return prompt
+        answer = self._answer(values)
+        if isinstance(answer, Bad):
+            return answer
+        identity = _text(values, file.id_column) if file.id_column else content_id(self._label, prompt, answer)
+        if isinstance(identity, Bad):
+            return identity
         features: dict[str, float | str | tuple[float, ...]] = {}
         for column in file.features_of(values):
             feature = _feature(values, column)
             if isinstance(feature, Bad):
                 return feature
             features[column] = feature
-        identity = texts.get(file.id_column, content)
-        solution = str(values.get(file.solution_column) or "") if file.solution_column else ""
-        problem = Problem(identity, prompt, answer, name, verifier, features, messages, solution)
-        keys = [("prompt and answer", content), ("id", problem.id)]
-        for key in keys:
-            if key in self.where_of:
-                return Bad(f"repeats the {key[0]} of an earlier row", self.where_of[key])
-        trouble = self._verifier_trouble(problem)
-        if trouble is None:
-            self.where_of.update(dict.fromkeys(keys, row.where))
-        return trouble or problem
+        verifier = (value_at(values, file.verifier_column) if file.verifier_column else None) or file.verifier
+        if verifier is not file.verifier and (not isinstance(verifier, str) or verifier not in VERIFIERS.names()):
+            return Bad("unknown verifier", one_line(verifier))
+        solution = str(value_at(values, file.solution_column) or "") if file.solution_column else ""
+        return Problem(identity, prompt, answer, self._label, verifier, features, messages, solution)
 
-    def _verifier_trouble(self, problem: Problem) -> Bad | None:
-        if not isinstance(problem.verifier, str) or problem.verifier not in self.verifiers:
-            return Bad("unknown verifier", one_line(problem.verifier))
-        if not self.file.check_answers:
-            return None
-        try:
-            VERIFIERS.get(problem.verifier)(problem, "")
-        except UserError:
-            raise
-        except Exception as error:
-            return Bad(f"answer that verifier {problem.verifier} cannot read", one_line(error))
-        return None
-
-
-def _parsed_line(line: bytes) -> Mapping[str, Any] | Bad:
-    try:
-        value = json.loads(line.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:  # also text that is not UTF-8
-        return Bad("not JSON", one_line(error))
-    return value if isinstance(value, dict) else Bad("not an object")
+    def _answer(self, values: Mapping[str, Any]) -> str | Bad:
+        file = self.file
+        value = value_at(values, file.answer_column)
+        if value is None or value != value:
+            self.gaps = True
+        elif type(value) is Decimal and value.is_finite():
+            whole = value == value.to_integral_value()
+            self.decimals, self.fractions = True, self.fractions or not whole
+            if self.as_integers and whole:
+                return plain_number(value.to_integral_value())
+        answer = _text(values, file.answer_column)
+        if not file.answer_after or isinstance(answer, Bad):
+            return answer
+        _, found, last = answer.rpartition(file.answer_after)
+        lacking = Bad(f"{file.answer_column} has nothing after {file.answer_after}", one_line(answer))
+        return (found and last.strip()) or lacking
 
 
 def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | Bad:
     """The messages of a prompt; none if it is not a list of objects."""
-    listed = values.get(column)
+    listed = value_at(values, column)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         return ()
-    for entry in listed:
-        if not all(isinstance(entry.get(key), str) and entry[key].strip() for key in ("role", "content")):
+    messages = [(entry.get("role"), _content(entry.get("content"))) for entry in listed]
+    for entry, message in zip(listed, messages, strict=True):
+        if not all(isinstance(part, str) and part.strip() for part in message):
             return Bad(f"{column} has a message without role and content", one_line(entry))
-    if not listed or listed[-1]["role"] == "assistant":
+    if column == CONVERSATION:  # with the response of a supervised data set
+        while messages and messages[-1][0] == "assistant":
+            messages.pop()
+    if not messages or messages[-1][0] == "assistant":
         return Bad(f"{column} does not end with a message to the policy", one_line(listed))
-    return tuple(Message(entry["role"], entry["content"]) for entry in listed)
+    return tuple(Message(role, content) for role, content in messages)
+
+
+def _content(content: Any) -> Any:
+    """The text of a message, which may be a list of parts; None if a part is not text."""
+    if not isinstance(content, list):
+        return content
+    texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    return "".join(texts) if len(texts) == len(content) else None
 
 
 def message_text(messages: Sequence[Message]) -> str:
@@ -322,12 +364,21 @@ def message_text(messages: Sequence[Message]) -> str:
 
 
 def _text(values: Mapping[str, Any], column: str) -> str | Bad:
-    value = values.get(column)
+    value = value_at(values, column)
+    if type(value) is str:
+        return value if value.strip() else Bad(f"empty {column}")
     if value is None:
         return Bad(f"no {column}", "" if column in values else f"the row has {_names(values)}")
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return Bad(f"{column} is not text", one_line(value))
-    return str(value) if str(value).strip() else Bad(f"empty {column}")
+    number = value if isinstance(value, int | Decimal) else Decimal(repr(value))
+    return plain_number(number) if isinstance(number, int) or number.is_finite() else Bad(f"{column} is {number}")
+
+
+def plain_number(number: int | Decimal) -> str:
+    """A number with all its digits and without an exponent."""
+    short = isinstance(number, int) or abs(number.adjusted()) <= MOST_DIGITS
+    return f"{number:f}" if short and isinstance(number, Decimal) else str(number)
 
 
 def _names(values: Mapping[str, Any]) -> str:
@@ -338,11 +389,11 @@ def _names(values: Mapping[str, Any]) -> str:
 
 def _feature(values: Mapping[str, Any], column: str) -> float | str | tuple[float, ...] | Bad:
     """A feature as it stands in the row: a number, a text, or a vector."""
-    value = values.get(column)
-    if isinstance(value, list) and value and all(isinstance(x, int | float) and not isinstance(x, bool) for x in value):
+    value = value_at(values, column)
+    if isinstance(value, list) and value and all(type(each) in (int, float, Decimal) for each in value):
         return tuple(map(float, value))
     text = _text(values, column)
-    return text if isinstance(text, Bad) else values[column]
+    return text if isinstance(text, Bad | str) and not isinstance(value, Decimal | int | float) else float(value)
 
 
 def _prompt(problem: Problem) -> Any:

@@ -25,11 +25,13 @@ class SourceReport:
         kept: problems kept.
         dropped: reason -> number of rows or draws.
         examples: the first few dropped rows, each with where it stands and why.
+        notes: what a user should know of the rows that were kept, one line each.
     """
 
     kept: int
     dropped: Mapping[str, int] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """One line for a log."""
@@ -93,11 +95,13 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
     if own is None:
         loaded = source.load(None if train is None else train + heldout, stream)
         kept_out, rest, dropped = loaded.problems[:heldout], loaded.problems[heldout:], Counter(loaded.report.dropped)
+        notes = loaded.report.notes
     else:
         loaded = source.load(train, stream)
         other = own.load(heldout, stream)
         kept_out, rest = other.problems[:heldout], loaded.problems
         dropped = Counter(loaded.report.dropped) + Counter(other.report.dropped)
+        notes = (*loaded.report.notes, *other.report.notes)
     if len(kept_out) < heldout:
         raise UserError(
             f"held-out problems: {heldout} wanted, the source has {len(kept_out)}; lower evaluation.problems"
@@ -116,7 +120,7 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
             f"{heldout} held out; {remedy}"
         )
     dropped += Counter({"shared with held-out": len(rest) - len(free), "not needed": len(free) - len(chosen)})
-    report = SourceReport(len(chosen) + len(kept_out), dict(dropped), loaded.report.examples)
+    report = SourceReport(len(chosen) + len(kept_out), dict(dropped), loaded.report.examples, notes)
     return ProblemSplit(ProblemSet(chosen), list(kept_out), report)
 
 
@@ -165,7 +169,8 @@ def _beside(
         chosen = chosen[:wanted]
     dropped = Counter(parts.report.dropped) + Counter({f"{field}, {reason}": n for reason, n in own.items()})
     examples = (*parts.report.examples, *loaded.report.examples)
-    return chosen, SourceReport(parts.report.kept + len(chosen), dict(dropped), examples)
+    notes = (*parts.report.notes, *loaded.report.notes)
+    return chosen, SourceReport(parts.report.kept + len(chosen), dict(dropped), examples, notes)
 
 
 def content_id(source: str, prompt: str, answer: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 from numpy.typing import NDArray
 
+from halfway.curriculum.support.database import connect
 from halfway.experiments.audit.limits import TOO_DENSE, TooDenseError, require_moderate
 
 ROWS = 128
@@ -22,28 +23,8 @@ UNREADABLE = (duckdb.Error, RuntimeError, UnicodeError)
 """What DuckDB raises for a damaged file; the last two for a name or a text that is not UTF-8."""
 
 DAMAGED = "file that is not Parquet, or is damaged"
-SETTINGS: dict[str, str | bool | int | float | list[str]] = {
-    "threads": "1",  # so that equal logs give equal answers in equal order
-    "memory_limit": "600MB",
-    "temp_directory": "",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "enable_external_file_cache": "false",
-}
 
-
-@lru_cache(maxsize=8)
-def connected(root: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """An empty database that may read files at or below `root`, and no file if that is None."""
-    connection = duckdb.connect(":memory:", config=SETTINGS)
-    if root is not None:
-        option = "allowed_directories" if root.is_dir() else "allowed_paths"
-        path = str(root.resolve()).replace("'", "''")
-        connection.execute(f"SET {option} = ['{path}']")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
-    return connection
+connected = lru_cache(maxsize=8)(connect)
 
 
 class Tables:

@@ -1,5 +1,6 @@
 """Paths in a configuration, written relative to a file and found from any folder, and what a model's folder says."""
 
+import glob
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -63,7 +64,7 @@ def locate(value: str, folder: Path) -> str:
     """
     path = Path(value).expanduser()
     for candidate in yaml_bases.candidates(path, folder):
-        if candidate.exists():
+        if exists(candidate):
             place = candidate.resolve()
             return str(place.relative_to(REPOSITORY) if place.is_relative_to(REPOSITORY) else place)
     return value
@@ -77,7 +78,12 @@ def recipe(word: str | PathLike[str]) -> Path:
 
 def find(value: str) -> Path:
     """Where a path made by `locate` leads: into the repository if it exists there, otherwise unchanged."""
-    return REPOSITORY / value if (REPOSITORY / value).exists() else Path(value)
+    return REPOSITORY / value if exists(REPOSITORY / value) else Path(value)
+
+
+def exists(path: Path) -> bool:
+    """Whether a file or folder is there, or any that a pattern such as data/train-*.parquet means."""
+    return path.exists() or (glob.has_magic(str(path)) and bool(glob.glob(str(path), recursive=True)))
 
 
 def paths_of(part: Any) -> dict[str, str]:

@@ -5,6 +5,10 @@ from pathlib import Path
 
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.tasks.data_files import sample
+from halfway.curriculum.tasks.files import File
+from halfway.curriculum.tasks.layouts import recognised
+from halfway.experiments.config.paths import exists
 
 HOSTS = ("halfway", "trl", "verl", "trinity", "tinker", "prime_rl")
 
@@ -23,7 +27,7 @@ OWN = """\
 # Any field by itself: halfway list learner
 problems:
   source:
-    file: {{path: {data}, verifier: symbolic}} # columns "prompt" and "answer"; `halfway list file` has other names
+    {source} # {read}; `halfway list {kind}` has all options
 model:
   path: {model} # a Hugging Face folder, or owner/name on its hub
   dtype: {dtype}
@@ -56,10 +60,10 @@ cluster: # what the run is meant for; `halfway doctor {file}` says what this mac
 
 
 def write_starter(file: Path, data: str, model: str, gpus: int, host: str) -> str:
-    """Write the recipe, which must not exist yet, and return its text.
+    """Write the recipe, which must not exist yet, and return its text. Data that are there are looked at.
 
     Raises:
-        UserError: if the file exists, or nothing is known of the host.
+        UserError: if the file exists, nothing is known of the host, or the data cannot be read.
     """
     require(host in HOSTS, "--host", host, f"give one of {', '.join(HOSTS)}")
     if file.exists():
@@ -72,9 +76,12 @@ def write_starter(file: Path, data: str, model: str, gpus: int, host: str) -> st
 def _own(file: Path, data: str, model: str, gpus: int) -> str:
     """The recipe for Halfway's trainer."""
     alone = gpus < 2
+    source, read = _source(data)
     return OWN.format(
         file=file,
-        data=json.dumps(data),
+        source=source,
+        kind="file",
+        read=read,
         model=json.dumps(model),
         chain=CHAIN,
         train=f"run {file}" if alone else f"launch {file}",
@@ -83,3 +90,12 @@ def _own(file: Path, data: str, model: str, gpus: int) -> str:
         sharded=f"  deepspeed: {{zero_stage: {2 if alone else 3}}}\n  mismatch: token_truncated\n" if gpus else "",
         cluster=CLUSTER.format(file=file, gpus=gpus) if gpus else "",
     )
+
+
+def _source(data: str) -> tuple[str, str]:
+    """The source of a recipe, with the columns that its data are recognised by, and how they are read."""
+    source = File(data, verifier="symbolic")
+    layout = recognised(next(filter(None, map(sample, source.files())), []), source) if exists(Path(data)) else None
+    columns = "".join(f", {name}: {json.dumps(value)}" for name, value in layout.columns.items()) if layout else ""
+    read = str(layout) if layout else f"columns {source.prompt_column} and {source.answer_column}"
+    return f"file: {{path: {json.dumps(data)}, verifier: symbolic{columns}}}", read

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from halfway.curriculum.environments.base import check
 from halfway.curriculum.session import ALWAYS_PROVIDED, Session
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import clean
 from halfway.curriculum.tasks.sources import ProblemSplit, split, with_also, with_generated
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.run import RunConfig
@@ -51,6 +53,8 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     model_path = find_model(config.model.path)
     check(config.environment.part)
     problems = build_problems(config)
+    for note in problems.report.notes:
+        print(clean(note), file=sys.stderr)
     prepare_torch(config.seed, config.threads)
     policy = load_policy(config.model, model_path)
     problems = with_states(config, problems, policy)

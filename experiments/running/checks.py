@@ -194,9 +194,10 @@ class _Quick:
 
 
 def describe_problems(config: RunConfig, drawn: Drawn) -> Iterator[str]:
-    """The first prompt as the model reads it, special tokens included, and how the verifiers judge known texts."""
+    """How the data were read, the first prompt as the model reads it, and how the verifiers judge known texts."""
     problems = drawn.get(_drawn_by(config))
     if problems is not None:
+        yield from problems.report.notes
         yield from _describe_prompt(config, problems)
         yield from describe_verifiers(list(problems.train))
 
@@ -233,5 +234,5 @@ def _missing_files(config: RunConfig) -> Iterator[str]:
     for where in paths.PROBLEM_SOURCES:
         source = getattr(config.problems, where)
         for option, value in paths.paths_of(source.part).items():
-            if not paths.find(value).expanduser().exists():
+            if not paths.exists(paths.find(value).expanduser()):
                 yield f"problems.{where}.{source.name}.{option}: {value!r} is not on this machine"

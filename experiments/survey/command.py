@@ -13,6 +13,7 @@ from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import clean
+from halfway.curriculum.tasks.data_files import stem
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import load_run_config, to_plain
 from halfway.experiments.config.names import name_of
@@ -61,7 +62,7 @@ def survey_config(words: Sequence[str], samples: int) -> RunConfig:
             return load_run_config(Path(recipe), changes)
         case [model, data]:
             source = {"file": {"path": data}}
-            given = {"name": name_of(data), "model": {"path": model}, "problems": {"source": source}}
+            given = {"name": name_of(stem(data)), "model": {"path": model}, "problems": {"source": source}}
             raw = yaml_bases.merge(ASSUMED, given)
             return parse_run_config(yaml_bases.merge(raw, yaml_files.parse_overrides(changes)))
     raise UserError(f"survey: {' '.join(words)!r} is not acceptable; give a recipe (.yaml), or MODEL and DATA")
@@ -75,7 +76,10 @@ def run_survey(
     Raises:
         UserError: if the folder holds a survey with other settings, or the model or the problems cannot be loaded.
     """
-    problems = list(build_problems(config).train)[:count]
+    found = build_problems(config)
+    for note in found.report.notes:
+        console.print(clean(note), markup=False, highlight=False, soft_wrap=True)
+    problems = list(found.train)[:count]
     prepare_folder({"config": to_plain(config), "form": form}, folder)
     pattern = form_pattern(form, problems)
     for line in describe_verifiers(problems):

@@ -24,7 +24,7 @@ from halfway.curriculum.repositories.rows import RepositoryRows, kind_of, task_o
 from halfway.curriculum.repositories.task import RepositoryTask, from_text, to_problem
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks.files import Bad
+from halfway.curriculum.tasks.data_files import Bad
 from halfway.curriculum.tasks.sources import split
 
 FIX = patch("stats/means.py", FAULTY, SOUND)

@@ -237,7 +237,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
         "",
         {"q": "two", "a": "2", "key": "x", "judge": None},
     )
-    source = File(path, "", "mine", "q", "a", "key", "exact", "judge")
+    source = File(path, name="mine", prompt_column="q", answer_column="a", id_column="key", verifier_column="judge")
     problems = {p.id: p for p in source.load(None, STREAM).problems}
     assert problems == {
         "10": Problem("10", "one", "1", "mine", "numeric"),
@@ -322,14 +322,15 @@ def test_rows_of_json_and_parquet_are_counted_from_one(tmp_path: Path) -> None:
         ("blank.jsonl", "\n\n", "the file has no rows"),
         (
             "all_bad.jsonl",
-            '{"question": "x", "answer": "1"}\n',
-            "1: no prompt (the row has question, answer); no row is left; name the file's columns with prompt_column",
+            '{"query": "x", "answer": "1"}\n',
+            "1: no prompt (the row has query, answer); no row is left; name the file's columns with prompt_column",
         ),
         ("half.json", "[", "not JSON"),
         ("deep.json", "[" * 100_000, "not JSON"),
         ("object.json", "{}", "holds a dict; give a list of objects"),
         ("text.parquet", "no", "not a Parquet file"),
-        ("table.csv", "a,b", "ends in '.csv'; give a .jsonl, .json or .parquet file"),
+        ("table.csv", "a,b", "column: unknown name 'prompt'; choose one of a, b"),
+        ("table.xlsx", "a,b", "ends in '.xlsx'; give a .jsonl, .json, .csv or .parquet file"),
     ],
 )
 def test_a_file_that_gives_nothing_is_one_line(tmp_path: Path, name: str, content: str, complaint: str) -> None:

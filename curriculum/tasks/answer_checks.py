@@ -1,0 +1,134 @@
+"""Shows the answers of a file to their verifiers: many at a time, and not again for a file that has been checked.
+
+A verifier that judges in processes of its own takes milliseconds for an answer, so what it says about a file is
+remembered in the user's cache, under a hash of the file, of the options with which it was read, and of the verifier.
+"""
+
+import os
+import stat
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cache
+from hashlib import blake2b, file_digest
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from halfway.curriculum.problems import Problem
+from halfway.curriculum.support.atomic import read_json, write_json
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.answers import Batched
+from halfway.curriculum.tasks.data_files import Bad
+from halfway.curriculum.tasks.helpers import PROCESSES
+from halfway.curriculum.tasks.verifiers import VERIFIERS
+
+PACKAGES = ("latex2sympy2_extended", "math-verify", "reasoning-gym", "sympy")
+"""What built-in verifiers read answers with."""
+
+
+class AnswerChecks:
+    """The checks of one file's answers; what they have found is remembered once the block ends without an error."""
+
+    def __init__(self, path: Path, options: str):
+        """
+        Args:
+            options: everything besides the file on which its problems depend.
+        """
+        self._path, self._options = path, options
+        self._memory: Path | None = None
+        self._known: dict[str, str] | None = None
+        self._found: dict[str, str] = {}
+        self._opened = False
+
+    def __enter__(self) -> "AnswerChecks":
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is None and self._memory is not None and self._known is None:
+            with suppress(UserError):  # it is a cache
+                write_json(self._memory, self._found)
+
+    def checked(self, numbers: Sequence[int], made: Sequence[Problem | Bad]) -> list[Problem | Bad]:
+        """The same rows; in place of a problem whose verifier cannot read its answer, why it is bad.
+
+        Args:
+            numbers: the number of each row in the file.
+        """
+        result, apart = list(made), []
+        for i, problem in enumerate(made):
+            if isinstance(problem, Problem):
+                if isinstance(VERIFIERS.get(problem.verifier), Batched):
+                    apart.append(i)
+                elif why := _trouble(problem):
+                    result[i] = _unreadable(problem, why)
+        if apart:
+            whys = self._troubles([str(numbers[i]) for i in apart], [made[i] for i in apart])  # type: ignore[misc]
+            for i, why in zip(apart, whys, strict=True):
+                if why:
+                    result[i] = _unreadable(made[i], why)  # type: ignore[arg-type]
+        return result
+
+    def _troubles(self, numbers: Sequence[str], problems: Sequence[Problem]) -> list[str]:
+        """What each verifier says against an answer, empty if nothing: remembered, or found by all helpers together."""
+        if not self._opened:
+            self._open({problem.verifier for problem in problems})
+        if self._known is not None:
+            return [self._known.get(number, "") for number in numbers]
+        with ThreadPoolExecutor(PROCESSES) as threads:
+            whys = list(threads.map(_trouble, problems))
+        self._found |= {number: why for number, why in zip(numbers, whys, strict=True) if why}
+        return whys
+
+    def _open(self, verifiers: set[str]) -> None:
+        self._opened, folder = True, _folder()
+        if folder is None or not verifiers <= VERIFIERS.builtin.keys():
+            return
+        with open(self._path, "rb") as file:
+            content = file_digest(file, "blake2b").digest()
+        facts = repr((self._options, _program())).encode()
+        self._memory = folder / f"{blake2b(content + facts, digest_size=20).hexdigest()}.json"
+        with suppress(UserError):
+            if self._memory.exists():
+                self._known = read_json(self._memory, kind=dict[str, str])
+
+
+def _trouble(problem: Problem) -> str:
+    """What a verifier says against an answer that it cannot read; empty if it can."""
+    try:
+        VERIFIERS.get(problem.verifier)(problem, "")
+    except UserError:
+        raise
+    except Exception as error:
+        return one_line(error)
+    return ""
+
+
+def _unreadable(problem: Problem, why: str) -> Bad:
+    return Bad(f"answer that verifier {problem.verifier} cannot read", why)
+
+
+@cache
+def _program() -> tuple[str, ...]:
+    """The verifiers' code, and the versions of the packages that it uses."""
+    verifiers = [VERIFIERS.get(name) for name in sorted(VERIFIERS.builtin)]
+    modules = {(each.judge if isinstance(each, Batched) else each).__module__ for each in verifiers}
+    code = [blake2b(Path(str(sys.modules[name].__file__)).read_bytes()).hexdigest() for name in sorted(modules)]
+    versions = []
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions.append(f"{package} {version(package)}")
+    return (*code, *versions)
+
+
+def _folder() -> Path | None:
+    """The folder of what is remembered; None if there cannot be one that is this user's alone."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halfway" / "answers"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except (OSError, RuntimeError):
+        return None
+    own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return folder if own else None

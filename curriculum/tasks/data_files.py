@@ -1,0 +1,412 @@
+"""Rows of data files as people have them: JSON Lines, JSON, CSV or Parquet, packed or not, one file or many shards.
+
+DuckDB reads tables and unpacks Zstandard. JSON is decoded by msgspec, since DuckDB writes its numbers anew: 1.50 would
+become 1.5. A number with a fraction or an exponent is a `Decimal`, which keeps its digits.
+"""
+
+import csv
+import glob
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from halfway.curriculum.support.database import connect
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.registry import unknown
+
+KINDS = {
+    **dict.fromkeys((".jsonl", ".ndjson"), "lines"),
+    ".json": "json",
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    ".parquet": "parquet",
+}
+PACKED = {".gz": "gzip", ".zst": "zstd"}
+FORMATS = "a .jsonl, .json, .csv or .parquet file, packed as .gz or .zst or not, or a folder or pattern of such files"
+ABOUT = frozenset({"dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json"})
+"""Files about a data set that the library `datasets` writes beside its rows."""
+SPLITS = re.compile(r"(?<![a-z])(train|test|eval|val|dev)(?:ing|idation|id|uation)?(?![a-z])")
+
+UNPACKED, DENSEST = 64 << 20, 100
+"""Bytes that every packed file may stand for, and how many times its size a larger one may."""
+BLOCK = 1 << 20
+"""Bytes of JSON Lines, and of a table's texts, that are decoded at a time."""
+MOST_ROWS, LONGEST = 2048, f"max_line_size = {32 << 20}, buffer_size = {64 << 20}"
+FEW = 16
+POINTER = b"version https://git-lfs"
+DECODER = msgspec.json.Decoder(float_hook=Decimal)
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding JSON raises, text that is not UTF-8 included."""
+EXPONENT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+|nan", re.IGNORECASE)
+
+
+class Bad(NamedTuple):
+    """Why a row is not a problem. `reason` is what the report counts, `detail` what it shows of the first rows."""
+
+    reason: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.detail})" if self.detail else self.reason
+
+
+Row = Mapping[str, Any] | Bad
+
+
+class FileRow(NamedTuple):
+    """A row and its place: "file:line" in JSON Lines, "file:row n" (from 1) elsewhere."""
+
+    where: str
+    values: Row
+
+
+class Block(NamedTuple):
+    """Successive rows of a file.
+
+    Attributes:
+        numbers: the line or row number of each row.
+        unit: stands before the number in a row's place: "row " or nothing.
+    """
+
+    path: Path
+    numbers: Sequence[int]
+    rows: Sequence[Row]
+    unit: str
+
+    def where(self, place: int) -> str:
+        return f"{self.path}:{self.unit}{self.numbers[place]}"
+
+
+def value_at(values: Mapping[str, Any], path: str) -> Any:
+    """The value of a column, which may lie inside another, as in "reward_model.ground_truth"; None if there is none."""
+    if path in values:
+        return values[path]
+    found: Any = values
+    for part in path.split("."):
+        found = _mapping(found).get(part)
+    return found
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """The mapping that a cell is, or holds as JSON; empty if it is neither."""
+    if isinstance(value, str) and value.startswith("{"):
+        value = _json(value.encode("utf-8", "surrogatepass"))
+    return value if isinstance(value, Mapping) else {}
+
+
+def column_names(values: Mapping[str, Any]) -> list[str]:
+    """The columns of a row, those inside others as dotted paths."""
+    found: list[str] = []
+    for name, value in values.items():
+        inside = _mapping(value)
+        found += [name, *(f"{name}.{inner}" for inner in column_names(inside))]
+    return found
+
+
+# ---------------------------------------------------------------- files
+
+
+def kind_of(path: Path) -> tuple[str, str]:
+    """The kind of a data file, and how it is packed, by its name; empty where the name does not say."""
+    packed = PACKED.get(path.suffix.lower(), "")
+    return KINDS.get((path.with_suffix("") if packed else path).suffix.lower(), ""), packed
+
+
+def stem(path: str) -> str:
+    """A file's name without endings; of a pattern, what stands before it stops being plain."""
+    plain = Path(re.split(r"[*?\[]", path)[0].rstrip("-_.") if glob.has_magic(path) else path)
+    while plain.suffix.lower() in (*PACKED, *KINDS):
+        plain = plain.with_suffix("")
+    return plain.name
+
+
+def shards(path: str) -> list[Path]:
+    """The data files at a path: a file, a folder's, or those of a pattern, in the natural order of their names.
+
+    Raises:
+        UserError: if there are none, or a folder holds files of several kinds or splits.
+    """
+    given = Path(path).expanduser()
+    if given.is_dir():
+        files = [file for file in given.rglob("*") if file.name not in ABOUT and kind_of(file)[0]]
+        files = [file for file in files if not any(part[0] == "." for part in file.relative_to(given).parts)]
+        if not files:
+            raise UserError(f"{path}: the folder holds no data file; give {FORMATS}")
+        _require_alike(path, [file.relative_to(given) for file in files])
+    else:
+        found = [] if given.exists() else glob.glob(str(given), recursive=True)
+        files = [Path(each) for each in found if Path(each).is_file()] or [given]
+    for file in files:
+        if not kind_of(file)[0]:
+            raise UserError(f"source file: {str(file)!r} ends in {file.suffix!r}; give {FORMATS}")
+    return sorted(files, key=lambda file: re.sub(r"\d+", lambda number: number[0].zfill(20), str(file)))
+
+
+def _require_alike(path: str, files: Sequence[Path]) -> None:
+    """Raise UserError if a folder's files cannot be parts of one set."""
+    for what, found in (
+        ("kinds", {kind_of(file)[0] for file in files}),
+        ("splits", {" ".join(sorted(set(SPLITS.findall(str(file).lower())))) for file in files}),
+    ):
+        if len(found) > 1:
+            listed = ", ".join(sorted(name or "others" for name in found))
+            raise UserError(f"{path}: holds files of several {what} ({listed}); choose, as in {path}/train*")
+
+
+def file_rows(path: str) -> Iterator[FileRow]:
+    """All rows of the files at a path, with all columns. Raises UserError like `blocks`."""
+    for file in shards(path):
+        for block in blocks(file):
+            yield from (FileRow(block.where(place), row) for place, row in enumerate(block.rows))
+
+
+def blocks(path: Path, columns: Sequence[str] | None = None, few: bool = False) -> Iterator[Block]:
+    """The rows of a file in blocks.
+
+    Args:
+        columns: names or dotted paths that a table must have; None = all that there are. Rows of JSON have all.
+        few: whether the first `FEW` rows of a table are enough.
+
+    Raises:
+        UserError: if the file cannot be read; if a table lacks a column.
+    """
+    kind, packed = kind_of(path)
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(POINTER)) == POINTER:
+                raise UserError(f"{path}: is a pointer of Git LFS; fetch the file itself, with `git lfs pull`")
+        if kind == "lines":
+            yield from _lines(path, _pieces(path, packed))
+        elif kind == "json":
+            yield from _array(path, b"".join(_pieces(path, packed)))
+        else:
+            yield from _csv(path, packed, columns) if kind == "csv" else _parquet(path, columns, f" LIMIT {FEW}" * few)
+    except FileNotFoundError:
+        raise UserError(
+            f"problem file: {str(path)!r} does not exist; correct the source's path (a relative one is looked for "
+            "beside the YAML file, in the current folder and in the repository)"
+        ) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path}: cannot be read ({one_line(error)}); check the source's path") from error
+
+
+def sample(path: Path) -> list[Mapping[str, Any]]:
+    """The first few rows of a file, with all columns."""
+    first = next(blocks(path, few=True), None)
+    return [row for row in first.rows[:FEW] if not isinstance(row, Bad)] if first else []
+
+
+def _require_moderate(path: Path, unpacked: int) -> None:
+    if unpacked > UNPACKED and unpacked > DENSEST * path.stat().st_size:
+        raise UserError(f"{path}: stands for more than {DENSEST} times its size; give it as JSON Lines")
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def _pieces(path: Path, packed: str) -> Iterator[bytes]:
+    """The bytes of a file, unpacked, without the mark with which some editors begin UTF-8 files."""
+    total = 0
+    for piece in _unpacked(path, packed):
+        yield piece if total else piece.removeprefix(b"\xef\xbb\xbf")
+        total += len(piece)
+        if packed:
+            _require_moderate(path, total)
+
+
+def _unpacked(path: Path, packed: str) -> Iterator[bytes]:
+    if packed == "zstd":
+        options = "columns = {'line': 'VARCHAR'}, delim = '', quote = '', escape = '', header = false"
+        query = f"FROM read_csv(?, {options}, auto_detect = false, compression = 'zstd', {LONGEST})"
+        for lines in _fetched(path, query, "packed by Zstandard"):
+            yield "".join(f"{line or ''}\n" for (line,) in lines).encode()
+        return
+    with gzip.open(path) if packed else open(path, "rb") as file:
+        while piece := file.read(BLOCK):
+            yield piece
+
+
+def _lines(path: Path, pieces: Iterator[bytes]) -> Iterator[Block]:
+    rest, first = b"", 1
+    for piece in pieces:
+        end = piece.rfind(b"\n") + 1
+        if not end:
+            rest += piece
+            continue
+        whole = rest + piece[:end]
+        rest = piece[end:]
+        yield _decoded(path, whole, first)
+        first += whole.count(b"\n")
+    if rest:
+        yield _decoded(path, rest, first)
+
+
+def _decoded(path: Path, lines: bytes, first: int) -> Block:
+    """The rows in whole lines."""
+    try:
+        rows = DECODER.decode_lines(lines)
+        if len(rows) == lines.count(b"\n") + (lines[-1:] != b"\n") and all(type(row) is dict for row in rows):
+            return Block(path, range(first, first + len(rows)), rows, "")
+    except UNREADABLE:
+        pass
+    numbered = [(number, line) for number, line in enumerate(lines.split(b"\n"), first) if line.strip()]
+    return Block(path, [number for number, _ in numbered], [_parsed(line) for _, line in numbered], "")
+
+
+def _json(text: bytes) -> Any:
+    """A value in JSON, also with NaN and lone surrogates as Python writes them. Returns a `Bad` if it is not JSON."""
+    try:
+        return DECODER.decode(text)
+    except UNREADABLE:
+        try:
+            return json.loads(text.decode(), parse_float=Decimal, parse_constant=Decimal)
+        except UNREADABLE as error:
+            return Bad("not JSON", one_line(error))
+
+
+def _parsed(line: bytes) -> Row:
+    value = _json(line)
+    return value if isinstance(value, dict | Bad) else Bad("not an object")
+
+
+def _array(path: Path, text: bytes) -> Iterator[Block]:
+    """The rows of a list of objects, or of JSON Lines under a wrong ending."""
+    values = _json(text)
+    if isinstance(values, Bad):
+        if text.lstrip()[:1] == b"{":
+            yield _decoded(path, text, 1)
+            return
+        raise UserError(f"{path}: {values}; correct it")
+    if not isinstance(values, list):
+        raise UserError(f"{path}: holds a {type(values).__name__}; give a list of objects, one per problem")
+    rows = [value if isinstance(value, dict) else Bad("not an object") for value in values]
+    yield Block(path, range(1, len(rows) + 1), rows, "row ")
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _fetched(path: Path, query: str, what: str, rows: int = 64) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows of a query on one file, about `BLOCK` characters of text at a time.
+
+    Args:
+        what: how the file ought to be written, for the error.
+    """
+    import duckdb
+
+    place = str(path.resolve())
+    if glob.has_magic(place):
+        raise UserError(f"{path}: has one of *?[ in its full path, which DuckDB takes for a pattern; rename it")
+    try:
+        with closing(connect(Path(place))) as connection:
+            cursor = connection.execute(query, [place])
+            while found := cursor.fetchmany(rows):
+                size = sum(map(_size, found))
+                rows = max(1, min(MOST_ROWS, BLOCK * len(found) // (size + 1)))
+                yield found
+    except (duckdb.Error, RuntimeError, UnicodeError) as error:
+        raise UserError(f"{path}: not {what} ({one_line(error, 300)}); correct it") from error
+
+
+def _size(cells: Sequence[Any]) -> int:
+    """About how many bytes the cells of a row take."""
+    return sum(
+        len(cell) if isinstance(cell, str | bytes) else 8 * len(cell) if isinstance(cell, list) else 8 for cell in cells
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Block]:
+    names, delimiter = _heading(path, packed)
+    for name in columns or ():
+        if name not in names:
+            raise unknown(f"{path}: column", name, names)
+    types = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
+    query = (
+        f"FROM read_csv(?, columns = {{{types}}}, delim = {_text(delimiter)}, quote = '\"', escape = '\"', "
+        f"header = true, auto_detect = false, compression = '{packed or 'none'}', {LONGEST})"
+    )
+    first = 1
+    for found in _fetched(path, query, "a table in CSV"):
+        rows = [dict(zip(names, map(_plain_cell, cells), strict=True)) for cells in found]
+        yield Block(path, range(first, first + len(rows)), rows, "row ")
+        first += len(rows)
+
+
+def _plain_cell(cell: str | None) -> Any:
+    """A cell of a table in which everything is text: a number with an exponent, and NaN, are numbers."""
+    return Decimal(cell) if cell and EXPONENT.fullmatch(cell) else cell
+
+
+def _heading(path: Path, packed: str) -> tuple[list[str], str]:
+    """The column names of a table in CSV, and what separates them."""
+    beginning = b""
+    for piece in _pieces(path, packed):
+        beginning += piece
+        if b"\n" in piece or len(beginning) > BLOCK:
+            break
+    text = beginning.decode("utf-8", "replace")
+    line = text.partition("\n")[0]
+    delimiter = max(",", ";", "\t", key=line.count)
+    return next(csv.reader(io.StringIO(text), delimiter=delimiter), []), delimiter
+
+
+TABLE = "FROM read_parquet(?, hive_partitioning = false)"
+
+
+def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[Block]:
+    """As `blocks`, for a table whose floating-point numbers are read by their shortest decimal form."""
+    what = "a Parquet file"
+    stated = next(_fetched(path, "SELECT sum(total_uncompressed_size) FROM parquet_metadata(?)", what))[0][0] or 0
+    _require_moderate(path, stated)
+    kinds = _types(path, "*")
+    chosen = dict(_column(path, name, kinds) for name in (kinds if columns is None else columns))
+    types = _types(path, ", ".join(f"{cell} AS {_quoted(name)}" for name, cell in chosen.items()))
+    floats = [name for name, kind in types.items() if kind in ("FLOAT", "DOUBLE")]
+    cells = (f"{cell}::VARCHAR" if name in floats else cell for name, cell in chosen.items())
+    first, unpacked, few = 1, 0, 64 if stated * 10 < max(UNPACKED, DENSEST * path.stat().st_size) else 4
+    for found in _fetched(path, f"SELECT {', '.join(cells)} {TABLE}{limit}", what, few):
+        unpacked += sum(map(_size, found))
+        _require_moderate(path, unpacked)
+        rows = [dict(zip(chosen, cells, strict=True)) for cells in found]
+        for row in rows:
+            row |= {name: Decimal(row[name]) for name in floats if row[name] is not None}
+        yield Block(path, range(first, first + len(rows)), rows, "row ")
+        first += len(rows)
+
+
+def _types(path: Path, columns: str) -> dict[str, str]:
+    """The types of columns of a Parquet file, by name."""
+    described = _fetched(path, f"DESCRIBE SELECT {columns} {TABLE}", "a Parquet file")
+    return {row[0]: row[1] for rows in described for row in rows}
+
+
+def _column(path: Path, name: str, types: Mapping[str, str]) -> tuple[str, str]:
+    """SQL for a column, or for a value inside one, with the name by which its rows have it."""
+    top, _, inside = name.partition(".")
+    if name in types:
+        return name, _quoted(name)
+    if top not in types or not inside:
+        raise unknown(f"{path}: column", name, types)
+    if not types[top].startswith("STRUCT"):  # JSON as text, or a map
+        return top, _quoted(top)
+    known = column_names(sample(path)[0]) if sample(path) else [name]
+    if name not in known:
+        raise unknown(f"{path}: column", name, known)
+    return name, ".".join(map(_quoted, name.split(".")))

@@ -1,0 +1,78 @@
+"""Columns by which widespread data sets are known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from halfway.curriculum.tasks.data_files import column_names, value_at
+
+CONVERSATION = "messages"
+PROMPTS = ("prompt", CONVERSATION, "question", "problem")
+ANSWERS = ("answer", "reward_model.ground_truth", "final_answer", "ground_truth", "solution")
+"""Columns of prompts and answers; the first that a row has is taken."""
+MARK = "####"
+"""GSM8K's answers are solutions that end in this mark and the answer proper."""
+
+
+class Columns(Protocol):
+    """Options of a source that a layout fills in where they are left alone."""
+
+    @property
+    def prompt_column(self) -> str: ...
+    @property
+    def answer_column(self) -> str: ...
+    @property
+    def answer_after(self) -> str: ...
+    @property
+    def solution_column(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A layout's name and the options that it stands for. As text, one line that says how rows are read."""
+
+    name: str
+    columns: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        after = self.columns.get("answer_after")
+        mark = f" after {after}" if after else ""
+        return f"read as {self.name}: {self.columns['prompt_column']}, {self.columns['answer_column']}{mark}"
+
+
+def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | None:
+    """The layout of a file's first rows; None where the columns given are there, or none that is known."""
+    known = dict.fromkeys(name for row in rows for name in column_names(row))
+    prompt = _first(known, given.prompt_column, PROMPTS)
+    answer = _first(known, given.answer_column, ANSWERS)
+    columns = {"prompt_column": prompt, "answer_column": answer}
+    values = [value_at(row, answer) for row in rows]
+    if values and not given.answer_after and all(isinstance(value, str) and MARK in value for value in values):
+        columns |= {"answer_after": MARK, "solution_column": given.solution_column or answer}
+    if all(getattr(given, name) == value for name, value in columns.items()):
+        return None
+    return Layout(_name(known, columns), columns)
+
+
+def _first(known: Mapping[str, Any], given: str, others: Sequence[str]) -> str:
+    """The column given, unless it is the usual one and missing; then the first of the others that there is."""
+    if given in known or given != others[0]:
+        return given
+    return next((name for name in others if name in known), given)
+
+
+def _name(known: Mapping[str, Any], columns: Mapping[str, str]) -> str:
+    if "answer_after" in columns:
+        return "GSM8K"
+    match columns["prompt_column"], columns["answer_column"]:
+        case _, "reward_model.ground_truth":
+            return "verl"
+        case "question", "final_answer":
+            return "DeepMath"
+        case "problem", "answer" if "llama8b_solve_rate" in known:
+            return "Big-Math"
+        case (("prompt" | "messages"), _):
+            return "TRL"
+        case prompt, answer:
+            return f"{prompt} and {answer}"
+    raise AssertionError(columns)

@@ -1,0 +1,356 @@
+"""Data files as people have them: formats, packing, shards, layouts, numbers, and what is refused."""
+
+import gzip
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from halfway.curriculum.problems import Message, Problem
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.tasks.answers import Batched
+from halfway.curriculum.tasks.data_files import file_rows, stem, value_at
+from halfway.curriculum.tasks.files import File, plain_number
+from halfway.curriculum.tasks.sources import split
+from halfway.curriculum.tasks.verifiers import VERIFIERS
+
+STREAM = Stream(7, ("problems",))
+ROWS = [{"prompt": f'say "{i}",\n and { {"k": i} }', "answer": str(i)} for i in range(9)]
+
+
+def lines(rows: list[Any]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def table(path: Path, rows: list[Any], form: str = "parquet") -> Path:
+    """The rows as DuckDB writes them in a table."""
+    source = path.with_suffix(".source.json")
+    source.write_text(json.dumps(rows))
+    duckdb.sql(f"COPY (FROM read_json('{source}', format = 'array')) TO '{path}' (FORMAT {form})")
+    source.unlink()
+    return path
+
+
+def zstd(path: Path, text: str) -> None:
+    import pyarrow as pa
+
+    path.write_bytes(pa.compress(text.encode(), codec="zstd", asbytes=True))
+
+
+def load(path: Path | str, **options: Any) -> dict[str, str]:
+    """Prompt -> answer."""
+    return {each.prompt: each.answer for each in File(str(path), **options).load(None, STREAM).problems}
+
+
+WRITERS: dict[str, Callable[[Path, list[Any]], object]] = {
+    "t.jsonl": lambda path, rows: path.write_text(lines(rows)),
+    "t.JSONL": lambda path, rows: path.write_text("\n" + lines(rows).replace("\n", "\r\n\n")),
+    "t.ndjson": lambda path, rows: path.write_bytes(b"\xef\xbb\xbf" + lines(rows).rstrip().encode()),
+    "t.jsonl.gz": lambda path, rows: path.write_bytes(gzip.compress(lines(rows).encode())),
+    "t.jsonl.zst": lambda path, rows: zstd(path, lines(rows)),
+    "t.json": lambda path, rows: path.write_text(json.dumps(rows, indent=1)),
+    "lines.json": lambda path, rows: path.write_text(lines(rows)),
+    "t.JSON.GZ": lambda path, rows: path.write_bytes(gzip.compress(json.dumps(rows).encode())),
+    "t.json.zst": lambda path, rows: zstd(path, json.dumps(rows, indent=1)),
+    "t.csv": lambda path, rows: table(path, rows, "csv"),
+    "t.tsv": lambda path, rows: table(path, rows, "csv, DELIMITER '\t'"),
+    "t.csv.gz": lambda path, rows: table(path, rows, "csv, COMPRESSION gzip"),
+    "t.csv.zst": lambda path, rows: table(path, rows, "csv, COMPRESSION zstd"),
+    "t.parquet": table,
+    "t.Parquet": table,
+}
+
+
+@pytest.mark.parametrize("name", sorted(WRITERS))
+def test_every_format_gives_the_same_problems(name: str, tmp_path: Path) -> None:
+    WRITERS[name](tmp_path / name, ROWS)
+    assert load(tmp_path / name) == {row["prompt"]: row["answer"] for row in ROWS}
+
+
+def test_the_name_of_the_problems_is_the_files_without_endings() -> None:
+    names = ["a/train.jsonl", "train.JSONL.gz", "a/train", "train-*.parquet", "a/train*.json", "train/"]
+    assert {stem(name) for name in names} == {"train"}
+    assert stem("v1.5.jsonl") == "v1.5"
+
+
+# ---------------------------------------------------------------- shards
+
+
+def test_shards_are_read_in_the_order_of_their_numbers_and_errors_name_theirs(tmp_path: Path) -> None:
+    data = tmp_path / "set" / "data"
+    data.mkdir(parents=True)
+    for i in range(11):
+        table(data / f"train-{i}.parquet", [{"prompt": f"p{i}", "answer": i}])
+    (tmp_path / "set" / "dataset_info.json").write_text("{}")
+    (tmp_path / "set" / ".cache.json").write_text("{}")
+    for path in ("set", "set/data/*.parquet", "set/**/train-*"):
+        assert [row.values["prompt"] for row in file_rows(str(tmp_path / path))] == [f"p{i}" for i in range(11)]  # type: ignore[call-overload]
+        assert len(load(tmp_path / path)) == 11
+    table(data / "train-7.parquet", [{"prompt": "p7", "answer": "7"}, {"prompt": "", "answer": "8"}])
+    with pytest.raises(UserError, match=r"train-7\.parquet:row 2: empty prompt; correct the file"):
+        load(tmp_path / "set")
+    table(data / "train-8.parquet", [{"prompt": "p8", "result": "7"}])
+    with pytest.raises(UserError, match=r"train-8\.parquet: column: unknown name 'answer'"):
+        load(tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [
+        ((), "holds no data file"),
+        (("train.jsonl", "test.jsonl"), r"holds files of several splits \(test, train\); choose, as in .*/train\*"),
+        (("train/0.jsonl", "validation/0.jsonl"), r"several splits \(train, val\)"),
+        (("a.jsonl", "b.csv"), r"several kinds \(csv, lines\)"),
+    ],
+)
+def test_a_folder_that_is_not_one_set_is_refused(names: tuple[str, ...], complaint: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(lines(ROWS))
+    with pytest.raises(UserError, match=complaint):
+        load(tmp_path)
+
+
+def test_what_is_no_data_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.arrow").write_text("")
+    (tmp_path / "b.parquet").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    for name, complaint in (
+        ("a.arrow", r"ends in '\.arrow'; give a \.jsonl, "),
+        ("b.parquet", "git lfs pull"),
+        ("c*", "'.*' does"),
+    ):
+        with pytest.raises(UserError, match=complaint):
+            load(tmp_path / name.replace("c*", "c*.jsonl"))
+
+
+# ---------------------------------------------------------------- layouts
+
+USER = [{"role": "user", "content": "1+1?"}]
+VERL = {
+    "data_source": "openai/gsm8k",
+    "prompt": USER,
+    "ability": "math",
+    "reward_model": {"ground_truth": "2", "style": "rule"},
+    "extra_info": {"answer": "1+1 = 2\n#### 2", "index": 4, "question": "1+1?", "split": "train"},
+}
+LAYOUTS: list[tuple[dict[str, Any], str]] = [
+    (VERL, "read as verl: prompt, reward_model.ground_truth"),
+    ({"prompt": USER, "solution": "$2$"}, "read as TRL: prompt, solution"),
+    ({"messages": [*USER, {"role": "assistant", "content": "2"}], "answer": "2"}, "read as TRL: messages, answer"),
+    ({"question": "1+1?", "answer": "1+1=<<1+1=2>>2\n#### 2"}, "read as GSM8K: question, answer after ####"),
+    ({"question": "1+1?", "answer": "2"}, "read as question and answer: question, answer"),
+    (
+        {"problem": "1+1?", "answer": "2", "source": "x", "domain": ["a"], "llama8b_solve_rate": None},
+        "read as Big-Math: problem, answer",
+    ),
+    (
+        {"question": "1+1?", "final_answer": "2", "difficulty": 5.0, "topic": "sums", "r1_solution_1": "2"},
+        "read as DeepMath: question, final_answer",
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "said"), LAYOUTS)
+@pytest.mark.parametrize("name", ["t.jsonl", "t.parquet"])
+def test_a_layout_is_recognised_and_said(row: dict[str, Any], said: str, name: str, tmp_path: Path) -> None:
+    (table if name.endswith("t") else WRITERS[name])(tmp_path / name, [row])
+    [problem], report = File(str(tmp_path / name)).load(None, STREAM)
+    assert (problem.prompt, problem.answer.strip("$"), report.notes) == ("1+1?", "2", (said,))
+    assert (problem.solution == row["answer"]) if "GSM8K" in said else not problem.solution
+    assert split(File(str(tmp_path / name)), None, 0, STREAM).report.notes == (said,)
+
+
+def test_columns_that_are_named_are_taken(tmp_path: Path) -> None:
+    table(tmp_path / "t.parquet", [VERL])
+    (tmp_path / "t.jsonl").write_text(lines([VERL | {"extra_info": json.dumps(VERL["extra_info"])}]))
+    for name in ("t.parquet", "t.jsonl"):
+        source = File(
+            str(tmp_path / name),
+            prompt_column="extra_info.question",
+            answer_column="extra_info.answer",
+            answer_after="####",
+            id_column="extra_info.index",
+            feature_columns=("data_source",),
+        )
+        [problem], report = source.load(None, STREAM)
+        expected = Problem("4", "1+1?", "2", "t", features={"data_source": "openai/gsm8k"})
+        assert problem == expected and not report.notes
+    with pytest.raises(UserError, match=r"column: unknown name 'extra_info.indx'; did you mean 'extra_info.index'"):
+        load(tmp_path / "t.parquet", id_column="extra_info.indx")
+    with pytest.raises(UserError, match=r":1: no reward_model.truth"):
+        load(tmp_path / "t.jsonl", answer_column="reward_model.truth")
+
+
+def test_an_answer_without_its_mark_is_a_bad_row(tmp_path: Path) -> None:
+    rows = [{"question": f"{i}?", "answer": f"#### {i}"} for i in range(20)] + [{"question": "x", "answer": "nothing"}]
+    (tmp_path / "t.jsonl").write_text(lines(rows))
+    with pytest.raises(UserError, match=r":21: answer has nothing after #### \('nothing'\)"):
+        load(tmp_path / "t.jsonl")
+
+
+def test_a_message_may_be_a_list_of_texts(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "1+"}, {"type": "text", "text": "1?"}]
+    table(tmp_path / "t.parquet", [{"prompt": [{"role": "user", "content": parts}], "answer": "2"}])
+    [problem] = File(str(tmp_path / "t.parquet")).load(None, STREAM).problems
+    assert problem.messages == (Message("user", "1+1?"),) and problem.prompt == "1+1?"
+    parts.append({"type": "image"})
+    (tmp_path / "t.jsonl").write_text(lines([{"prompt": [{"role": "user", "content": parts}], "answer": "2"}]))
+    with pytest.raises(UserError, match=r":1: prompt has a message without role and content"):
+        load(tmp_path / "t.jsonl")
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("0.00005", "0.00005"),
+        ("5e-05", "0.00005"),
+        ("1.50", "1.50"),
+        ("42.0", "42.0"),
+        ("6.02E23", "602000000000000000000000"),
+        ("-7", "-7"),
+        ("123456789012345678901234567890", "123456789012345678901234567890"),
+        ("1e99999999", "1E+99999999"),
+    ],
+)
+def test_numbers_stay_as_they_are_written_but_for_exponents(written: str, read: str, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(f'{{"prompt": "x", "answer": {written}}}\n')
+    (tmp_path / "t.json").write_text(f'[{{"prompt": "x", "answer": {written}}}]')
+    (tmp_path / "t.csv").write_text(f"prompt,answer\nx,{written}\n")
+    assert [load(tmp_path / name)["x"] for name in ("t.jsonl", "t.json", "t.csv")] == [read] * 3
+
+
+def test_a_text_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(lines([{"prompt": "x", "answer": "5e-05"}, {"prompt": "y", "answer": "nan"}]))
+    assert load(tmp_path / "t.jsonl") == {"x": "5e-05", "y": "nan"}
+
+
+def test_columns_of_tables_are_read_without_noise(tmp_path: Path) -> None:
+    numbers = (0.1, 5e-5, 3.5, 7, 8)
+    types = {"a": "FLOAT", "b": "DOUBLE", "c": "DECIMAL(6, 2)", "d": "BIGINT", "e": "HUGEINT"}
+    cells = ", ".join(f"{value}::{kind} AS {name}" for (name, kind), value in zip(types.items(), numbers, strict=True))
+    duckdb.sql(f"COPY (SELECT 'x' AS prompt, {cells}, {{'f': 0.3::FLOAT}} AS s) TO '{tmp_path}/t.parquet'")
+    path, wanted = tmp_path / "t.parquet", {"a": "0.1", "b": "0.00005", "c": "3.50", "d": "7", "s.f": "0.3"}
+    assert {name: load(path, answer_column=name)["x"] for name in wanted} == wanted
+    [problem] = File(str(path), answer_column="d", feature_columns=("a", "s.f")).load(None, STREAM).problems
+    assert problem.features == {"a": 0.1, "s.f": 0.3}
+
+
+@pytest.mark.parametrize("gap", ["NULL", "'nan'::DOUBLE"])
+def test_integers_with_gaps_stay_integers(gap: str, tmp_path: Path) -> None:
+    rows = f"(VALUES ('x', 42.0::DOUBLE), ('y', {gap}), ('z', -3.0::DOUBLE)) t(prompt, answer)"
+    duckdb.sql(f"COPY (FROM {rows}) TO '{tmp_path}/t.parquet'")
+    gaps = '{"prompt": "x", "answer": 42.0}\n{"prompt": "y", "answer": NaN}\n{"prompt": "z", "answer": -3.0}\n'
+    (tmp_path / "t.jsonl").write_text(gaps)
+    for name in ("t.parquet", "t.jsonl"):
+        assert load(tmp_path / name, on_bad_row="drop") == {"x": "42", "z": "-3"}
+        with pytest.raises(UserError, match=r"2: (no answer|answer is NaN)"):
+            load(tmp_path / name)
+    (tmp_path / "t.jsonl").write_text(gaps.replace("42.0", "42.5"))
+    assert load(tmp_path / "t.jsonl", on_bad_row="drop") == {"x": "42.5", "z": "-3.0"}
+
+
+def test_a_numbers_length_is_bounded() -> None:
+    assert plain_number(Decimal("1e400")) == "1" + "0" * 400 and plain_number(Decimal("1e401")) == "1E+401"
+
+
+# ---------------------------------------------------------------- what is said, and refused
+
+
+def test_one_prompt_with_two_answers_is_said_with_both_rows(tmp_path: Path) -> None:
+    rows = [("a", "1"), ("b", "1"), ("a", "2"), ("a", "3")]
+    path = tmp_path / "t.jsonl"
+    path.write_text(lines([{"prompt": prompt, "answer": answer} for prompt, answer in rows]))
+    problems, report = File(str(path)).load(None, STREAM)
+    assert len(problems) == 4 and not report.dropped
+    [note] = report.notes
+    assert f"{path}:3: has the prompt of {path}:1" in note and "1 more" in note
+
+
+def test_a_repeated_row_names_its_first_place_over_blocks_and_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halfway.curriculum.tasks.data_files.BLOCK", 16)
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text("\n" + lines([{"prompt": f"{name}{i}", "answer": "1"} for i in range(20)]))
+    with (tmp_path / "b.jsonl").open("a") as file:
+        file.write(lines([{"prompt": "a.jsonl9", "answer": "1"}]))
+    with pytest.raises(UserError) as error:
+        load(tmp_path)
+    assert str(error.value).startswith(
+        f"{tmp_path}/b.jsonl:22: repeats the prompt and answer of an earlier row ({tmp_path}/a.jsonl:11)"
+    )
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl.gz", "t.jsonl.zst", "t.parquet"])
+def test_a_damaged_file_is_one_line(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    WRITERS[name](path, ROWS * 40 if "csv" not in name else ROWS)
+    content = path.read_bytes()
+    path.write_bytes(content + b'x,y,"z' if name == "t.csv" else content[: len(content) // 2])
+    with pytest.raises(UserError) as error:
+        load(path)
+    assert name in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["t.jsonl.gz", "t.jsonl.zst"])
+def test_a_packed_file_that_stands_for_much_is_refused(name: str, tmp_path: Path) -> None:
+    text = lines([{"prompt": "x" * 1_000_000, "answer": "1"}]) * 70
+    path = tmp_path / name
+    if name.endswith("gz"):
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        zstd(path, text)
+    assert path.stat().st_size < 200_000
+    with pytest.raises(UserError, match="stands for more than 100 times its size"):
+        load(path)
+
+
+def test_a_column_inside_another_is_found() -> None:
+    row = {"a.b": 1, "a": {"b": 2, "c": {"d": 3}}, "j": '{"k": 4}', "t": "{no"}
+    paths = ("a.b", "a.c.d", "j.k", "t.k", "a.c.x.y", "z")
+    assert [value_at(row, path) for path in paths] == [1, 3, 4, None, None, None]
+
+
+# ---------------------------------------------------------------- answers
+
+
+def test_answers_are_checked_once_for_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def judge(problems: Any, responses: Any) -> list[bool]:
+        asked.extend(problem.answer for problem in problems)
+        if any(problem.answer == "3" for problem in problems):
+            raise ValueError("three")
+        return [False] * len(problems)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setitem(VERIFIERS._added, "symbolic", Batched(judge))
+    path = tmp_path / "t.jsonl"
+    path.write_text(lines(ROWS))
+    for _ in range(2):
+        found = File(str(path), verifier="symbolic", on_bad_row="drop").load(None, STREAM)
+        assert len(found.problems) == 8 and found.report.dropped == {"answer that verifier symbolic cannot read": 1}
+        assert "three" in found.report.examples[0]
+    assert sorted(asked) == [str(i) for i in range(9)]
+    [memory] = (tmp_path / "cache" / "halfway" / "answers").iterdir()
+    for content in ("{", '{"4": 5}', "[]"):  # a damaged memory is none
+        memory.write_text(content)
+        asked.clear()
+        assert len(load(path, verifier="symbolic", on_bad_row="drop")) == 8 and len(asked) == 9
+        memory.unlink(missing_ok=True)
+    asked.clear()
+    path.write_text(lines(ROWS[:-1]))
+    load(path, verifier="symbolic", on_bad_row="drop")
+    assert len(asked) == 8
+    (tmp_path / "cache" / "halfway" / "answers").chmod(0o777)  # anybody may write there
+    asked.clear()
+    load(path, verifier="symbolic", on_bad_row="drop")
+    assert len(asked) == 8
