@@ -103,12 +103,15 @@ class Session:
     def next_batch(self, wanted: int) -> list[Ticket]:
         """Requests for up to `wanted` more groups, and for more rollouts of groups in hand.
 
-        There are fewer if the chain has no more to propose. Reissued tickets of an interrupted run come first. A
+        There are fewer if the chain has no more to propose. Tickets of an interrupted run that are still in flight come
+        first. A
         request with `stored` is not rolled out: its group is trained on again, and nothing is recorded for it.
         """
-        again = [Ticket(self._groups[ticket].request) for ticket in self._reissued[:wanted]]
-        del self._reissued[:wanted]
-        wanted -= len(again)
+        again = []
+        while self._reissued and (wanted or self._groups[self._reissued[0]].request.extends):
+            ticket = self._groups[self._reissued.pop(0)]
+            again.append(Ticket(ticket.request))
+            wanted -= not ticket.request.extends
         if wanted == 0 and (again or not self.continues):
             return again
         address = self._stream.at(self.step, self.round, "propose")
@@ -126,14 +129,14 @@ class Session:
         ticket: str,
         rollouts: Sequence[Rollout],
         prompt_tokens_P: IntArray = NO_TOKENS,
-        unit: Unit = "tokens",
+        unit: Unit | None = None,
         lost: Mapping[str, int] | None = None,
     ) -> None:
         """Record a ticket's outcomes, all at once or in pieces; tickets may come in any order.
 
         Args:
-            prompt_tokens_P: the prompt's token ids as the policy read them.
-            unit: the unit in which prefixes of these rollouts are counted.
+            prompt_tokens_P: the prompt's token ids as the policy read them; none = as recorded before.
+            unit: the unit in which prefixes of these rollouts are counted; None = as recorded before, at first tokens.
             lost: reason -> rollouts that will never come.
 
         Raises:
@@ -144,8 +147,8 @@ class Session:
             group,
             rollouts=group.rollouts + tuple(rollouts),
             dropped=_add_counts(group.dropped, lost or {}),
-            prompt_tokens_P=prompt_tokens_P,
-            unit=unit,
+            prompt_tokens_P=prompt_tokens_P if len(prompt_tokens_P) else group.prompt_tokens_P,
+            unit=unit or group.unit,
         )
         if after.missing < 0:
             raise UserError(
@@ -153,6 +156,8 @@ class Session:
                 "back; record each rollout once"
             )
         self._groups[ticket] = after
+        if after.missing == 0 and ticket in self._reissued:
+            self._reissued.remove(ticket)
         if after.missing == 0 and after.request.extends:
             self._join(ticket)
 
@@ -187,8 +192,7 @@ class Session:
         Raises:
             UserError: if the ticket was never drawn, or already has all its rollouts.
         """
-        group = self._find_group(ticket)
-        self.record(ticket, (), group.prompt_tokens_P, group.unit, {reason: group.missing})
+        self.record(ticket, (), lost={reason: self._find_group(ticket).missing})
 
     def fail(self, ticket: str) -> None:
         """Count a ticket's missing rollouts as failed, so that they are in its pass rate, unlike abandoned ones.
@@ -196,9 +200,7 @@ class Session:
         Raises:
             UserError: if the ticket was never drawn, or already has all its rollouts.
         """
-        group = self._find_group(ticket)
-        failed = [Rollout((), success=False, truncated=True)] * group.missing
-        self.record(ticket, failed, group.prompt_tokens_P, group.unit)
+        self.record(ticket, [Rollout((), success=False, truncated=True)] * self._find_group(ticket).missing)
 
     def tickets_in_flight(self) -> list[Ticket]:
         """Tickets with rollouts still missing, in the order they were drawn."""
@@ -282,15 +284,16 @@ class Session:
                 f"problems: {len(self.problems)} training problems, and the saved session had others; resume "
                 "with the data and problem options that wrote it, or begin a new run"
             )
-        self.state = restore_state(self.controller.init(self.problems), saved["controller"])
-        self.step, self.round = saved["step"], saved["round"]
-        self.skipped = from_plain(list[tuple[int, Skip]], saved["skipped"])
-        self._groups = from_plain(dict[str, Group], saved["outcomes"])
-        self._reissued = list(saved["reissued"])
+        state = restore_state(self.controller.init(self.problems), saved["controller"])
+        step, rounds = int(saved["step"]), int(saved["round"])
+        skipped = from_plain(list[tuple[int, Skip]], saved["skipped"])
+        groups = from_plain(dict[str, Group], saved["outcomes"])
+        reissued = [ticket for ticket in saved["reissued"] if groups[ticket].missing]
         if reissue:
-            self._reissued = [group.request.ticket for group in self._groups_in_flight()]
-            for ticket in self._reissued:
-                self._groups[ticket] = start_group(self._groups[ticket].request)
+            reissued = [ticket for ticket, group in groups.items() if group.missing]
+            groups |= {ticket: start_group(groups[ticket].request) for ticket in reissued}
+        self.state, self.step, self.round, self.skipped = state, step, rounds, skipped
+        self._groups, self._reissued = groups, reissued
 
     def _groups_in_flight(self) -> Iterator[Group]:
         return (group for group in self._groups.values() if group.missing)
@@ -339,7 +342,8 @@ def join_group(group: Group, more: Group) -> Group:
     )
     cost = more.replay_cost if group.replay_cost is None else group.replay_cost.plus(more.replay_cost)
     dropped = _add_counts(group.dropped, more.dropped)
-    known = group if group.rollouts else more  # nothing is known of the prompt of a group that lost all its rollouts
+    # Nothing is known of the prompt of a group whose rollouts were all lost or failed before they began.
+    known = group if any(rollout.turns for rollout in group.rollouts) else more
     return replace(
         group,
         request=asked,

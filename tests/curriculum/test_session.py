@@ -36,6 +36,7 @@ from halfway.curriculum import (
 from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.prefix import hint_of
 from halfway.curriculum.session import ALWAYS_PROVIDED, Session, Ticket
+from halfway.testing import SimulatedRollouts
 from halfway.testing.controllers import trial_of
 
 PROBLEMS = problem_set(60, generated=120)
@@ -181,6 +182,80 @@ def test_what_a_trainer_has_lost_is_offered_again() -> None:
     for ticket in again:
         resumed.record_counts(ticket.id, 2, 4)
     assert [group.num_passed for group in resumed.commit()] == [1, 2, 2, 2]
+
+
+def test_what_was_offered_again_may_be_settled_before_it_is_drawn() -> None:
+    """A trainer may find after all what it had lost, or give it up."""
+    session = Session(PROBLEMS, chain_of("uniform"), 8)
+    drawn = session.next_batch(4)
+    resumed = Session(PROBLEMS, chain_of("uniform"), 8)
+    resumed.load_state_dict(through_json(session), reissue=True)
+    resumed.abandon(drawn[0].id, "stale")
+    resumed.record_counts(drawn[2].id, 4, 8)
+    resumed.load_state_dict(through_json(resumed))  # saved once more
+    assert len(resumed.commit()) == 2
+    again = resumed.next_batch(4)
+    assert [ticket.id for ticket in again[:2]] == [drawn[1].id, drawn[3].id]
+    assert len(again) == 4 and all(resumed.expects(ticket.id) for ticket in again)
+
+
+def test_extensions_offered_again_use_up_no_slots() -> None:
+    pilots = chain_of("uniform", "pilot")
+    session = Session(PROBLEMS, pilots, 8, provides=PROVIDES)
+    for ticket in session.next_batch(4):
+        session.record_counts(ticket.id, 2, 4)
+    extended = session.next_batch(0)
+    resumed = Session(PROBLEMS, pilots, 8, provides=PROVIDES)
+    resumed.load_state_dict(through_json(session), reissue=True)
+    again = resumed.next_batch(4)
+    assert [ticket.id for ticket in again[: len(extended)]] == [ticket.id for ticket in extended]
+    assert sum(not ticket.request.extends for ticket in again) == 4
+
+
+def test_a_damaged_state_changes_nothing() -> None:
+    session = Session(PROBLEMS, chain_of("uniform", "greso"), 8)
+    roll_out(session, session.next_batch(4), 0)
+    session.commit()
+    session.next_batch(4)
+    other = Session(PROBLEMS, chain_of("uniform", "greso"), 8)
+    before = json.dumps(other.state_dict())
+    for name in ("skipped", "outcomes", "round"):
+        with pytest.raises(Exception):  # noqa: B017 - whatever the reader of the damaged part raises
+            other.load_state_dict({**through_json(session), name: [["x"]]})
+        assert json.dumps(other.state_dict()) == before, name
+
+
+def test_what_is_recorded_in_pieces_keeps_its_prompt_and_unit() -> None:
+    session = Session(PROBLEMS, chain_of("uniform"), 8)
+    prompt_P = np.array([1, 2], np.int32)
+    for ticket, rest in zip(session.next_batch(3), ("lost", "abandoned", "failed"), strict=True):
+        session.record(ticket.id, [Rollout((), True)] * 7, prompt_P, "steps")
+        match rest:
+            case "lost":
+                session.record(ticket.id, (), lost={"crash": 1})
+            case "abandoned":
+                session.abandon(ticket.id, "stale")
+            case _:
+                session.fail(ticket.id)
+    assert [(group.unit, group.prompt_tokens_P.tolist()) for group in session.commit()] == [("steps", [1, 2])] * 3
+
+
+def test_a_group_that_failed_before_it_began_has_the_unit_of_its_extension() -> None:
+    """A pilot whose worker raised, then rollouts of several turns."""
+    pilot = CONTROLLERS.get("pilot")(kind="hora", initial=1)
+    members = {name: CONTROLLERS.get(name)() for name in ("prefix_sampling", "uniform")}
+    session = Session(PROBLEMS, chain(*members.items(), ("pilot", pilot)), 8, provides=PROVIDES)
+    extended = 0
+    for _ in range(3):
+        for ticket in session.next_batch(8):
+            session.fail(ticket.id)
+        while more := session.next_batch(0):
+            for ticket in more:
+                [group] = SimulatedRollouts(skill=0, unit="steps").run([ticket.request], Stream(1).at(ticket.id))
+                session.record_group(ticket.id, group)
+                extended += 1
+        assert all(group.unit == "steps" for group in session.commit() if group.rollouts[-1].turns)
+    assert extended
 
 
 def test_late_outcomes_are_observed_in_the_order_they_were_drawn() -> None:
