@@ -1,5 +1,6 @@
 """LoRA (Hu et al. 2021): the policy's weights stay fixed, and small matrices beside its linear layers are trained."""
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.learner.learner_options import LoraOptions
 
@@ -106,6 +107,19 @@ def save_adapters(policy: Any, weights: Mapping[str, Tensor], folder: Path) -> N
     policy.peft_config[NAME].save_pretrained(path)
     named = {f"{PREFIX}{name.replace(f'.{NAME}.', '.')}": weight.contiguous() for name, weight in weights.items()}
     save_file(named, path / WEIGHTS_FILE)
+
+
+def require_same_scale(policy: Any, folder: Path) -> None:
+    """Refuse adapters that were trained with another factor, with which the policy would not be the one that was saved.
+
+    Raises:
+        UserError: if `alpha` is another than in the checkpoint.
+    """
+    file = folder / ADAPTER_FOLDER / "adapter_config.json"
+    if not file.exists():
+        return  # another model, which `load_adapters` says
+    saved, own = json.loads(file.read_text())["lora_alpha"], policy.peft_config[NAME].lora_alpha
+    require(saved == own, "model.lora.alpha", own, f"{folder} was trained with {saved}; resume with that")
 
 
 def load_adapters(policy: nn.Module, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import errno
+import json
 import math
 import os
 import re
@@ -24,6 +25,8 @@ from halfway.trainers.learner.weights import full_tensor, is_partitioned, named_
 
 POLICY_FOLDER = "policy"
 OPTIMIZER_FILE = "optimizer.pt"
+FORM = "deepspeed.json"
+"""Describes a checkpoint that DeepSpeed wrote."""
 
 
 class Backend(Protocol):
@@ -102,6 +105,12 @@ class PlainBackend:
         save_tensors(self.optimizer.state_dict(), folder / OPTIMIZER_FILE)
 
     def load(self, folder: Path) -> None:
+        if (folder / FORM).exists():
+            stage = json.loads((folder / FORM).read_text())["zero_stage"]
+            raise UserError(
+                f"learner.deepspeed.zero_stage: {folder} needs deepspeed: it was written with {stage}, not null; "
+                f"resume with {stage}"
+            )
         policy = self.policy
         try:
             if has_adapters(policy):

@@ -20,16 +20,15 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port, use_interface_towards
-from halfway.trainers.learner.backend import build_optimizer, keep_settings, other_model, save_policy, set_lr
+from halfway.trainers.learner.backend import FORM, build_optimizer, keep_settings, other_model, save_policy, set_lr
 from halfway.trainers.learner.learner_options import LearnerOptions
 
 NEEDED_BY = "learner.deepspeed"
 # Between two collectives of the group that trains, one process alone may broadcast a part of the weights to servers,
 # for as long as `vllm_servers.seconds` allows; DeepSpeed's own limit, ten minutes, would end the others meanwhile.
 TRAINING_PATIENCE = timedelta(hours=1)
-# Below a checkpoint's folder: what every process wrote, the same converted for any number of processes, and its
-# description.
-SHARDS, UNIVERSAL, FORM = "shards", "universal", "deepspeed.json"
+# Below a checkpoint's folder: what every process wrote, and the same converted for any number of processes.
+SHARDS, UNIVERSAL = "shards", "universal"
 TAG = "state"
 # DeepSpeed's converter refuses ZeRO-1 and -2 checkpoints without it.
 UNIVERSAL_INFO = {"universal_checkpoint_info": {"universal_checkpoint_version": 0.2}}

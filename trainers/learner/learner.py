@@ -20,7 +20,7 @@ from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import FloatArray, IntArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.learner.adapters import has_adapters
+from halfway.trainers.learner.adapters import has_adapters, require_same_scale
 from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend
 from halfway.trainers.learner.batch import Batch, TrainingSequence, continuation, lags_of, make_batch, make_sequence
 from halfway.trainers.learner.critic import Critic, valued
@@ -206,6 +206,8 @@ class PolicyGradientLearner:
                 f"learner: the {what} of {folder} is not this run's; "
                 f"resume with the starting model and the {option} that wrote the checkpoint"
             )
+        if self._adapted:
+            require_same_scale(self.policy, folder)
         self._backend.load(folder)
         if self._critic is not None:
             self._critic.load(folder)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import torch
 from paths import REPOSITORY
-from widen import widen_heads
 
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.launch import commands
+from halfway.experiments.starting_models.widen_heads import widen_heads
 
 RECIPE = f"""
 base: {REPOSITORY}/experiments/recipes/lab/sums.yaml

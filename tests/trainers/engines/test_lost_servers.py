@@ -249,14 +249,73 @@ def test_a_server_that_does_not_start_is_started_again_with_growing_pauses(
     monkeypatch.setattr(cluster, "FIRST_PAUSE", 0.2)
     monkeypatch.setattr("halfway.trainers.engines.vllm_servers.engine.POLL_SECONDS", 0.02)
     log = tmp_path / "log"
-    server = Broken("127.0.0.1:9", ("sh", "-c", "echo 'OSError: no model there'; exit 1"), log)
+    server = Broken("127.0.0.1:9", ("sh", "-c", "echo 'WARNING OSError: no fast kernel'; exit 1"), log)
     engine = build_engine(tmp_path, server, start_seconds=4.0)
     engine._lost(server, ServerError("it died"))
-    with pytest.raises(UserError, match=says("server", "died", "OSError: no model there")):
+    with pytest.raises(UserError, match=says("server", "died", "error", "log")):
         engine.available()
     pauses = np.diff(starts)
     assert 2 <= len(pauses) <= 4 and all(pauses > 0.2 * 2.0 ** np.arange(1, len(pauses) + 1))
     engine.close()
+
+
+HEADS = "(APIServer) ERROR 11-27 [core.py:7] ValueError: head size 24"
+
+
+def test_a_fault_that_starting_again_does_not_cure_stops_at_the_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cluster, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.engine.POLL_SECONDS", 0.02)
+    folder = tmp_path / "of the run"
+    folder.mkdir()
+    words = f"echo 'INFO RuntimeError: no matter'; echo '{HEADS}'; echo 'EngineDeadError: see above'; exit 1"
+    server = Server("127.0.0.1:9", ("sh", "-c", words), folder / "log", usable=True)
+    engine = build_engine(folder, server, start_seconds=60.0)
+    server.start()
+    assert server.process is not None
+    server.process.wait(60)
+    server.usable = True
+    begun = time.monotonic()
+    engine._lost(server, ServerError("no answer"))
+    said = capsys.readouterr().err
+    assert "lost a server" in said and "no answer: ValueError: head size 24" in said and said.count("\n") == 1
+    with pytest.raises(
+        UserError, match=says("twice", "ValueError: head size 24", "log")
+    ) as error:
+        engine.available()
+    assert time.monotonic() - begun < 30 and "EngineDead" not in str(error.value)
+    engine.close()
+    assert not folder.exists()
+    assert Path(str(error.value).rpartition(": ")[2]).read_text().count(HEADS) == 2
+
+
+def test_the_same_error_after_other_weights_is_another_fault(tmp_path: Path) -> None:
+    server = ours("a:1")
+    server.first_error = lambda: "RuntimeError: once a day"  # type: ignore[method-assign]
+    engine = build_engine(tmp_path, server)
+    engine.begin()
+    for version in range(3):
+        engine.sync(nn.Linear(2, 2), version)
+        engine._lost(server, ServerError("gone"))
+    with pytest.raises(UserError, match=says("a:1", "twice")):
+        engine._lost(server, ServerError("gone"))
+
+
+def test_shared_memory_of_a_killed_server_is_removed(tmp_path: Path) -> None:
+    code = (
+        "from multiprocessing.shared_memory import SharedMemory as S; import time\n"
+        "block = S(create=True, size=100); print(block.name, flush=True); time.sleep(100)"
+    )
+    server = Server("127.0.0.1:9", (sys.executable, "-c", code), tmp_path / "log")
+    server.start()
+    deadline = time.monotonic() + 60
+    while not (name := (tmp_path / "log").read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert Path("/dev/shm", name).exists()
+    server.stop()
+    assert not Path("/dev/shm", name).exists()
 
 
 def test_a_server_that_ends_while_it_boots_is_named_with_its_log(tmp_path: Path) -> None:
@@ -515,3 +574,14 @@ def test_weights_in_shared_memory_count_as_the_hosts() -> None:
     shape = ShapeOptions(64, 2, 128, 4, 4, 16, 1000)
     assert part.memory(run, shape).host == {"weights in shared memory": 2 * 2 * shape.weights / 8}
     assert away.memory(run, shape).host == {}
+
+
+@pytest.mark.parametrize(("part", "size", "refused"), [(VllmServers(), 24, True), (VllmServers(), 32, False)])
+def test_heads_that_vllm_does_not_take_on_a_cpu_are_refused(part: VllmServers, size: int, refused: bool) -> None:
+    run = PlannedRun("model", "float32", 100, 8, ClusterOptions(), ShapeOptions(96, 2, 192, 4, 4, size, 100))
+    if refused:
+        with pytest.raises(UserError, match=says("model.path", "'model'", 24, 32, "experiments/starting_models/sums_wide", "widen_heads")):
+            part.check(run)
+        replace(part, addresses=("127.0.0.1:1",)).check(run)  # what they take, nobody knows here
+    else:
+        part.check(run)

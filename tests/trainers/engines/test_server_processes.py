@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from paths import DRIVERS, IMPORTABLE, REPOSITORY
-from widen import widen_heads
 
+from halfway.experiments.starting_models.widen_heads import widen_heads
 from halfway.trainers.engines.vllm_servers.server.server import Server
 
 RUN = """

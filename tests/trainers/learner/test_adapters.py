@@ -102,9 +102,15 @@ def test_a_checkpoint_of_another_start_or_other_adapters_is_refused(tmp_path: Pa
     with pytest.raises(UserError, match=says("adapters")):
         PolicyGradientLearner(moved, OPTIONS, pad_token_id=0).load(tmp_path)
     larger = build_model().float()
-    add_adapters(larger, LoraOptions(rank=8))
+    add_adapters(larger, LoraOptions(rank=8, alpha=8))
     with pytest.raises(UserError, match=says("this run's")):
         PolicyGradientLearner(larger, OPTIONS, pad_token_id=0).load(tmp_path)
+    stronger = build_model().float()
+    add_adapters(stronger, LoraOptions(rank=4, alpha=16))
+    before = logits(stronger)
+    with pytest.raises(UserError, match=says("model.lora.alpha", 16, 8, "resume")):
+        PolicyGradientLearner(stronger, OPTIONS, pad_token_id=0).load(tmp_path)
+    assert torch.equal(logits(stronger), before)
 
 
 def test_bfloat16_weights_have_float32_adapters() -> None:

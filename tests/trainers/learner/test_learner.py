@@ -510,3 +510,12 @@ def test_updates_know_the_share_of_the_budget_that_is_spent(tiny_model: Qwen3For
 def test_the_schedule_advances_once_an_optimizer_step(tiny_model: Qwen3ForCausalLM) -> None:
     trained = learner(tiny_model, replace(OPTIONS, schedule="linear", total_updates=10, num_minibatches=2))
     assert [metrics["lr"] for metrics in train(trained, range(3))] == pytest.approx([0.9e-3, 0.7e-3, 0.5e-3])
+
+
+def test_a_checkpoint_of_deepspeed_is_not_called_damaged(tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
+    trained = learner(tiny_model, OPTIONS)
+    trained.save(tmp_path)
+    (tmp_path / "optimizer.pt").unlink()
+    (tmp_path / "deepspeed.json").write_text('{"zero_stage": 2, "processes": 2}')
+    with pytest.raises(UserError, match=says("learner.deepspeed.zero_stage", "needs deepspeed", 2)):
+        trained.load(tmp_path)

@@ -1,6 +1,7 @@
 """The options that both vLLM engines share."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from halfway.curriculum.support.errors import require
@@ -13,6 +14,9 @@ LARGEST_SEED = 2**63 - 1
 FREE_SHARE = 0.001
 # Memory that an engine keeps on its device beside weights and cache: CUDA's context, graphs, communication buffers.
 EXTRA_GIB = 3.0
+# Of vLLM 0.32. Its attention on GPUs takes every multiple of 8 up to 256.
+GPU_DEVICE = Path("/dev/nvidiactl")
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,24 @@ class VllmOptions(EnginePart):
     def weight_dtype(self, policy_dtype: str) -> str:
         """The type of the engine's weights, by its name in torch."""
         return policy_dtype if self.dtype == "auto" else self.dtype
+
+    @property
+    def samples_here(self) -> bool:
+        """Whether vLLM runs on the machines of the run, and not on servers that are given."""
+        return True
+
+    def check(self, run: PlannedRun) -> None:
+        """Refuse lengths that the engine cannot hold, and heads that vLLM does not take on a CPU."""
+        super().check(run)
+        if run.shape is None or run.cluster.gpus or GPU_DEVICE.exists() or not self.samples_here:
+            return
+        size = run.shape.head_dim or run.shape.hidden_size // run.shape.num_attention_heads
+        taken = ", ".join(map(str, CPU_HEAD_SIZES))
+        remedy = (
+            f"its heads have {size} entries and vLLM on a CPU takes {taken}; use experiments/starting_models/sums_wide "
+            "or widen yours: python -m halfway.experiments.starting_models.widen_heads MODEL TARGET 32"
+        )
+        require(size in CPU_HEAD_SIZES, "model.path", run.model_path, remedy)
 
     def device_parts(self, run: PlannedRun, shape: ShapeOptions, devices: int = 1) -> dict[str, float]:
         """Bytes of each of the devices that the model is split over, by part."""

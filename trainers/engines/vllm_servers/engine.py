@@ -58,6 +58,7 @@ class VllmServersEngine(Spreading):
         self._synced = False
         self.policy_version = setup.policy_version
         self._asleep = False
+        self._failures: dict[Server, tuple[str, str]] = {}  # the first error of each, and the weights it then held
 
     @property
     def version(self) -> str:
@@ -177,7 +178,8 @@ class VllmServersEngine(Spreading):
 
     def _answers(self, server: Server) -> bool:
         """Whether a server can take weights. An own server that has ended is restarted."""
-        server.start_again()
+        if server.is_due():
+            self._restart(server)
         return server.ready()
 
     def _revive(self, server: Server) -> bool:
@@ -185,19 +187,37 @@ class VllmServersEngine(Spreading):
         return server.usable or (self._answers(server) and self._refresh(server))
 
     def _lost(self, server: Server, error: ServerError | None = None) -> None:
-        """Send nothing more to a server; restart it if it is our own and the learner does not need its device now."""
+        """Send nothing more to a server; restart it if it is our own and the learner does not need its device now.
+
+        Raises:
+            UserError: see `_restart`.
+        """
         if error is not None:
             server.failure = str(error)
-        if server.usable and not server.command:
-            print(
-                f"{NEEDED_BY}: lost a server; if it does not come back, restart it: {server.last_words()}",
-                file=sys.stderr,
-            )
+        if server.usable:
+            remedy = "it is started again" if server.command else "if it does not come back, restart it"
+            reason = ": ".join(filter(None, (server.failure or server.address, server.first_error())))
+            print(f"{NEEDED_BY}: lost a server; {remedy} ({reason})", file=sys.stderr)
         server.usable, server.version = False, None
         if server.command and self._asleep:
             server.stop()
         elif server.command:
-            server.start()
+            self._restart(server)
+
+    def _restart(self, server: Server) -> None:
+        """Start an own server again.
+
+        Raises:
+            UserError: if it failed with the same error before, since it last got other weights.
+        """
+        failure = (server.first_error(), self.version)
+        if failure[0] and self._failures.get(server) == failure:
+            raise UserError(
+                f"{NEEDED_BY}: the server {server.address} failed twice in the same way, which starting it again does "
+                f"not cure: {server.last_words()}"
+            )
+        self._failures[server] = failure
+        server.start()
 
     def last_words(self) -> str:
         """What is known about the servers that cannot work."""

@@ -84,6 +84,10 @@ class ServerOptions(VllmOptions):
         return False
 
     @property
+    def samples_here(self) -> bool:
+        return not self.addresses
+
+    @property
     def sleeps(self) -> bool:
         return self.sleep
 

@@ -2,9 +2,11 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADD
 # What else a training process sets for itself alone.
 OF_A_PROCESS = ("VLLM_ENABLE_V1_MULTIPROCESSING", "CUBLAS_WORKSPACE_CONFIG", auth.FILE_VARIABLE)
 SAFE = {"PYTHONSAFEPATH": "1"}  # imports nothing from the folder in which the user stands
-ERROR = re.compile(r"\w[\w.]*Error: .*")
+ERROR, HARMLESS = re.compile(r"\w[\w.]*Error: .*"), re.compile(r"\b(DEBUG|INFO|WARNING)\b")
 
 
 def of_a_trainer(name: str) -> bool:
@@ -47,6 +49,7 @@ class Process:
     started: float = 0.0
     process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
     _log_start: int = field(default=0, repr=False)
+    _kept: Path | None = field(default=None, repr=False)
 
     def start(self) -> None:
         """Start the process, after ending an earlier one."""
@@ -70,10 +73,9 @@ class Process:
         """Whether it is our own and does not run."""
         return bool(self.command) and (self.process is None or self.process.poll() is not None)
 
-    def start_again(self) -> None:
-        """Start it if it has ended, after a pause that grows with every failed start."""
-        if self.ended() and time.monotonic() >= self.started + restart_pause(self.attempts):
-            self.start()
+    def is_due(self) -> bool:
+        """Whether it has ended and should be started again: after a pause that grows with every failed start."""
+        return self.ended() and time.monotonic() >= self.started + restart_pause(self.attempts)
 
     def ask_to_end(self) -> None:
         """Tell the process to clean up, for example its shared memory, and to end; `stop` waits for that."""
@@ -90,6 +92,7 @@ class Process:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(grace_seconds)
             with suppress(ProcessLookupError):
+                end_with_parent.remove_shared_memory(self.process.pid)
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.communicate()
             self.process = None
@@ -100,6 +103,15 @@ class Process:
             return ""
         with self.log.open("rb") as file:
             file.seek(self._log_start)
-            text = file.read(1 << 24).decode(errors="replace")
-        found = ERROR.search(text)
-        return clean(" ".join(found[0].split()))[:600] if found else ""
+            lines = file.read(1 << 24).decode(errors="replace").splitlines()
+        errors = (ERROR.search(line) for line in lines if not HARMLESS.search(line))
+        return next((clean(" ".join(found[0].split()))[:600] for found in errors if found), "")
+
+    def keep_log(self) -> str:
+        """Copy the log to where it survives the run. Returns the path; empty if there is no log."""
+        if self.log is None or not self.log.exists():
+            return ""
+        if self._kept is None:
+            self._kept = Path(tempfile.mkdtemp(prefix="halfway-log-")) / self.log.name
+        shutil.copyfile(self.log, self._kept)
+        return str(self._kept)

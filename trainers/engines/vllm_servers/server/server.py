@@ -60,10 +60,12 @@ class Server(Process, Connection):
         super().stop(grace_seconds)
 
     def last_words(self) -> str:
-        """What went wrong last, and the first error in its log, on one line."""
-        if self.log is None:
-            return f"{self.failure or f'{self.address} gives no answer'}; see its own log"
-        return f"{self.failure or self.address}; its log: {self.first_error() or 'no error'}"
+        """What went wrong last, the first error in its log and where the log is kept, on one line."""
+        failure = self.failure or f"{self.address} gives no answer"
+        kept = self.keep_log()
+        if not kept:
+            return f"{failure}; see its own log"
+        return f"{failure}; first error: {self.first_error() or 'none'}; its log is kept: {kept}"
 
     def ready(self) -> bool:
         """Whether it answers and can take weights; a server with half an update cannot until it is restarted.

@@ -1,6 +1,12 @@
-"""Copies a model with larger heads, for engines whose attention does not support the head sizes of tiny models."""
+"""Copies a model with larger heads, for engines whose attention does not take the head sizes of tiny models.
+
+    python -m halfway.experiments.starting_models.widen_heads experiments/starting_models/sums TARGET 32
+
+`sums_wide` is `sums` with heads of 32 instead of 24: the same function up to rounding.
+"""
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +61,7 @@ def widen_heads(source: Path, target: Path, size: int) -> None:
     wide.save_pretrained(target)
     tokenizer: Any = transformers.AutoTokenizer
     tokenizer.from_pretrained(source).save_pretrained(target)
+
+
+if __name__ == "__main__":
+    widen_heads(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
