@@ -280,9 +280,7 @@ def test_a_fault_that_starting_again_does_not_cure_stops_at_the_second_time(
     engine._lost(server, ServerError("no answer"))
     said = capsys.readouterr().err
     assert "lost a server" in said and "no answer: ValueError: head size 24" in said and said.count("\n") == 1
-    with pytest.raises(
-        UserError, match=says("twice", "ValueError: head size 24", "log")
-    ) as error:
+    with pytest.raises(UserError, match=says("twice", "ValueError: head size 24", "log")) as error:
         engine.available()
     assert time.monotonic() - begun < 30 and "EngineDead" not in str(error.value)
     engine.close()
@@ -580,7 +578,10 @@ def test_weights_in_shared_memory_count_as_the_hosts() -> None:
 def test_heads_that_vllm_does_not_take_on_a_cpu_are_refused(part: VllmServers, size: int, refused: bool) -> None:
     run = PlannedRun("model", "float32", 100, 8, ClusterOptions(), ShapeOptions(96, 2, 192, 4, 4, size, 100))
     if refused:
-        with pytest.raises(UserError, match=says("model.path", "'model'", 24, 32, "experiments/starting_models/sums_wide", "widen_heads")):
+        with pytest.raises(
+            UserError,
+            match=says("model.path", "'model'", 24, 32, "experiments/starting_models/sums_wide", "widen_heads"),
+        ):
             part.check(run)
         replace(part, addresses=("127.0.0.1:1",)).check(run)  # what they take, nobody knows here
     else:
