@@ -134,6 +134,9 @@ class GroupRecord:
     policy_version: int | None = None
     reason: str | None = None
     dropped: dict[str, int] = field(default_factory=dict)
+    decisions: tuple[tuple[str, str], ...] = ()
+    hint_share: float | None = None
+    weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ValueError for numbers that no run has, so that whoever decodes a line refuses it."""

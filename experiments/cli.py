@@ -523,7 +523,7 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     from halfway.experiments.config.loading import load_config
     from halfway.experiments.propel.commands import check_study
     from halfway.experiments.propel.config import is_study, load_study
-    from halfway.experiments.running.checks import check_comparison, check_run, describe_problems
+    from halfway.experiments.running.checks import check_comparison, check_run, describe_problems, describe_visits
     from halfway.experiments.running.memory import require_room
 
     if is_study(file):
@@ -533,17 +533,18 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     config = load_config(file, changes)
     drawn: dict[str, Any] = {}
     if isinstance(config, ComparisonConfig):
-        what = f"a comparison of {len(config.arms)} arms x {len(config.seeds)} seeds"
-        tuned = sum(len(config.settings(arm)) for arm in config.arms) * len(config.tune.seeds)
-        what += f" after a sweep of {tuned} runs" if tuned else ""
+        what = f"a comparison of {config.size}"
         unchecked = check_comparison(config, drawn)
-        run = config.run(next(iter(config.arms)), config.seeds[0])
+        runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
     else:
         what = "a run of " + " -> ".join(config.chain.members)
         unchecked = check_run(config, drawn)
-        run = config
+        runs = {"run": config}
+    run = next(iter(runs.values()))
     needs = [str(need) for need in require_room(run)] if run.cluster.gpus else []
     needs += describe_problems(run, drawn)
+    if drawn:
+        needs += describe_visits(runs, len(next(iter(drawn.values())).train))
     return f"{what}, {config.budget.total:g} {config.budget.unit}", needs, unchecked
 
 
@@ -758,6 +759,8 @@ def _train_comparison(
     from halfway.experiments.comparing import ray_jobs, slurm_jobs
     from halfway.experiments.comparing.compare import run_comparison
     from halfway.experiments.report.provenance import write_provenance
+    from halfway.experiments.running.build import build_problems
+    from halfway.experiments.running.checks import describe_visits
     from halfway.experiments.tracking.opening import open_trackers
 
     begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}[on]
@@ -766,6 +769,11 @@ def _train_comparison(
     write_provenance(folder, ["halfway", *sys.argv[1:]])
     with busy("starting"):
         trackers = open_trackers(first.tracking, output)
+        visits = describe_visits(
+            {arm: config.run(arm, config.seeds[0]) for arm in config.arms}, len(build_problems(first).train)
+        )
+    for line in (f"{config.size}, {jobs} at a time", *visits):
+        console.print(line, highlight=False)
     with resumable(folder):
         failures = run_comparison(config, folder, jobs, console, trackers, only, begin)
     if failures:

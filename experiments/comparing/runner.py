@@ -2,14 +2,16 @@
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.comparing.jobs import Board, Failure, Job, board_of
 from halfway.experiments.comparing.processes import Process, Start, end, start
+from halfway.experiments.running.progress_bars import spent
 from halfway.experiments.running.runs import LOG, RecordForwarder, train
 from halfway.experiments.tracking.recording import Tracker
 from halfway.trainers.contracts import Recorder
@@ -24,6 +26,33 @@ class Running:
     job: Job
     process: Process
     forwarder: RecordForwarder
+
+
+class Forecast:
+    """A recorder that says after the first step of the first run how long all runs will take.
+
+    Args:
+        jobs: the runs that are not finished.
+        parallel: number of runs at the same time.
+    """
+
+    def __init__(self, jobs: Sequence[Job], parallel: int, console: Console):
+        self.jobs, self.parallel, self.console, self.said = jobs, parallel, console, False
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        if self.said or not self.jobs:
+            return
+        self.said = True
+        config, timing = self.jobs[0].config, record.get("timing", {})
+        steps = config.budget.total / max(spent(record, config.budget), 1e-9)
+        seconds = steps * record.get("seconds", 0.0) + (1 + config.evaluation.points) * timing.get("evaluate", 0.0)
+        minutes = seconds * len(self.jobs) / min(self.parallel, len(self.jobs)) / 60
+        number = f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+        self.console.print(f"by the first step, {len(self.jobs)} runs take about {number}", highlight=False)
+
+    def evaluation(self, record: Mapping[str, Any]) -> None: ...
+
+    def close(self, state: str) -> None: ...
 
 
 class Runner:
@@ -44,6 +73,7 @@ class Runner:
     ):
         self.parallel, self.console, self.trackers = parallel, console, trackers
         self.begin = begin or start
+        self.forecast = Forecast((), parallel, console)
 
     def train(self, jobs: Sequence[Job]) -> list[Failure]:
         """Train every job that is not finished. Failed jobs are returned; the others are not affected.
@@ -53,6 +83,7 @@ class Runner:
         for job in jobs:
             self._copy_if_finished(job)
         waiting = deque(job for job in jobs if not job.finished)
+        self.forecast = Forecast([*waiting], self.parallel, self.console)
         running: list[Running] = []
         failures: list[Failure] = []
         with board_of(jobs, self.console) as board:
@@ -74,7 +105,7 @@ class Runner:
         return failures
 
     def _start(self, job: Job, board: Board) -> Running:
-        forwarder = RecordForwarder(job.folder, [*board.recorders(job), *self._tracked(job)])
+        forwarder = RecordForwarder(job.folder, [*board.recorders(job), *self._tracked(job), self.forecast])
         forwarder.begin()
         return Running(job, self.begin(job.config, job.folder, self.parallel), forwarder)
 

@@ -160,6 +160,17 @@ class ComparisonConfig:
         except UserError as error:
             raise error.within(f"arms.{arm}: ") from None
 
+    @property
+    def size(self) -> str:
+        """The number of runs in words."""
+        total = len(self.arms) * len(self.seeds)
+        tuned = sum(len(self.settings(arm)) for arm in self.arms) * len(self.tune.seeds)
+        arms, seeds = (
+            f"{n} {word}{'s' * (n != 1)}" for n, word in ((len(self.arms), "arm"), (len(self.seeds), "seed"))
+        )
+        sweep = f", after a sweep of {tuned} runs" if tuned else ""
+        return f"{arms} x {seeds} = {total} run{'s' * (total != 1)}{sweep}"
+
     def runs(self, chosen: Mapping[str, Setting] | None = None) -> Iterator[tuple[str, RunConfig]]:
         """Arm and configuration of every run; arms change fastest, so that early results cover all of them.
 

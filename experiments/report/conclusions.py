@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from halfway.experiments.report.analysis.equal_cost import Matched
+from halfway.experiments.report.analysis.decisions import Decided
+from halfway.experiments.report.analysis.equal_cost import Matched, MatchedRow
 from halfway.experiments.report.analysis.savings import END
 from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.tables.contrasts import contrast_family
@@ -15,7 +16,10 @@ def conclude(summary: Summary) -> list[str]:
     headline = next((matched for matched in summary.matched if matched.headline), None)
     if headline is None:
         return ["No run has been evaluated twice yet, so there is nothing to say."]
-    said = list(_comparison(summary, headline) if len(headline.rows) > 1 else _single(summary))
+    rows = [row for row in headline.rows if row.arm not in summary.same]
+    said = list(_comparison(summary, headline, rows) if len(rows) > 1 else _single(summary))
+    said[:0] = map(sentence_of_same, summary.same.values())
+    said += _decisions(summary)
     if unfinished := sum(arm.unfinished for arm in summary.arms):
         said.append(f"Preliminary: {unfinished} run{' has' if unfinished == 1 else 's have'} not finished.")
     if arms := [f"{arm.arm} ({arm.told})" for arm in summary.arms if arm.told]:
@@ -29,9 +33,28 @@ def _single(summary: Summary) -> Iterator[str]:
             yield f"{arm.arm} goes from {interval(arm.before)} to {interval(arm.after)}: {interval(arm.gain, 3, True)}."
 
 
-def _comparison(summary: Summary, headline: Matched) -> Iterator[str]:
+def sentence_of_same(one: Decided) -> str:
+    """Says of an arm that it is the same as another one."""
+    return (
+        f"{one.arm} made the same decisions as {one.reference} in all {one.groups:,} groups: it never acted, "
+        "so there is nothing to compare between the two."
+    )
+
+
+def _decisions(summary: Summary) -> Iterator[str]:
+    """The share of decisions in which arms differ from the baseline, and members that never acted."""
+    if others := [one for one in summary.decided if not one.same]:
+        shares = ", ".join(f"{one.arm} {one.differing:.0%}" for one in others)
+        yield f"Decisions unlike those of {others[0].reference}: {shares}."
+    for idle in summary.idle:
+        if idle.arm not in summary.same:
+            what = f"it chose, skipped and changed none of {idle.groups:,} groups"
+            yield f"{idle.member} never acted in {idle.arm}: {what}."
+
+
+def _comparison(summary: Summary, headline: Matched, rows: Sequence[MatchedRow]) -> Iterator[str]:
     """Who is highest at equal cost, which differences are clear, and what that saves."""
-    best, *_, last = sorted(headline.rows, key=lambda row: -row.pass_at_1.value)
+    best, *_, last = sorted(rows, key=lambda row: -row.pass_at_1.value)
     yield (
         f"Where every run has spent {headline.axis.phrase(headline.amount)}, {best.arm} is highest with "
         f"{interval(best.pass_at_1)}, {last.arm} lowest with {interval(last.pass_at_1)}."

@@ -193,6 +193,32 @@ class _Quick:
         return text
 
 
+REVISITING = ("greso", "retire")
+"""Controllers that judge a problem by its earlier groups, and so do nothing before a problem is tried again."""
+
+
+def describe_visits(runs: Mapping[str, RunConfig], problems: int) -> Iterator[str]:
+    """The number of visits that the budget gives each problem, and the controllers that this leaves idle.
+
+    Nothing where the budget is not one of rollouts or steps.
+
+    Args:
+        runs: one run of each arm, by arm.
+        problems: number of training problems.
+    """
+    run = next(iter(runs.values()))
+    groups_of = {"rollouts": 1 / run.rollouts.num_rollouts, "steps": run.fill.groups}
+    if run.budget.unit not in groups_of:
+        return
+    groups = round(run.budget.total * groups_of[run.budget.unit])
+    visits = f"{groups / problems:.1f} visits each" if groups > problems else "none comes back"
+    line = f"{groups:,} groups of {problems:,} problems: {visits}"
+    idle = [name for name in REVISITING if any(name in each.chain.members for each in runs.values())]
+    if groups <= problems and idle:
+        line += f"; {', '.join(idle)} judge problems they have seen, so give more budget or lower problems.train"
+    yield line
+
+
 def describe_problems(config: RunConfig, drawn: Drawn) -> Iterator[str]:
     """How the data were read, the first prompt as the model reads it, and how the verifiers judge known texts."""
     problems = drawn.get(_drawn_by(config))

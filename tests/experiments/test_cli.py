@@ -74,7 +74,7 @@ def test_validate_tells_what_each_file_is_and_refuses_the_bad_ones(run_file: Pat
     comparison.write_text("base: run.yaml\nseeds: [0, 1]\narms: {a: {}, b: {learner: {lr: 1e-3}}}\n")
     good = halfway("validate", run_file, comparison)
     assert good.exit_code == 0
-    assert "a run of uniform, 2 steps" in good.stdout and "2 arms x 2 seeds" in good.stdout
+    assert "a run of uniform, 2 steps" in good.stdout and "2 arms x 2 seeds = 4 runs" in good.stdout
     bad = run_file.with_name("bad.yaml")
     bad.write_text(RUN + "sed: 1\n")
     mixed = halfway("validate", bad, run_file)

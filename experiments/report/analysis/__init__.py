@@ -2,6 +2,7 @@
 
 - `summary`: every number of a comparison
 - `arm_summary`: one arm over its seeds
+- `decisions`: arms that decided alike, and members that never acted
 - `starts`: groups by where they began (a problem's start, a generated problem, a prefix), and scores by stratum
 - `sweeps`: the settings that were tried for each arm, and the chosen one
 - `plan`: reads what was planned before the comparison ran: contrasts, targets, costs

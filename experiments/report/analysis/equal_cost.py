@@ -1,6 +1,6 @@
 """Compares arms where they have spent equally on one axis: scores, planned contrasts, their errors, which are clear."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -76,16 +76,19 @@ class Matched:
     contrasts: tuple[ContrastRow, ...]
 
 
-def match(runs_of: Mapping[str, Sequence[Run]], design: Design) -> list[Matched]:
+def match(runs_of: Mapping[str, Sequence[Run]], design: Design, same: Collection[str] = ()) -> list[Matched]:
     """Compare the arms that have curves at equal amounts: of the headline, steps, rollouts, tokens, and the costs.
 
     Empty if no arm has a curve.
+
+    Args:
+        same: arms without contrasts, since they are the same as another one.
     """
     having = {arm: found for arm, runs in runs_of.items() if (found := keep_evaluated(runs))}
-    return [match_on(having, axis, design) for axis in design.axes(STEPS, ROLLOUTS, TOKENS)] if having else []
+    return [match_on(having, axis, design, same) for axis in design.axes(STEPS, ROLLOUTS, TOKENS)] if having else []
 
 
-def match_on(runs_of: Mapping[str, Sequence[Run]], axis: Axis, design: Design) -> Matched:
+def match_on(runs_of: Mapping[str, Sequence[Run]], axis: Axis, design: Design, same: Collection[str] = ()) -> Matched:
     """Compare arms that all have curves at the largest amount on the axis that every run has reached."""
     used = [run for runs in runs_of.values() for run in runs]
     amount, apart = common_reach(used, axis), problems_told_apart(used, design.instances)
@@ -102,7 +105,9 @@ def match_on(runs_of: Mapping[str, Sequence[Run]], axis: Axis, design: Design) -
             MatchedRow(arm, len(seeds), crossed_mean(np.stack(list(seeds.values()))).estimate.as_rate)
             for arm, seeds in tables.items()
         ),
-        contrasts=tuple(contrast_rows(tables, design.contrasts)),
+        contrasts=tuple(
+            contrast_rows({arm: table for arm, table in tables.items() if arm not in same}, design.contrasts)
+        ),
     )
 
 

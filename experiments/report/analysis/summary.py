@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from halfway.experiments.report.analysis.arm_summary import ArmSummary, Timing, summarize_arm, timing_of
 from halfway.experiments.report.analysis.curves import ROUNDING, problems_told_apart
+from halfway.experiments.report.analysis.decisions import Decided, Idle, compare_decisions, idle_members
 from halfway.experiments.report.analysis.equal_cost import Matched, match
 from halfway.experiments.report.analysis.plan import Design, read_design
 from halfway.experiments.report.analysis.savings import Savings, savings
@@ -22,8 +23,11 @@ class Summary:
         intervals: how the intervals of pass@1 were computed, in words.
         unreadable: number of cut-off last lines that were left out of the records.
         arms: the arms that have finished a step, in the declared order; `not_started` names the others.
-        ranking: the evaluated arms by final pass@1, highest first.
+        ranking: the evaluated arms by final pass@1, highest first, without those that are the same as another one.
         ranks: the place of each of these arms; arms with equal scores share the better place, as in 1, 1, 3.
+        decided: the decisions of the arms beside the baseline's. An arm that is the same as another one has scores of
+            its own, and no rank, savings or contrasts.
+        idle: the members of chains that never acted.
     """
 
     budget: tuple[str, float] | None
@@ -38,9 +42,16 @@ class Summary:
     starts: tuple[StartRow, ...]
     timing: Timing | None
     tuned: Mapping[str, Sweep]
-    # Earlier reports lack these two fields.
+    # Earlier reports lack these fields.
     not_started: tuple[str, ...] = ()
     ranks: Mapping[str, int] = field(default_factory=dict)
+    decided: tuple[Decided, ...] = ()
+    idle: tuple[Idle, ...] = ()
+
+    @property
+    def same(self) -> dict[str, Decided]:
+        """The arms that are the same as another one."""
+        return {one.arm: one for one in self.decided if one.same}
 
     @property
     def without_curve(self) -> list[str]:
@@ -60,7 +71,10 @@ def summarize(comparison: Comparison) -> Summary:
     design = read_design(comparison)
     apart = problems_told_apart(started.all_runs, design.instances)
     arms = tuple(summarize_arm(arm, runs, apart) for arm, runs in runs_of.items())
-    ranks = ranks_of({arm.arm: arm.after.value for arm in arms if arm.after is not None})
+    decided = compare_decisions(runs_of, design.baseline)
+    same = {one.arm for one in decided if one.same}
+    distinct = {arm: runs for arm, runs in runs_of.items() if arm not in same}
+    ranks = ranks_of({arm.arm: arm.after.value for arm in arms if arm.after is not None and arm.arm in distinct})
     return Summary(
         budget=comparison.budget,
         intervals="95 %, over seeds and held-out problems" if apart else "95 %, over seeds",
@@ -68,14 +82,16 @@ def summarize(comparison: Comparison) -> Summary:
         design=design,
         arms=arms,
         ranking=tuple(ranks),
-        matched=tuple(match(runs_of, design)),
-        savings=tuple(savings(runs_of, design)),
+        matched=tuple(match(runs_of, design, same)),
+        savings=tuple(savings(distinct, design)),
         strata=tuple(strata_rows(runs_of)),
         starts=tuple(row for runs in runs_of.values() for row in start_rows(runs)),
         timing=timing_of(started.all_runs),
         tuned=read_tuning(comparison.directory),
         not_started=tuple(arm for arm in comparison.arms if arm not in runs_of),
         ranks=ranks,
+        decided=tuple(decided),
+        idle=tuple(idle_members(runs_of)),
     )
 
 

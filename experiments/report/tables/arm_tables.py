@@ -54,6 +54,9 @@ def missing_text(summary: Summary) -> list[str]:
     if summary.matched and summary.without_curve:
         without = ", ".join(summary.without_curve)
         notes.append(f"No run of {without} has two evaluations, so it is in none of the comparisons below.")
+    if summary.same:
+        pairs = ", ".join(f"{one.arm} (as {one.reference})" for one in summary.same.values())
+        notes.append(f"The same as another arm, so without rank, savings and contrasts: {pairs}.")
     if unfinished := sum(arm.unfinished for arm in summary.arms):
         runs = "1 run has" if unfinished == 1 else f"{unfinished} runs have"
         notes.append(f"{runs} not finished: the numbers are those of the last record.")
@@ -65,6 +68,7 @@ def missing_text(summary: Summary) -> list[str]:
 
 def rollout_table(summary: Summary) -> TextTable:
     """What became of the rollouts, one row per arm."""
+    differing = {one.arm: "none" if one.same else f"{one.differing:.0%}" for one in summary.decided}
     columns: list[tuple[str, Callable[[ArmSummary], str]]] = [
         ("arm", lambda arm: arm.arm),
         ("mixed groups / step", lambda arm: interval(arm.trained_per_step, 1)),
@@ -76,6 +80,7 @@ def rollout_table(summary: Summary) -> TextTable:
         ("rollouts / trained group", lambda arm: interval(arm.rollouts_per_group, 1)),
         ("skipped", lambda arm: f"{arm.skipped:,.0f}"),
         ("starved steps", lambda arm: f"{arm.starved:.0f}"),
+        *([("other decisions", lambda arm: differing.get(arm.arm, NONE))] if differing else []),
     ]
     caption = (
         "Mixed groups: trained groups in which some rollouts passed and some failed. 3/8..5/8: the share of "
@@ -83,7 +88,9 @@ def rollout_table(summary: Summary) -> TextTable:
         "groups of any origin. Wasted: rollouts that ended in dropped or surplus groups, or were lost before scoring. "
         "Replayed: the share of all rollout tokens that came from prefixes. Entropy: the policy's, at the trained "
         "tokens, in nats. Skipped: problems refused before any rollout. Starved: steps that trained on fewer groups "
-        "than the recipe asks for. Intervals: over seeds."
+        "than the recipe asks for. Other decisions: the share of an arm's and the baseline's decisions that only "
+        "one of them made, in runs with equal seeds (a decision: what is tried in a step, from where and how often, or "
+        "skipped); none: the arm is the same as another one. Intervals: over seeds."
     )
     return table_of("What the rollouts gave", summary.arms, columns, caption)
 

@@ -1,0 +1,126 @@
+"""Compares what arms decided: arms that did the same, the share in which two differ, members that never acted."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halfway.curriculum.decision_log import GroupRecord
+from halfway.curriculum.support.yaml_bases import label_of
+from halfway.experiments.config.loading import flat
+from halfway.experiments.report.records import Run
+
+OF_EVERY_RUN = ("name", "seed", "output")
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What one arm decided beside another, in runs with equal seeds.
+
+    Attributes:
+        groups: number of the arm's groups in these runs.
+        differing: share of the decisions of both arms that only one of them made, in 0..1.
+        same: whether the arms are one: no decision differs, and the runs are equal or only the controllers differ.
+    """
+
+    arm: str
+    reference: str
+    groups: int
+    differing: float
+    same: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A member of an arm's chain that chose, skipped and changed no group in any run."""
+
+    arm: str
+    member: str
+    groups: int
+
+
+def compare_decisions(runs_of: Mapping[str, Sequence[Run]], baseline: str) -> list[Decided]:
+    """Every arm beside the first one that is the same, or else beside the baseline.
+
+    Arms without a seed in common with the other, and the baseline itself, are left out.
+    """
+    found: list[Decided] = []
+    order = [baseline, *(arm for arm in runs_of if arm != baseline)] if baseline in runs_of else [*runs_of]
+    taken = {arm: [*map(_decisions, runs_of[arm])] for arm in order}
+    for place, arm in enumerate(order):
+        beside = [_beside(runs_of, taken, arm, other) for other in order[:place]]
+        pairs = [pair for pair in beside if pair is not None]
+        one = next((pair for pair in pairs if pair.same), None)
+        found += [one] if one else [pair for pair in pairs if pair.reference == baseline]
+    return found
+
+
+def _beside(
+    runs_of: Mapping[str, Sequence[Run]], taken: Mapping[str, Sequence[Counter[Any]]], arm: str, reference: str
+) -> Decided | None:
+    others = {run.seed: (run, made) for run, made in zip(runs_of[reference], taken[reference], strict=True)}
+    own = zip(runs_of[arm], taken[arm], strict=True)
+    pairs = [(run, made, *others[run.seed]) for run, made in own if run.seed in others]
+    total = sum(made.total() + other.total() for _, made, _, other in pairs)
+    if not total:
+        return None
+    common = sum((made & other).total() for _, made, _, other in pairs)
+    one = all(_only_controllers_differ(run, other) or _curve(run) == _curve(other) for run, _, other, _ in pairs)
+    groups = sum(len(run.groups) for run, *_ in pairs)
+    return Decided(arm, reference, groups, 1 - 2 * common / total, one and 2 * common == total)
+
+
+def _decisions(run: Run) -> Counter[Any]:
+    """The decisions of a run: what was tried in each step, from where, how often, with which weights, and what not."""
+    tried = (
+        (
+            group.step,
+            group.problem,
+            group.origin,
+            group.parent,
+            group.prefix_length,
+            group.hint_share,
+            group.size + sum(group.dropped.values()),
+            group.weights,
+        )
+        for group in run.groups
+    )
+    return Counter([*tried, *((skip.step, skip.problem) for skip in run.skips)])
+
+
+def _curve(run: Run) -> list[tuple[int, float]]:
+    return [(each.rollouts, each.pass_at_1) for each in run.evaluations]
+
+
+def _only_controllers_differ(run: Run, other: Run) -> bool:
+    left, right = flat(run.config), flat(other.config)
+    names = {name for name in {**left, **right} if left.get(name) != right.get(name)}
+    return all(name.split(".")[0] in ("controllers", *OF_EVERY_RUN) for name in names)
+
+
+def idle_members(runs_of: Mapping[str, Sequence[Run]]) -> list[Idle]:
+    """The members of every arm's chain that never acted, as far as the decision log can tell."""
+    return [
+        Idle(arm, label, sum(len(run.groups) for run in runs))
+        for arm, runs in runs_of.items()
+        for label in _labels(runs)
+        if not any(_acted(run, label) for run in runs) and any(run.groups for run in runs)
+    ]
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    listed = runs[0].config.get("controllers")
+    return [label_of(entry) for entry in listed] if isinstance(listed, Sequence) and not isinstance(listed, str) else []
+
+
+def _acted(run: Run, label: str) -> bool:
+    """Whether a member chose or skipped a problem, or may have changed a group: its size, hint or weights."""
+    if any(skip.reason and skip.reason.partition(":")[0] == label for skip in run.skips):
+        return True
+    sizes = {group.size + sum(group.dropped.values()) for group in run.groups}
+    return len(sizes) > 1 or any(_may_show(group, label) for group in run.groups)
+
+
+def _may_show(group: GroupRecord, label: str) -> bool:
+    chosen = bool(group.decisions) and group.decisions[0][0] == label
+    return chosen or bool(group.weights) or group.hint_share is not None

@@ -1,0 +1,55 @@
+"""What a comparison says before and soon after it starts: its runs, the visits of each problem, its time."""
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from halfway.experiments.comparing.jobs import Job
+from halfway.experiments.comparing.runner import Forecast
+from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.loading import load_comparison_config
+from halfway.experiments.running.checks import describe_visits
+
+COMPARISON = """
+base: {problems: {source: running_sums, train: 512}, controllers: [uniform], rollouts: {num_rollouts: 8}}
+seeds: [0, 1]
+budget: {rollouts: 1280}
+arms:
+  grpo: {}
+  greso: {controllers: [uniform, greso]}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ComparisonConfig:
+    path = tmp_path / "duel.yaml"
+    path.write_text(COMPARISON)
+    return load_comparison_config(path)
+
+
+def test_the_number_of_runs_is_said(config: ComparisonConfig) -> None:
+    assert config.size == "2 arms x 2 seeds = 4 runs"
+
+
+@pytest.mark.parametrize(
+    ("problems", "said"),
+    [
+        (512, ["160 groups of 512 problems", "none comes back", "greso"]),
+        (64, ["160 groups of 64 problems", "2.5 visits each"]),
+    ],
+)
+def test_the_visits_at_this_budget_are_said(config: ComparisonConfig, problems: int, said: list[str]) -> None:
+    [line] = describe_visits({arm: config.run(arm, 0) for arm in config.arms}, problems)
+    assert all(words in line for words in said) and ("greso" in line) == ("greso" in said)
+
+
+def test_the_time_is_estimated_once_after_the_first_step(config: ComparisonConfig) -> None:
+    jobs = [Job.of(config, run, Path()) for _, run in config.runs()]
+    out = StringIO()
+    forecast = Forecast(jobs, 2, Console(file=out, width=100))
+    points = jobs[0].config.evaluation.points
+    for seconds in (3.0, 300.0):  # 128 of 1,280 rollouts: 30 s a run and 90 s of evaluations; two rounds of two runs
+        forecast.step({"step": 0, "rollouts": 128, "seconds": seconds, "timing": {"evaluate": 90 / (1 + points)}})
+    assert out.getvalue() == "by the first step, 4 runs take about 4 min\n"
