@@ -8,6 +8,7 @@ SOURCES = Registry(
     builtin={
         "file": "halfway.curriculum.tasks.files:File",
         "harbor_tasks": "halfway.curriculum.repositories.harbor:HarborTasks",
+        "hub": "halfway.curriculum.tasks.hub:Hub",
         "ledger": "halfway.curriculum.tasks.lab.sources:LedgerAccounts",
         "operator_sheets": "halfway.curriculum.tasks.lab.sources:OperatorSheets",
         "pool": "halfway.curriculum.tasks.files:Pool",

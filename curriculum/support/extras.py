@@ -9,8 +9,8 @@ from halfway.curriculum.support.errors import UserError
 
 _MODULES = {
     "train": (
-        *("accelerate", "aiohttp", "cycler", "matplotlib", "mlflow", "omegaconf", "packaging", "safetensors", "scipy"),
-        *("tokenizers", "torch", "transformers", "yaml"),
+        *("accelerate", "aiohttp", "cycler", "huggingface_hub", "matplotlib", "mlflow", "omegaconf", "packaging"),
+        *("safetensors", "scipy", "tokenizers", "torch", "transformers", "yaml"),
     ),
     "tasks": ("math_verify", "reasoning_gym"),
     "bayes": ("pyro",),

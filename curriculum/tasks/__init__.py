@@ -2,6 +2,7 @@
 
 - `sources`: what a source is; the split into training and held-out problems
 - `files`: problems from data files
+- `hub`: problems of a data set on the Hugging Face hub, or in its local cache
 - `data_files`: rows of JSON Lines, JSON, CSV or Parquet, packed or not, one file or many
 - `layouts`: columns by which widespread data sets are known
 - `answer_checks`: shows a file's answers to their verifiers, and remembers what they say

@@ -6,7 +6,6 @@ remembered in the user's cache, under a hash of the file, of the options with wh
 
 import os
 import stat
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -111,10 +110,8 @@ def _unreadable(problem: Problem, why: str) -> Bad:
 
 @cache
 def _program() -> tuple[str, ...]:
-    """The verifiers' code, and the versions of the packages that it uses."""
-    verifiers = [VERIFIERS.get(name) for name in sorted(VERIFIERS.builtin)]
-    modules = {(each.judge if isinstance(each, Batched) else each).__module__ for each in verifiers}
-    code = [blake2b(Path(str(sys.modules[name].__file__)).read_bytes()).hexdigest() for name in sorted(modules)]
+    """The code of readers and verifiers, and the versions of the packages that it uses."""
+    code = [blake2b(path.read_bytes()).hexdigest() for path in sorted(Path(__file__).parent.rglob("*.py"))]
     versions = []
     for package in PACKAGES:
         with suppress(PackageNotFoundError):

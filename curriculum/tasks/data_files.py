@@ -148,6 +148,11 @@ def shards(path: str) -> list[Path]:
     for file in files:
         if not kind_of(file)[0]:
             raise UserError(f"source file: {str(file)!r} ends in {file.suffix!r}; give {FORMATS}")
+    return in_order(files)
+
+
+def in_order(files: Sequence[Path]) -> list[Path]:
+    """The files in the order of the numbers in their names."""
     return sorted(files, key=lambda file: re.sub(r"\d+", lambda number: number[0].zfill(20), str(file)))
 
 

@@ -1,12 +1,14 @@
 """A short, commented recipe to begin with: for a data file, a number of GPUs, and Halfway's trainer or a host."""
 
 import json
+import re
 from pathlib import Path
 
+from halfway.curriculum.registries import SOURCES
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.tasks.data_files import sample
-from halfway.curriculum.tasks.files import File
+from halfway.curriculum.tasks.data_files import kind_of, sample
+from halfway.curriculum.tasks.files import Rows
 from halfway.curriculum.tasks.layouts import recognised
 from halfway.experiments.config.paths import exists
 
@@ -27,7 +29,7 @@ OWN = """\
 # Any field by itself: halfway list learner
 problems:
   source:
-    {source} # {read}; `halfway list {kind}` has all options
+    {kind}: {{{options}}} # {read}; `halfway list {kind}` has all options
 model:
   path: {model} # a Hugging Face folder, or owner/name on its hub
   dtype: {dtype}
@@ -76,11 +78,11 @@ def write_starter(file: Path, data: str, model: str, gpus: int, host: str) -> st
 def _own(file: Path, data: str, model: str, gpus: int) -> str:
     """The recipe for Halfway's trainer."""
     alone = gpus < 2
-    source, read = _source(data)
+    kind, options, read = _source(data)
     return OWN.format(
         file=file,
-        source=source,
-        kind="file",
+        kind=kind,
+        options=options,
         read=read,
         model=json.dumps(model),
         chain=CHAIN,
@@ -92,10 +94,22 @@ def _own(file: Path, data: str, model: str, gpus: int) -> str:
     )
 
 
-def _source(data: str) -> tuple[str, str]:
-    """The source of a recipe, with the columns that its data are recognised by, and how they are read."""
-    source = File(data, verifier="symbolic")
-    layout = recognised(next(filter(None, map(sample, source.files())), []), source) if exists(Path(data)) else None
-    columns = "".join(f", {name}: {json.dumps(value)}" for name, value in layout.columns.items()) if layout else ""
+def source_of(data: str) -> dict[str, dict[str, str]]:
+    """The source that a word means: files at a path or, if there are none, owner/name on the hub."""
+    is_name = re.fullmatch(r"[\w-]+/[\w.-]+", data) and not kind_of(Path(data))[0] and not exists(Path(data))
+    return {"hub": {"name": data}} if is_name else {"file": {"path": data}}
+
+
+def _source(data: str) -> tuple[str, str, str]:
+    """The source's name, its options in YAML with the columns that were recognised, and how its data are read."""
+    [(kind, options)] = source_of(data).items()
+    source: Rows = SOURCES.get(kind)(**options, verifier="symbolic")
+    there = kind == "hub" or exists(Path(data))
+    layout = recognised(next(filter(None, map(sample, source.files())), []), source) if there else None
+    listed = {**options, "verifier": "symbolic", **(layout.columns if layout else {})}
     read = str(layout) if layout else f"columns {source.prompt_column} and {source.answer_column}"
-    return f"file: {{path: {json.dumps(data)}, verifier: symbolic{columns}}}", read
+    return kind, ", ".join(f"{name}: {_yaml(value)}" for name, value in listed.items()), read
+
+
+def _yaml(value: str) -> str:
+    return value if re.fullmatch(r"[A-Za-z_][\w.]*", value) else json.dumps(value)

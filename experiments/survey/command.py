@@ -19,6 +19,7 @@ from halfway.experiments.config.loading import load_run_config, to_plain
 from halfway.experiments.config.names import name_of
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.run import RunConfig, parse_run_config
+from halfway.experiments.config.starter import source_of
 from halfway.experiments.report.text_tables import NONE, TextTable, table_of
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.checks import describe_verifiers, shorten
@@ -37,7 +38,6 @@ SETTINGS, FINDINGS, KEPT = "settings.json", "survey.json", "problems.jsonl"
 EXAMPLES, LONGEST = 3, 200
 """Number of problems whose texts are shown, and the characters of each."""
 ASSUMED: Mapping[str, Any] = {
-    "problems": {"source": {"file": {"verifier": "symbolic"}}},
     "model": {"chat": "all"},
     "rollouts": {"max_response_tokens": 1024},
     "controllers": ["uniform"],
@@ -61,7 +61,8 @@ def survey_config(words: Sequence[str], samples: int) -> RunConfig:
         case [recipe] if Path(recipe).suffix in (".yaml", ".yml"):
             return load_run_config(Path(recipe), changes)
         case [model, data]:
-            source = {"file": {"path": data}}
+            [(kind, options)] = source_of(data).items()
+            source = {kind: {**options, "verifier": "symbolic"}}
             given = {"name": name_of(stem(data)), "model": {"path": model}, "problems": {"source": source}}
             raw = yaml_bases.merge(ASSUMED, given)
             return parse_run_config(yaml_bases.merge(raw, yaml_files.parse_overrides(changes)))

@@ -16,6 +16,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.data_files import file_rows, stem, value_at
 from halfway.curriculum.tasks.files import File, plain_number
+from halfway.curriculum.tasks.hub import Hub
 from halfway.curriculum.tasks.sources import split
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 
@@ -354,3 +355,97 @@ def test_answers_are_checked_once_for_a_file(tmp_path: Path, monkeypatch: pytest
     asked.clear()
     load(path, verifier="symbolic", on_bad_row="drop")
     assert len(asked) == 8
+
+
+# ---------------------------------------------------------------- the hub
+
+COMMIT = "0" * 39 + "1"
+README = """---
+license: mit
+configs:
+- config_name: main
+  data_files:
+  - {split: train, path: main/train-*}
+  - {split: test, path: main/test-*}
+- config_name: socratic
+  data_files: [{split: train, path: "socratic/train-*"}]
+---
+# GSM8K
+"""
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Puts files of a data set into a local cache of the hub, as a download does; there is no network."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    def keep(name: str, files: dict[str, str | list[Any]]) -> str:
+        folder = tmp_path / "hub" / f"datasets--{name.replace('/', '--')}"
+        for place in ("refs", "blobs"):
+            (folder / place).mkdir(parents=True)
+        (folder / "refs" / "main").write_text(COMMIT)
+        for number, (path, content) in enumerate(files.items()):
+            link, blob = folder / "snapshots" / COMMIT / path, folder / "blobs" / str(number)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, str):
+                blob.write_text(content)
+            else:
+                table(blob, content)
+            link.symlink_to(blob)
+        return name
+
+    return keep
+
+
+def gsm8k(*numbers: int) -> list[dict[str, str]]:
+    return [{"question": f"{i}+{i}?", "answer": f"{i}+{i}={2 * i}\n#### {2 * i}"} for i in numbers]
+
+
+def test_a_data_set_is_read_from_the_hubs_cache_by_name(hub: Callable[..., str]) -> None:
+    files = {
+        "README.md": README,
+        "main/train-00000-of-00002.parquet": gsm8k(1, 2),
+        "main/train-00001-of-00002.parquet": gsm8k(3),
+        "main/test-00000-of-00001.parquet": gsm8k(4),
+        "socratic/train-00000-of-00001.parquet": gsm8k(5),
+    }
+    name = hub("openai/gsm8k", files)
+    parts = split(Hub(name, heldout_split="test"), None, 1, STREAM)
+    assert sorted(problem.answer for problem in parts.train) == ["2", "4", "6"] and parts.heldout[0].answer == "8"
+    assert parts.report.notes[0] == "read as GSM8K: question, answer after ####"
+    assert all(problem.source == "gsm8k" and problem.id.startswith("gsm8k-") for problem in parts.train)
+    [other] = Hub(name, config="socratic", revision=COMMIT).load(None, STREAM).problems
+    assert other.answer == "10"
+    for options, complaint in (
+        ({"split": "dev"}, r"hub\.split: 'dev' is not one of test, train"),
+        ({"config": "mian"}, r"hub\.config: 'mian' is not one of .*main, socratic"),
+        ({"revision": "v2"}, r"openai/gsm8k is not in the local cache, and the hub does not answer"),
+    ):
+        with pytest.raises(UserError, match=complaint):
+            Hub(name, **options).load(None, STREAM)
+
+
+@pytest.mark.parametrize("place", ["data/train-00000-of-00001.parquet", "train.parquet", "default/train/0000.parquet"])
+def test_splits_are_found_by_the_names_of_files(place: str, hub: Callable[..., str]) -> None:
+    other = place.replace("train", "test")
+    name = hub("a/b", {"README.md": "no head", place: gsm8k(1), other: gsm8k(2), "data/constrain.jsonl": "{}"})
+    [problem] = Hub(name).load(None, STREAM).problems
+    assert problem.answer == "2"
+
+
+def test_a_data_set_that_is_not_there_is_one_line(hub: Callable[..., str], tmp_path: Path) -> None:
+    script = hub("a/scripted", {"README.md": "", "scripted.py": f"open({str(tmp_path / 'ran')!r}, 'w')"})
+    for source, complaint in (
+        (Hub("a/absent"), "a/absent is not in the local cache, and the hub does not answer"),
+        (Hub(script), "made by a script, which is not run; try revision: refs/convert/parquet"),
+        (Hub(hub("a/cut", {"README.md": README})), "has no data files of split 'train'"),
+    ):
+        with pytest.raises(UserError, match=complaint) as error:
+            source.load(None, STREAM)
+        assert "\n" not in str(error.value)
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(UserError, match=r"hub\.name: 'gsm8k' is not acceptable; give owner/name"):
+        Hub("gsm8k")
