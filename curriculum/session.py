@@ -84,6 +84,7 @@ class Session:
                 saved.
         """
         require_needs(controller, problems, provides, host)
+        self._fingerprint = problems.fingerprint()
         self.problems, self.controller, self.num_rollouts = problems, controller, num_rollouts
         self.state: Any = controller.init(problems)
         require_savable(self.state)
@@ -91,7 +92,6 @@ class Session:
         self.step = self.round = 0
         self.skipped: list[tuple[int, Skip]] = []
         self._stream = Stream(seed)
-        self._fingerprint = problems.fingerprint()
         self._groups: dict[str, Group] = {}  # what has come back for each ticket, in the order they were drawn
         self._reissued: list[str] = []
 

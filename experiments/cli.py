@@ -274,7 +274,9 @@ def retrace(folder: Folder) -> None:
     from halfway.experiments.running.retrace import retrace as again
 
     config = load_run_config(_config_in(folder))
-    session = build.build_session(config, build.with_states(config, build.build_problems(config)))
+    session = build.build_session(
+        config, build.build_problems(config).train, functools.partial(build.load_starting_policy, config)
+    )
     staleness, every = config.rollouts.staleness, config.evaluation.oracle_every
     found = again(folder, session, config.fill, staleness, config.seed, every)
     if found.different:

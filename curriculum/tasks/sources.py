@@ -3,7 +3,8 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from halfway.curriculum.problems import Problem, ProblemSet
@@ -49,12 +50,23 @@ class Loaded(NamedTuple):
     report: SourceReport
 
 
-class ProblemSplit(NamedTuple):
-    """A training set, problems that never train, and the report on both."""
+@dataclass(frozen=True)
+class ProblemSplit:
+    """Problems that train, problems that never train, and the report on all of them.
 
-    train: ProblemSet
-    heldout: list[Problem]
+    Attributes:
+        generated: problems beside those that train, for controllers that propose them.
+    """
+
+    trained: tuple[Problem, ...]
+    heldout: tuple[Problem, ...]
     report: SourceReport
+    generated: tuple[Problem, ...] = ()
+
+    @cached_property
+    def train(self) -> ProblemSet:
+        """The training set."""
+        return ProblemSet(self.trained, self.generated)
 
 
 class Source:
@@ -121,7 +133,7 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
         )
     dropped += Counter({"shared with held-out": len(rest) - len(free), "not needed": len(free) - len(chosen)})
     report = SourceReport(len(chosen) + len(kept_out), dict(dropped), loaded.report.examples, notes)
-    return ProblemSplit(ProblemSet(chosen), list(kept_out), report)
+    return ProblemSplit(tuple(chosen), tuple(kept_out), report)
 
 
 def with_also(parts: ProblemSplit, source: Source, wanted: int | None, stream: Stream) -> ProblemSplit:
@@ -134,8 +146,7 @@ def with_also(parts: ProblemSplit, source: Source, wanted: int | None, stream: S
         UserError: if nothing is left of them.
     """
     chosen, report = _beside(parts, source, wanted, stream, "also")
-    train = ProblemSet([*parts.train, *chosen], parts.train.generated)
-    return ProblemSplit(train, parts.heldout, report)
+    return replace(parts, trained=(*parts.trained, *chosen), report=report)
 
 
 def with_generated(parts: ProblemSplit, source: Source, stream: Stream) -> ProblemSplit:
@@ -145,7 +156,7 @@ def with_generated(parts: ProblemSplit, source: Source, stream: Stream) -> Probl
         UserError: if nothing is left of them.
     """
     chosen, report = _beside(parts, source, None, stream, "generated")
-    return ProblemSplit(ProblemSet(parts.train, chosen), parts.heldout, report)
+    return replace(parts, generated=tuple(chosen), report=report)
 
 
 def _beside(
@@ -156,7 +167,7 @@ def _beside(
     Problems that share an id or a prompt with the training set or the held-out problems are left out and counted.
     """
     loaded = source.load(wanted, stream)
-    known = {"in the training set": parts.train, "shared with held-out": parts.heldout}
+    known = {"in the training set": parts.trained, "shared with held-out": parts.heldout}
     taken = {key: reason for reason, problems in known.items() for p in problems for key in (p.id, p.prompt)}
     why = [taken.get(problem.id) or taken.get(problem.prompt) for problem in loaded.problems]
     chosen = [problem for problem, reason in zip(loaded.problems, why, strict=True) if reason is None]

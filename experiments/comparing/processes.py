@@ -48,6 +48,7 @@ MODULES = (
     "transformers.models.qwen3.modeling_qwen3",  # of the lab's models
     "halfway.experiments.comparing.processes",
     "halfway.experiments.running.build",
+    "halfway.experiments.running.parts",
     "halfway.trainers.engines.transformers.engine",
     "halfway.trainers.learner.learner",
     "halfway.trainers.loop.checkpoint",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from halfway.curriculum.rollouts import FloatArray, IntArray, Stop
 
@@ -102,6 +102,7 @@ class Engine(Protocol):
         ...
 
 
+@runtime_checkable
 class SleepingEngine(Engine, Protocol):
     """An engine that can free its devices for others."""
 

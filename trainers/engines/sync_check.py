@@ -1,7 +1,8 @@
 """A check after each weight sync that engine and learner still hold the same policy."""
 
+import os
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,6 +19,8 @@ CONTEXT_TOKENS, NEW_TOKENS = 160, 16
 class Scorer(Protocol):
     """The part of the learner that the check needs."""
 
+    @property
+    def policy(self) -> Any: ...
     def logprobs(self, context_P: IntArray, tokens_T: IntArray) -> FloatArray: ...
 
 
@@ -40,6 +43,18 @@ class SyncCheck:
     max_length: int
     tolerance: float
     samples: bool = True
+
+    @classmethod
+    def between(cls, engine: Engine, learner: Scorer, max_length: int, tolerance: float) -> "SyncCheck":
+        """The check for an engine and the learner of this process.
+
+        Args:
+            max_length: the most tokens that the engine holds; 0 = the length the model was made for.
+        """
+        model = learner.policy.config.get_text_config()
+        samples = int(os.environ.get("RANK", "0")) == 0 or not engine.serves_all
+        room = max_length or model.max_position_embeddings
+        return cls(engine, learner, model.vocab_size, room, tolerance, samples)
 
     def __call__(self) -> float:
         """The mean difference of the replica with the largest, in nats.

@@ -20,11 +20,11 @@ from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import FloatArray, IntArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.learner.adapters import has_adapters, require_same_scale
+from halfway.trainers.learner.adapters import add_adapters, has_adapters, require_same_scale
 from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend
 from halfway.trainers.learner.batch import Batch, TrainingSequence, continuation, lags_of, make_batch, make_sequence
 from halfway.trainers.learner.critic import Critic, valued
-from halfway.trainers.learner.learner_options import LearnerOptions
+from halfway.trainers.learner.learner_options import LearnerOptions, LoraOptions
 from halfway.trainers.learner.microbatches import count_minibatches, split_minibatches
 from halfway.trainers.learner.objective.gae import with_targets
 from halfway.trainers.learner.objective.loss import loss_denominator
@@ -57,6 +57,7 @@ class PolicyGradientLearner:
         temperature: float = 1.0,
         accelerator: Accelerator | None = None,
         tokenizer: Any = None,
+        lora: LoraOptions | None = None,
     ):
         """
         Args:
@@ -67,7 +68,15 @@ class PolicyGradientLearner:
             temperature: the temperature at which rollouts are sampled.
             accelerator: where and how to compute; by default accelerate's own choice for this process.
             tokenizer: saved with the policy, so that the folder of a checkpoint loads by itself.
+            lora: adapters to put into the policy, in place, and to train instead of its weights; rank 0 = none.
         """
+        if options.share_contexts and not shares_contexts(policy):
+            raise UserError(
+                "learner.share_contexts: True is not acceptable; the model's cache does not keep all keys and values "
+                "(a sliding window, or no attention): give false"
+            )
+        if lora is not None and lora.rank:
+            add_adapters(policy, lora)
         self.options = options
         self.tokenizer = tokenizer
         # Checked here, before DeepSpeed takes the weights apart.
@@ -75,11 +84,6 @@ class PolicyGradientLearner:
         self._reference = _frozen_copy(policy) if options.kl_coefficient > 0 and not self._adapted else None
         start = policy if self._adapted else self._reference
         self._start_digest = "" if start is None else _digest(start)
-        if options.share_contexts and not shares_contexts(policy):
-            raise UserError(
-                "learner.share_contexts: True is not acceptable; the model's cache does not keep all keys and values "
-                "(a sliding window, or no attention): give false"
-            )
         self._layers = enable_checkpointing(policy) if options.activation_checkpointing else []
         self._backend = build_backend(policy, options, accelerator)
         self._model, self._accelerator = self._backend.model, self._backend.accelerator
@@ -309,11 +313,11 @@ def saved_version(folder: Path) -> int:
 
 def build_backend(policy: nn.Module, options: LearnerOptions, accelerator: Accelerator | None) -> Backend:
     """DeepSpeed if the options ask for it."""
-    if options.deepspeed.zero_stage is None:
-        return PlainBackend(policy, options, accelerator)
-    from halfway.trainers.learner.deepspeed import DeepSpeedBackend
+    if options.deepspeed.zero_stage is not None:
+        from halfway.trainers.learner.deepspeed import DeepSpeedBackend
 
-    return DeepSpeedBackend(policy, options, accelerator)
+        return DeepSpeedBackend(policy, options, accelerator)
+    return PlainBackend(policy, options, accelerator)
 
 
 def enable_checkpointing(policy: Any) -> list[nn.Module]:

@@ -10,9 +10,9 @@ from transformers import Gemma3Config
 
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.propel import study
-from halfway.experiments.running import build
 from halfway.experiments.survey import command
 from halfway.trainers import policy
+from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.policy import ModelOptions
 
 
@@ -60,6 +60,7 @@ def test_a_frozen_policy_computes_on_the_gpu_or_the_cpu(
 def test_a_sync_is_checked_with_the_sizes_of_the_text_model() -> None:
     """The configuration of a model for texts and images has none of its own."""
     config = Gemma3Config(text_config={"vocab_size": 99, "max_position_embeddings": 77})
-    engine, learner = SimpleNamespace(serves_all=True), SimpleNamespace(policy=SimpleNamespace(config=config))
-    check = build._sync_check(engine, learner, 0, 0.1)
-    assert check is not None and (check.vocab_size, check.max_length) == (99, 77)
+    engine: Any = SimpleNamespace(serves_all=True)
+    learner: Any = SimpleNamespace(policy=SimpleNamespace(config=config))
+    check = SyncCheck.between(engine, learner, 0, 0.1)
+    assert (check.vocab_size, check.max_length) == (99, 77)

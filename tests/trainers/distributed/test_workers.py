@@ -24,8 +24,8 @@ from torch import distributed
 from halfway.curriculum import Group, Origin, Problem, Request, Stream, UserError
 from halfway.curriculum.tasks.helpers import Unjudged, counted, take_counts
 from halfway.experiments.config.loading import load_run_config
-from halfway.experiments.running.build import _sync
 from halfway.experiments.running.memory import rank_parts
+from halfway.experiments.running.parts import sync_weights
 from halfway.trainers.distributed import workers
 from halfway.trainers.distributed.collectives import lost_processes, wait_for_all
 from halfway.trainers.distributed.workers import WorkerGroup, spread
@@ -328,7 +328,7 @@ def test_a_sync_gives_device_memory_back_before_the_engine_wakes(monkeypatch: py
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: heard.append("given back"))
     engine: Any = SimpleNamespace(sync=lambda policy, version: heard.append(f"sync {version}"))
     learner: Any = SimpleNamespace(policy=None, policy_version=7)
-    _sync(engine, learner, None)
+    sync_weights(engine, learner, None, True)
     assert heard == ["given back", "sync 7"]
 
 

@@ -1,0 +1,131 @@
+"""The parts of a run in one process: what rolls out, what learns, and how weights pass from one to the other."""
+
+import copy
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import distributed
+
+from halfway.curriculum.support.errors import UserError
+from halfway.experiments.config.run import RunConfig
+from halfway.trainers.contracts import AppraisingLearner, Rollouts
+from halfway.trainers.distributed.collectives import wait_for_all
+from halfway.trainers.distributed.colocated import Colocated
+from halfway.trainers.distributed.workers import WorkerGroup
+from halfway.trainers.engines.base import Engine, SleepingEngine
+from halfway.trainers.engines.sync_check import SyncCheck
+from halfway.trainers.learner.learner import PolicyGradientLearner
+from halfway.trainers.loop.samples import Decode
+from halfway.trainers.policy import Policy, prepare_torch
+from halfway.trainers.rollouts.collector import Collector
+from halfway.trainers.rollouts.sampling_process import ProcessPool
+
+CHECKED_SYNCS, CHECKED_EVERY = 5, 10
+"""The first syncs, and every how manieth after them, that are checked unless `rollouts.sync_tolerance` is given."""
+SUBMISSIONS_AT_ONCE = 64
+"""How many draws are sampled at once if weights change under rollouts."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a run, as the loop or `WorkerGroup.serve` uses them in this process.
+
+    Attributes:
+        rollouts, learner: those of all processes together, if there are several.
+        sync: hands the learner's weights to the engine.
+        decode: the text of tokens.
+        pool: where rollouts are under way during an update; None = they are awaited.
+        group: this process's place among several; None = it is alone.
+    """
+
+    rollouts: Rollouts
+    learner: AppraisingLearner
+    sync: Callable[[], None]
+    decode: Decode
+    pool: ProcessPool | None = None
+    group: WorkerGroup | None = None
+
+
+def build_parts(config: RunConfig, policy: Policy) -> Parts:
+    """The parts of this process. The policy gets the adapters that the configuration asks for."""
+    options, part = config.rollouts, config.rollouts.engine.part
+    apart = options.staleness > 0 and int(os.environ.get("RANK", "0")) == 0
+    # At ZeRO stage 3 a learner holds only a part of every weight. An engine that samples with the learner's own module
+    # needs whole weights, so it gets a copy. So does one in another process.
+    spread = config.learner.deepspeed.zero_stage == 3
+    copied = copy.deepcopy(policy.model) if (spread or apart) and part.uses_module else None
+    learner = PolicyGradientLearner(
+        policy.model,
+        config.learner,
+        policy.padding,
+        options.temperature,
+        tokenizer=policy.tokenizer,
+        lora=config.model.lora,
+    )
+    wait_for_all()  # so that the group exists before the first process starts servers
+    if copied is not None and not apart:
+        copied.to(learner.policy.device)
+    setup = policy.engine_setup(options, learner.policy if copied is None else copied)
+    collector = partial(
+        replace(policy, model=None).collector,
+        environment=config.environment.part,
+        max_response_tokens=options.max_response_tokens,
+        max_context_tokens=options.max_context_tokens,
+        max_diverged=options.max_diverged,
+        max_seconds=options.max_seconds,
+    )
+    pool = None
+    if apart:
+        sampler = part.apart(setup)
+        build = partial(build_in_process, config.seed, config.threads, collector, sampler.there)
+        pool = ProcessPool(build, SUBMISSIONS_AT_ONCE if options.in_flight else 1)
+        engine = sampler.here(pool.on_engine)
+    else:
+        engine = part.build(setup)
+    shared = part.uses_module and copied is None  # the engine samples from the learner's own module
+    check, always = None, options.sync_tolerance is not None
+    if options.sync_tolerance or not (always or shared):
+        check = SyncCheck.between(engine, learner, part.max_length, options.largest_gap(config.model.dtype))
+    decode = partial(policy.tokenizer.decode, skip_special_tokens=False)
+    sync = partial(sync_weights, engine, learner, check, always)
+    parts = Parts(pool or collector(engine), learner, sync, decode, pool)
+    if distributed.is_initialized() and distributed.get_world_size() > 1:
+        if apart and not engine.serves_all:
+            raise UserError(
+                f"rollouts.staleness: {options.staleness} is not acceptable; with several processes, only the engine "
+                "vllm_servers samples apart from them; use that, or 0"
+            )
+        group = WorkerGroup(parts.rollouts, learner, sync, engine.serves_all)
+        parts = replace(parts, rollouts=group, learner=group, sync=group.sync, group=group)
+    if part.sleeps and isinstance(engine, SleepingEngine):
+        parts = replace(parts, learner=Colocated(parts.learner, engine.sleep))
+    return parts
+
+
+def build_in_process(seed: int, threads: int, collector: Callable[[Engine], Collector], engine: Engine) -> Collector:
+    """The collector of a process that only samples."""
+    prepare_torch(seed, threads)
+    return collector(engine)
+
+
+def sync_weights(engine: Engine, learner: PolicyGradientLearner, check: SyncCheck | None, always: bool) -> None:
+    """Hand the weights to the engine. Every process calls this, even if only the first one speaks to the engine.
+
+    Args:
+        check: is called after every sync if `always`, and otherwise after the first ones and every tenth.
+    """
+    free_reserve()
+    wait_for_all()  # since the first process wakes engines on all devices
+    version = learner.policy_version
+    engine.sync(learner.policy, version)
+    if check is not None and (always or version <= CHECKED_SYNCS or version % CHECKED_EVERY == 0):
+        check()
+
+
+def free_reserve() -> None:
+    """Free the device memory that this process holds in reserve, so that an engine on the device can wake up."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
