@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -88,6 +88,9 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.tmp")
     with writing(path), ExitStack() as undo:
         undo.callback(_remove_file, temporary)
+        # Created anew, since in a folder from elsewhere this name may be a link.
+        temporary.unlink(missing_ok=True)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
         yield temporary
         os.replace(temporary, path)
         undo.pop_all()
@@ -127,6 +130,24 @@ def made_once(path: Path) -> Iterator[Path]:
             yield partial
         finally:
             shutil.rmtree(partial, ignore_errors=True)
+
+
+def require_no_link(path: Path) -> None:
+    """Raise UserError if a link is where a file or folder of ours belongs: writing would change what it leads to."""
+    if path.is_symlink():
+        raise UserError(
+            f"{path}: is a link to {os.readlink(path)!r}, where Halfway writes its own data; remove the link"
+        )
+
+
+def open_own(path: Path, mode: str = "a") -> IO[Any]:
+    """Open a file of ours for writing, never through a link.
+
+    Raises:
+        UserError: if the path is a link.
+    """
+    require_no_link(path)
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
 
 
 def _remove_file(path: Path) -> None:

@@ -15,6 +15,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol
 
+from halfway.curriculum.support.atomic import open_own
 from halfway.curriculum.support.end_with_parent import end_with_parent
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
@@ -107,7 +108,7 @@ def train_as_job(folder: Path, hosts: Callable[[], Sequence[str]], through: str)
     config = load_run_config(folder / CONFIG)
     if needs_launch(config):
         words = (*PYTHON, "halfway.experiments.cli", "launch", str(folder / CONFIG), "--through", through, "--nodes")
-        with (folder / LOG).open("ab") as log:
+        with open_own(folder / LOG, "ab") as log:
             return subprocess.call([*words, ",".join(hosts())], stdout=log, stderr=log)
     process = start(config, folder, parallel=1)
     process.join()

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from halfway.curriculum.support.atomic import replacing, write_text
+from halfway.curriculum.support.atomic import replacing, require_no_link, write_text
 from halfway.experiments.config.loading import flat
 from halfway.experiments.report.analysis.summary import Summary, summarize
 from halfway.experiments.report.conclusions import conclude
@@ -116,6 +116,7 @@ def settings(comparison: Comparison) -> Iterator[TextTable]:
 
 def pictures(comparison: Comparison, summary: Summary, folder: Path) -> list[dict[str, str]]:
     """Draw every picture that has data, save it as PNG and SVG, and return it as an inline SVG with its words."""
+    require_no_link(folder)
     folder.mkdir(exist_ok=True)
     drawn = []
     with rc_context(STYLE):

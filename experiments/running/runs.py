@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.atomic import read_json, reading, write_json
+from halfway.curriculum.support.atomic import open_own, read_json, reading, write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.loading import as_yaml, differences, load_run_config, save
 from halfway.experiments.config.run import RunConfig
@@ -84,7 +84,7 @@ def is_placement(name: str) -> bool:
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Hold the right to train in this directory. Raises UserError if another process holds it."""
-    with (folder / ".lock").open("w") as file:
+    with open_own(folder / ".lock") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

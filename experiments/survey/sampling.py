@@ -12,7 +12,7 @@ import msgspec
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.atomic import reading, write_text
+from halfway.curriculum.support.atomic import open_own, reading, write_text
 
 if TYPE_CHECKING:
     from halfway.trainers.rollouts.collector import Collector
@@ -124,7 +124,7 @@ def sample(
     progress(len(known))
     left = [problem for problem in problems if problem.id not in known]
     collector = build() if left else None
-    with (folder / RECORDS).open("a") as file:
+    with open_own(folder / RECORDS) as file:
         for bundle in (left[i : i + BUNDLE] for i in range(0, len(left), BUNDLE)):
             assert collector is not None
             for group in collector.run([Request(problem, samples) for problem in bundle], stream):

@@ -11,7 +11,7 @@ from typing import Any
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.states import from_plain, to_plain
-from halfway.curriculum.support.atomic import WriteError, replacing_folder
+from halfway.curriculum.support.atomic import WriteError, replacing_folder, require_no_link
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.loop.loop_options import CheckpointOptions
@@ -72,6 +72,7 @@ class Checkpoints:
         Raises:
             UserError: if it cannot be written, for example on a full disk; earlier checkpoints stay as they are.
         """
+        require_no_link(self.folder)
         try:
             with replacing_folder(self.path(step)) as partial:
                 save_parts(partial)

@@ -15,7 +15,7 @@ from halfway.curriculum.decision_log import group_record, skip_record
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
 from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.support.atomic import writing
+from halfway.curriculum.support.atomic import open_own, writing
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.fill import GroupOutcome
 from halfway.trainers.loop.samples import Samples
@@ -164,7 +164,7 @@ class JsonLines:
     def __init__(self, path: Path):
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        open_own(path).close()
 
     @property
     def size(self) -> int:
@@ -173,7 +173,7 @@ class JsonLines:
 
     def append(self, *records: Mapping[str, Any]) -> None:
         """Write records at the end, one write call for all of them. Raises WriteError if that fails."""
-        with writing(self.path), self.path.open("a") as file:
+        with writing(self.path), open_own(self.path) as file:
             file.write("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))
 
     def truncate(self, size: int) -> None:

@@ -15,8 +15,10 @@ from messages import says
 from halfway.curriculum.support import extras
 from halfway.curriculum.support.atomic import (
     WriteError,
+    open_own,
     replacing,
     replacing_folder,
+    require_no_link,
     write_bytes,
     write_json,
     write_text,
@@ -63,6 +65,24 @@ def test_a_file_that_is_not_finished_leaves_the_old_one(tmp_path: Path, stop: ty
         temporary.write_text("ne")
         raise stop
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_files_of_ours_are_not_written_through_links(tmp_path: Path) -> None:
+    """A folder from elsewhere may hold links under every name that we are about to write."""
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    for name in (".text.tmp", "text", "log", "figures"):
+        (tmp_path / name).symlink_to(precious)
+    write_text(tmp_path / "text", "new")
+    assert (tmp_path / "text").read_text() == "new" and not (tmp_path / "text").is_symlink()
+    for refused in (lambda: open_own(tmp_path / "log"), lambda: require_no_link(tmp_path / "figures")):
+        with pytest.raises(UserError, match=f"is a link to '{precious}'.*remove the link"):
+            refused()
+    with open_own(tmp_path / "own") as file:
+        file.write("a")
+    with open_own(tmp_path / "own") as file:
+        file.write("b")
+    assert (tmp_path / "own").read_text() == "ab" and precious.read_text() == "kept"
 
 
 def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
