@@ -1,4 +1,4 @@
-"""Fixtures that several test files share: a tiny random language model with its tokenizer, and a finished study."""
+"""Fixtures of several test files: a tiny random language model with its tokenizer, a finished study, cheap commands."""
 
 import os
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from hypothesis import settings
 from skipped import skipped_line
 
 if TYPE_CHECKING:
+    from preloaded import Preloaded
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 # One thread for torch, here and in the processes that tests start. torch is imported by the fixtures that need it:
@@ -70,6 +71,15 @@ def finished_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = tiny(tmp_path_factory.mktemp("finished"))
     finish(Study(config, 0))
     return config.folder
+
+
+@pytest.fixture(scope="session")
+def preloaded() -> Iterator["Preloaded"]:
+    """Runs commands of `halfway` in forks of one process."""
+    from preloaded import preloaded_process
+
+    with preloaded_process() as process:
+        yield process
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

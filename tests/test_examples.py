@@ -108,13 +108,20 @@ def test_examples_were_found(name: str) -> None:
 
 
 NOTEBOOKS = sorted((REPOSITORY / "notebooks").glob("*.ipynb"))
+SHORTER = {"comparison": ('"rollouts": 2048', '"rollouts": 256')}
+"""What a long notebook says, and what is run instead."""
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its code is plain Python, so it needs no kernel of its own."""
     monkeypatch.chdir(path.parent)
-    content = json.loads(path.read_text())
+    text = path.read_text()
+    if path.stem in SHORTER:
+        long, short = map(json.dumps, SHORTER[path.stem])
+        assert long[1:-1] in text
+        text = text.replace(long[1:-1], short[1:-1])
+    content = json.loads(text)
     for package in content["metadata"].get("needs", {}).get("packages", ()):
         pytest.importorskip(package)
     for made in content["metadata"].get("needs", {}).get("folders", ()):

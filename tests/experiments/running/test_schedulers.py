@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from installed_package import install
 from paths import IMPORTABLE, REPOSITORY
+from preloaded import Preloaded
 from typer.testing import CliRunner
 
 from halfway.experiments.cli import app
@@ -129,11 +130,12 @@ def digests(folder: Path) -> list[str]:
 
 
 def test_a_requeued_job_ends_with_the_bits_of_an_undisturbed_run(
-    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slurm: Path, preloaded: Preloaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
-    subprocess.run(submitting("straight", tmp_path, "--nodes", "localhost"), check=True, timeout=300)
+    straight = ("run", SUMS, "name=straight", f"output={tmp_path}", *SETTINGS)
+    preloaded(tmp_path, tmp_path / "straight.txt", *straight)
     job = said(*submitting("requeued", tmp_path)).split()[-1]
     run = tmp_path / "requeued"
     wait_until(lambda: steps_of(run) >= 2, 200)
@@ -173,7 +175,7 @@ class Patient(PassRateController[Steps]):
 """
 
 
-def compared(output: Path, *how: str, member: str = "") -> "subprocess.Popen[str]":
+def compared(output: Path, *how: str, member: str = ", patient") -> "subprocess.Popen[str]":
     """Begin a comparison of two short runs, with a further member in both chains."""
     file = output.parent / "two.yaml"
     file.write_text(
@@ -192,53 +194,64 @@ def finished(process: "subprocess.Popen[str]") -> tuple[int, str]:
         process.terminate()
 
 
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison that nothing disturbs, with the package of the patient member beside it, and its open gate."""
+    folder = tmp_path_factory.mktemp("local")
+    install(folder / "site", PATIENT.format(gate=str(folder / "gate")), "halfway.controllers", "patient", "Patient")
+    (folder / "gate").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join((IMPORTABLE, str(folder / "site"))))
+        status, words = finished(compared(folder / "runs", "--jobs", "2"))
+    assert status == 0, words
+    return folder
+
+
+@pytest.fixture
+def gate(local: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The file that lets runs go on after two steps. There is none at the start of a test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((IMPORTABLE, str(local / "site"))))
+    (local / "gate").unlink(missing_ok=True)
+    return local / "gate"
+
+
 def test_a_comparison_on_slurm_with_one_job_killed_has_the_bits_of_a_local_one(
-    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slurm: Path, local: Path, gate: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed (extra slurm)")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
-    status, words = finished(compared(tmp_path / "local", "--jobs", "2"))
-    assert status == 0, words
     killed = compared(tmp_path / "slurm", "--jobs", "2", "--on", "slurm")
     run = tmp_path / "slurm" / "two" / "grpo" / "seed-0"
-    wait_until(lambda: steps_of(run) >= 2, 200)
+    wait_until(lambda: steps_of(run) == 2, 600)
     [job] = [line.split()[0] for line in said("squeue", "--noheader", "--format=%i %j").splitlines() if "/grpo" in line]
     subprocess.run(["scancel", "--signal=KILL", job], check=True)
+    gate.touch()
     status, words = finished(killed)
     assert status == 1 and "grpo seed 0 failed: " in words, words
     assert "greso seed 0 finished" in words and steps_of(run) < 12
     status, words = finished(compared(tmp_path / "slurm", "--jobs", "2", "--on", "slurm"))
     assert status == 0 and "greso seed 0 finished" not in words, words
     for arm in ("grpo", "greso"):
-        runs = [tmp_path / where / "two" / arm / "seed-0" for where in ("local", "slurm")]
+        runs = [folder / "two" / arm / "seed-0" for folder in (local / "runs", tmp_path / "slurm")]
         assert digests(runs[0]) == digests(runs[1])
 
 
 def test_a_comparison_on_two_nodes_of_ray_that_loses_one_has_the_bits_of_a_local_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: Path, gate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ray", reason="ray is not installed (extra ray)")
     from ray.cluster_utils import Cluster
 
-    gate = tmp_path / "gate"
-    install(tmp_path / "site", PATIENT.format(gate=str(gate)), "halfway.controllers", "patient", "Patient")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((IMPORTABLE, str(tmp_path / "site"))))
     settings = ("--jobs", "2", "--on", "ray")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     status, words = finished(compared(tmp_path / "early", *settings))
     assert status == 2 and "no cluster of Ray answers" in words  # here, since a cluster anywhere on the host would
-    gate.touch()
-    status, words = finished(compared(tmp_path / "local", "--jobs", "2", member=", patient"))
-    assert status == 0, words
-    gate.unlink()
     small = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
     try:
         lost = cluster.add_node(**small)
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-        running = compared(tmp_path / "ray", *settings, member=", patient")
+        running = compared(tmp_path / "ray", *settings)
         runs = [tmp_path / "ray" / "two" / arm / "seed-0" for arm in ("grpo", "greso")]
         wait_until(lambda: all(steps_of(run) == 2 for run in runs), 600)
         cluster.remove_node(lost, allow_graceful=False)
@@ -248,21 +261,21 @@ def test_a_comparison_on_two_nodes_of_ray_that_loses_one_has_the_bits_of_a_local
         cluster.shutdown()
     assert status == 0, words
     for run in runs:
-        assert digests(run) == digests(tmp_path / "local" / "two" / run.parent.name / run.name)
+        assert digests(run) == digests(local / "runs" / "two" / run.parent.name / run.name)
 
 
 def test_a_run_of_two_ranks_is_launched_in_its_job(
-    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slurm: Path, preloaded: Preloaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed (extra slurm)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
     ranks = ("cluster.devices_per_node=2", f"cluster.port={free_port()}")
-    status, words = finished(compared(tmp_path / "ranks", "--on", "slurm", "--arms", "grpo", *ranks))
+    status, words = finished(compared(tmp_path / "ranks", "--on", "slurm", "--arms", "grpo", *ranks, member=""))
     run = tmp_path / "ranks" / "two" / "grpo" / "seed-0"
     assert status == 0, words + (run / "log.txt").read_text()
-    launch = [sys.executable, "-m", "halfway.experiments.cli", "launch", str(run / "config.yaml"), "name=alone"]
-    subprocess.run([*launch, f"output={tmp_path}"], check=True, timeout=300)
+    alone = ("run", run / "config.yaml", "name=alone", f"output={tmp_path}")
+    preloaded(tmp_path, tmp_path / "alone.txt", *alone, ranks=2)
     assert digests(run) == digests(tmp_path / "alone")
 
 
@@ -282,6 +295,6 @@ def test_a_comparison_on_a_scheduler_says_what_it_lacks(tmp_path: Path, monkeypa
     assert done.exit_code == 2 and "'ray' gives a run one host" in done.stderr
 
 
-def submitting(name: str, output: Path, *how: str) -> list[str]:
+def submitting(name: str, output: Path) -> list[str]:
     words = [sys.executable, "-m", "halfway.experiments.cli", "launch", str(SUMS), f"name={name}", f"output={output}"]
-    return [*words, *SETTINGS, f"cluster.port={free_port()}", *(how or ("--on", "slurm"))]
+    return [*words, *SETTINGS, f"cluster.port={free_port()}", "--on", "slurm"]

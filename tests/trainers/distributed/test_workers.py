@@ -19,6 +19,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import IMPORTABLE, REPOSITORY
+from preloaded import Preloaded
 from torch import distributed
 
 from halfway.curriculum import Group, Origin, Problem, Request, Stream, UserError
@@ -73,10 +74,9 @@ def write_config(folder: Path, name: str, stage: str) -> Path:
     return path
 
 
-def run(folder: Path, name: str, processes: int, stage: str = "null") -> Path:
-    path = write_config(folder, name, stage)
-    output = folder / f"{name}.txt"
-    assert start(processes, "run", path, output).wait(timeout=300) == 0, output.read_text()[-3000:]
+def run(preloaded: Preloaded, folder: Path, name: str, processes: int) -> Path:
+    path = write_config(folder, name, "null")
+    preloaded(REPOSITORY, folder / f"{name}.txt", "run", path, ranks=processes)
     return folder / name
 
 
@@ -96,13 +96,13 @@ def assert_alike(one: Path, two: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("alone"), "alone", 1)
+def alone(preloaded: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(preloaded, tmp_path_factory.mktemp("alone"), "alone", 1)
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return run(tmp_path_factory.mktemp("together"), "together", 2)
+def together(preloaded: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(preloaded, tmp_path_factory.mktemp("together"), "together", 2)
 
 
 def test_two_processes_give_the_run_of_one(alone: Path, together: Path) -> None:
@@ -113,10 +113,14 @@ def test_two_processes_give_the_run_of_one(alone: Path, together: Path) -> None:
 def test_two_processes_with_sharded_weights_give_the_run_of_one(alone: Path, tmp_path: Path) -> None:
     if find_spec("deepspeed") is None:
         pytest.skip("DeepSpeed is not installed (extra deepspeed)")
-    assert_alike(alone, run(tmp_path, "sharded", 2, "3"))
+    path, output = write_config(tmp_path, "sharded", "3"), tmp_path / "sharded.txt"
+    assert start(2, "run", path, output).wait(timeout=300) == 0, output.read_text()[-3000:]
+    assert_alike(alone, tmp_path / "sharded")
 
 
-def test_a_lost_process_ends_the_run_and_resuming_completes_it(together: Path, tmp_path: Path) -> None:
+def test_a_lost_process_ends_the_run_and_resuming_completes_it(
+    preloaded: Preloaded, together: Path, tmp_path: Path
+) -> None:
     path, output = write_config(tmp_path, "broken", "null"), tmp_path / "broken.txt"
     launched, broken = start(2, "run", path, output), tmp_path / "broken"
     try:
@@ -131,7 +135,7 @@ def test_a_lost_process_ends_the_run_and_resuming_completes_it(together: Path, t
             os.killpg(launched.pid, signal.SIGKILL)
     assert "Signal 9 (SIGKILL)" in output.read_text() or "a training process has died" in output.read_text()
     assert len(records(broken, "steps")) < STEPS
-    assert start(2, "resume", broken, tmp_path / "resumed.txt").wait(timeout=300) == 0
+    preloaded(REPOSITORY, tmp_path / "resumed.txt", "resume", broken, ranks=2)
     assert records(broken, "decisions") == records(together, "decisions")
     assert records(broken, "steps") == records(together, "steps")
 
