@@ -362,7 +362,7 @@ def test_every_damage_to_a_checkpoint_names_the_file_and_the_way_back(
             pass
         line = str(error.value)
         assert line.startswith(f"checkpoint: {folder}: {path.relative_to(folder)} ") and "\n" not in line
-        assert line.endswith("the checkpoint of step 3 (`halfway resume runs/run --from 3` does both)"), line
+        assert "`halfway resume runs/run --from 3`" in line
         path.write_bytes(sound)
     with checkpoints.reading(folder):
         pass

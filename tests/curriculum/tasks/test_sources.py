@@ -272,7 +272,7 @@ def test_a_bad_row_is_refused_or_dropped_with_file_and_line(tmp_path: Path, row:
     with pytest.raises(UserError) as error:
         File(path, verifier_column="judge").load(None, STREAM)
     assert str(error.value).startswith(f"{path}:3: {reason}") and "\n" not in str(error.value)
-    assert str(error.value).endswith("; correct the file, or set the source's on_bad_row to drop")
+    assert "on_bad_row" in str(error.value)
     kept = File(path, verifier_column="judge", on_bad_row="drop").load(None, STREAM)
     assert [p.prompt for p in kept.problems] == ["1+1="]
     assert kept.report.dropped == {reason: 1}

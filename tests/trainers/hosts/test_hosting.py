@@ -173,6 +173,8 @@ def test_a_state_without_what_the_run_has_spent_changes_nothing(tmp_path: Path) 
         with pytest.raises((LookupError, TypeError, ValueError)):
             other.load_state_dict({**saved, "spent": spent})
     assert other.session.step == 0
+    run.load_state_dict(saved)  # without the damage it is sound
+    assert run.session.step == 2
 
 
 @pytest.mark.parametrize("reward", [None, math.nan, math.inf, -math.inf, np.float32("nan")])

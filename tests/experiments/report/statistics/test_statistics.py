@@ -181,4 +181,4 @@ def test_equal_arms_are_seldom_called_different_though_regimes_differ() -> None:
         true = generator.normal(0, 0.03, 5)
         p = over_regimes([CrossedMean(float(generator.normal(mean, 0.02)), 0.02, 24) for mean in true]).p
         clear.append(p is not None and p < 0.05)
-    assert np.mean(clear) < 0.08
+    assert 0.005 < np.mean(clear) < 0.08
