@@ -24,10 +24,6 @@ CHAINS = {
 controllers: [uniform, greso: {p_hard: 0.1}]
 fill: {policy: refill, groups: 3, request: adaptive, request_groups: 4, max_rounds: 4}
 """,
-    "prefix_sampling": """
-controllers: [prefix_sampling, uniform]
-fill: {policy: once, groups: 6}
-""",
     "pros, fitted": """
 controllers:
   - pros: {tree_children: 3, per_tree: 2, belief: {bayes: {hyperparameters: fitted, refit_every: 2}}}
@@ -74,7 +70,6 @@ learner:
 # What must occur in a chain's decision log, or the state that is to survive was never used.
 MARKS = {
     "greso": [b'"outcome":"skipped"', b'"round":1'],
-    "prefix_sampling": [b'"origin":"prefix"'],
     "probe, with pros by probed priors": [b'"origin":"generated"', b'"origin":"prefix"'],
     "ppo": [b'"origin":"prefix"', b'"k":0'],
     "hints": [b'"origin":"hinted"', b'"again"'],
