@@ -2,6 +2,7 @@
 
 - `contracts`: the interfaces: rollouts, learner, recorder
 - `policy`: a model with its tokenizer and end tokens, as it is loaded
+- `model_folder`: checks a model's folder before it is read
 - `prompt_states`: what the starting policy makes of a prompt, as a feature of the problem
 - `loop`: the training loop: batches, records, checkpoints, evaluation
 - `rollouts`: turns requests into scored groups

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal
 
 from halfway.curriculum.environments.base import Environment
@@ -10,6 +11,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.base import Engine, EngineSetup
 from halfway.trainers.learner.learner_options import LoraOptions
+from halfway.trainers.model_folder import check_model_folder
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.chat import Tokenizer
 from halfway.trainers.rollouts.collector import Collector
@@ -112,6 +114,8 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    if Path(path).is_dir():
+        check_model_folder(Path(path))
     # Its progress bars, for loading and for every checkpoint, would break the run's own.
     logging: Any = import_module("transformers.utils.logging")
     logging.disable_progress_bar()
@@ -127,7 +131,7 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
         )
     except UserError:
         raise
-    except (OSError, ValueError, ImportError) as error:
+    except Exception as error:  # the libraries that read the folder raise anything
         raise UserError(f"model.path: {options.path!r} cannot be loaded: {one_line(error)}") from error
     ends = find_end_tokens(tokenizer, model)
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)

@@ -1,6 +1,8 @@
 """A policy as it is loaded from a folder."""
 
 import json
+import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from paths import REPOSITORY
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from halfway.curriculum import UserError
 from halfway.trainers.learner.backend import save_policy
 from halfway.trainers.policy import ModelOptions, load_policy
 
@@ -26,3 +29,63 @@ def test_a_model_can_be_saved_whatever_its_generation_settings(tmp_path: Path, s
     saved = GenerationConfig.from_pretrained(tmp_path / "policy")
     assert saved.eos_token_id == policy.end_tokens and {1, 2} <= set(policy.end_tokens)
     assert saved.temperature == (0.9 if sampled else None)
+
+
+def cut(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def claim_a_long_header(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2**63) + b"{}")
+
+
+def set_in(name: str, **values: Any) -> Any:
+    def change(folder: Path) -> None:
+        path = folder / name
+        path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | values))
+
+    return change
+
+
+def write(name: str, text: str) -> Any:
+    return lambda folder: (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "file", "words"),
+    [
+        (cut, "model.safetensors", "header says"),
+        (claim_a_long_header, "model.safetensors", "ends within its header"),
+        (write("model.safetensors", ""), "model.safetensors", "within its header"),
+        (write("config.json", "[]"), "config.json", "no object"),
+        (write("config.json", "[" * 100_000), "config.json", "damaged"),
+        (write("tokenizer.json", "{"), "tokenizer.json", "damaged"),
+        (write("tokenizer_config.json", "[]"), "tokenizer_config.json", "no object"),
+        (set_in("config.json", num_hidden_layers=10**7), "config.json", "at most"),
+        (set_in("config.json", vocab_size=10**10), "config.json", "at most"),
+        (set_in("config.json", num_attention_heads=0), "model.path", "cannot be loaded"),
+        (set_in("config.json", hidden_size="x"), "model.path", "cannot be loaded"),
+        (set_in("generation_config.json", eos_token_id="x"), "generation_config.json", "list of tokens"),
+        (set_in("generation_config.json", eos_token_id={"a": 1}), "generation_config.json", "list of tokens"),
+        (set_in("generation_config.json", eos_token_id=["a", None]), "generation_config.json", "list of tokens"),
+        (
+            set_in("model.safetensors.index.json", weight_map={"a": "../other/model.safetensors"}),
+            "model.safetensors.index.json",
+            "files of the folder",
+        ),
+        (
+            set_in("model.safetensors.index.json", weight_map={"a": "pytorch_model.bin"}),
+            "model.safetensors.index.json",
+            "files of the folder",
+        ),
+        (set_in("model.safetensors.index.json", weight_map={"a": "b.safetensors"}), "b.safetensors", "missing"),
+    ],
+)
+def test_a_damaged_or_strange_folder_costs_one_line(tmp_path: Path, change: Any, file: str, words: str) -> None:
+    shutil.copytree(SUMS, tmp_path / "model")
+    change(tmp_path / "model")
+    with pytest.raises(UserError) as caught:
+        load_policy(ModelOptions(), str(tmp_path / "model"))
+    message = str(caught.value)
+    assert file in message and words in message and "\n" not in message

@@ -1,0 +1,69 @@
+"""Checks a model's folder before `transformers` reads it, so that a damaged or strange one costs one line."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+from halfway.curriculum.support.atomic import reading
+from halfway.curriculum.support.errors import UserError, require
+
+JSON_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json")
+INDEX = "model.safetensors.index.json"
+MOST_LAYERS, LARGEST = 10_000, 2**32
+"""Layers of a model, and any other whole number of its configuration, beyond which it is refused."""
+REMEDY = "copy or download the model again"
+
+
+def check_model_folder(folder: Path) -> None:
+    """Refuse damaged files, weights outside the folder, and sizes that no model has.
+
+    Raises:
+        UserError: one line that names the file.
+    """
+    found = {name: _read_object(folder / name) for name in (*JSON_FILES, INDEX) if (folder / name).exists()}
+    for name, value in found.get("config.json", {}).items():
+        most = MOST_LAYERS if name == "num_hidden_layers" else LARGEST
+        if isinstance(value, int) and not isinstance(value, bool):
+            require(-1 <= value <= most, f"{folder / 'config.json'}: {name}", value, f"give at most {most}")
+    for name in ("config.json", "generation_config.json"):
+        ends = found.get(name, {}).get("eos_token_id")
+        whole = all(isinstance(end, int) and end < LARGEST for end in (ends if isinstance(ends, list) else [ends]))
+        require(ends is None or whole, f"{folder / name}: eos_token_id", ends, "give one token, or a list of tokens")
+    _check_weights(folder, found.get(INDEX, {}))
+
+
+def _check_weights(folder: Path, index: dict[str, Any]) -> None:
+    with reading(folder / INDEX, REMEDY):
+        named = set(index.get("weight_map", {}).values())
+    for name in named:
+        plain = isinstance(name, str) and name == Path(name).name and name.endswith(".safetensors")
+        require(plain, str(folder / INDEX), name, "weights are files of the folder whose names end in .safetensors")
+        if not (folder / name).is_file():
+            raise UserError(f"{folder / name}: is missing, and {INDEX} names it; {REMEDY}")
+    for path in sorted(folder.glob("*.safetensors")):
+        with reading(path, REMEDY):
+            _check_safetensors(path)
+
+
+def _check_safetensors(path: Path) -> None:
+    """Raise ValueError unless a file is as long as its header says, which a cut download is not."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
+        if length > size - 8:
+            raise ValueError("it ends within its header")
+        header = json.loads(file.read(length))
+    ends = [part["data_offsets"][1] for name, part in header.items() if name != "__metadata__"]
+    expected = 8 + length + max(ends, default=0)
+    if size != expected:
+        raise ValueError(f"it has {size} bytes, and its header says {expected}")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    with reading(path, REMEDY):
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("it holds no object")
+        return value
