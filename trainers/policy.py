@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from halfway.curriculum.environments.base import Environment
+from halfway.curriculum.environments.contract import Environment
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.base import Engine, EngineSetup

@@ -1,6 +1,6 @@
 """Isolated work trees in which a policy's commands run, and the sandbox in which unread programs run.
 
-- `base`: the contract of a box
+- `box`: the contract of a box
 - `walls`: what keeps both in: bubblewrap's options, limits, one filter of system calls
 - `worker_process`: a worker of either, as this side sees it
 - `bubblewrap`: the default boxes: bubblewrap, with an overlay for the work tree
@@ -13,7 +13,7 @@
 - `docker`: limits and removal of docker's and podman's containers, and the lines of bash around a command in one
 """
 
-from halfway.curriculum.support.registry import Registry
+from halfway.curriculum import Registry
 
 BOXES = Registry(
     what="box",

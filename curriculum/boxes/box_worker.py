@@ -151,7 +151,7 @@ class Worker:
         harvest, where = (trees.harvest, "upper") if self.overlay else (trees.harvest_copy, "tree")
         room = self.settings["disk"]
         tree = harvest(f"{self.box}/{where}", self.base, self.clock, room)
-        scratch = trees.lasting(trees.harvest(f"{self.box}/tmp", "/nowhere", self.clock, room))
+        scratch = trees.select_lasting(trees.harvest(f"{self.box}/tmp", "/nowhere", self.clock, room))
         packed: bytes = trees.pack(trees.Changes(self.clock, tree, scratch))
         return packed
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError, Executed
+from halfway.curriculum import UserError, require
+from halfway.curriculum.boxes.box import Base, Box, BoxFullError, BoxLostError, Executed
 from halfway.curriculum.boxes.determinism import VARIABLES, pytest_options
-from halfway.curriculum.boxes.starting_trees import cache_folder, stored
+from halfway.curriculum.boxes.starting_trees import cache_folder, store
 from halfway.curriculum.boxes.walls import (
     COMMAND_CALLS,
     COMMAND_SOCKETS,
@@ -29,7 +30,6 @@ from halfway.curriculum.boxes.walls import (
 )
 from halfway.curriculum.boxes.worker_process import WorkerProcess
 from halfway.curriculum.support.atomic import writing
-from halfway.curriculum.support.errors import UserError, require
 
 WORKER = Path(__file__).with_name("box_worker.py")
 HEADER = struct.Struct("<II")
@@ -113,7 +113,7 @@ class Bubblewrap:
         """A box with an untouched work tree; see `base.BoxMaker.open`."""
         self.require(base)
         cache = cache_folder(self.cache)
-        name = stored(os.path.realpath(base.tree), cache, _uid())
+        name = store(os.path.realpath(base.tree), cache, _uid())
         worker = _idle_worker(self._settings(base.place, cache))
         try:
             worker.ask({"do": "open", "base": name})

@@ -77,7 +77,7 @@ ADDRESS = re.compile(r"\b0x(?:7f|55|56)[0-9a-f]{10}\b")
 before may depend on its timing."""
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """The output of a command as the policy reads it, and as replays compare it.
 
     Addresses are numbered in the order in which they appear, so that equal ones stay equal.

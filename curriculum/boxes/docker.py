@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from tempfile import TemporaryFile
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.curriculum.support.extras import one_line
 
 KEPT_BYTES = 2**20

@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from halfway.curriculum import UserError, require
 from halfway.curriculum.boxes.sandbox_worker import HEADER, MAGIC, REPLY
 from halfway.curriculum.boxes.walls import (
     PROGRAM_CALLS,
@@ -32,7 +33,6 @@ from halfway.curriculum.boxes.walls import (
 )
 from halfway.curriculum.boxes.worker_process import WorkerProcess
 from halfway.curriculum.support.acceptance import VARIABLE, is_accepted
-from halfway.curriculum.support.errors import UserError, require
 
 WITHOUT_SANDBOX = "no-sandbox"
 """The user's word for running generated programs unprotected on this machine."""
@@ -255,10 +255,10 @@ def _remedy() -> str:
 
 
 @lru_cache(maxsize=8)
-def _shared(options: SandboxOptions, modules: tuple[str, ...], process: int, unprotected: bool) -> Sandbox:
+def _get_sandbox(options: SandboxOptions, modules: tuple[str, ...], process: int, unprotected: bool) -> Sandbox:
     return Sandbox(options, modules)
 
 
-def shared(options: SandboxOptions, modules: Sequence[str] = ()) -> Sandbox:
+def get_sandbox(options: SandboxOptions, modules: Sequence[str] = ()) -> Sandbox:
     """This process's sandbox with these options. Raises UserError as `Sandbox` does."""
-    return _shared(options, tuple(modules), os.getpid(), is_accepted(WITHOUT_SANDBOX))
+    return _get_sandbox(options, tuple(modules), os.getpid(), is_accepted(WITHOUT_SANDBOX))

@@ -6,9 +6,9 @@ import shutil
 from functools import lru_cache
 from pathlib import Path
 
+from halfway.curriculum import UserError
 from halfway.curriculum.boxes.trees import CACHES, EPOCH
 from halfway.curriculum.support.atomic import made_once
-from halfway.curriculum.support.errors import UserError
 
 LEFT_OUT = CACHES | {".git", ".hg", ".svn"}
 """History is left out, lest a repository tell its own solution; so are caches."""
@@ -24,7 +24,7 @@ def cache_folder(chosen: str) -> Path:
 
 
 @lru_cache(maxsize=4096)
-def stored(tree: str, cache: Path, uid: int) -> str:
+def store(tree: str, cache: Path, uid: int) -> str:
     """The name, below `cache`/bases, of a folder equal to `tree` without history and caches.
 
     All modification times are the same, and the files belong to `uid` if this process may change their owner.
@@ -41,14 +41,14 @@ def stored(tree: str, cache: Path, uid: int) -> str:
     if folder.is_dir():
         return name
     with made_once(folder) as partial:
-        shutil.copytree(root, partial / "tree", symlinks=True, ignore=_left_out)
+        shutil.copytree(root, partial / "tree", symlinks=True, ignore=_leave_out)
         _settle(partial / "tree", uid)
         if not folder.is_dir():
             os.replace(partial / "tree", folder)
     return name
 
 
-def _left_out(_: str, names: list[str]) -> list[str]:
+def _leave_out(_: str, names: list[str]) -> list[str]:
     return [name for name in names if name in LEFT_OUT]
 
 

@@ -16,13 +16,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from halfway.curriculum import UserError, require
 from halfway.curriculum.boxes import docker
-from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError, Executed
+from halfway.curriculum.boxes.box import Base, Box, BoxFullError, BoxLostError, Executed
 from halfway.curriculum.boxes.determinism import VARIABLES, options_of_version
 from halfway.curriculum.boxes.docker import EVERYBODY, around
 from halfway.curriculum.boxes.trees import Changes, Entry, pack, unpack
 from halfway.curriculum.support.acceptance import require_accepted
-from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 
 Result = TypeVar("Result")

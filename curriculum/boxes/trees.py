@@ -133,7 +133,7 @@ def harvest(upper: str, base: str, clock: int, room: int) -> tuple[Entry, ...]:
     return tuple(sorted(found, key=lambda entry: entry.path))
 
 
-def lasting(scratch: Iterable[Entry]) -> tuple[Entry, ...]:
+def select_lasting(scratch: Iterable[Entry]) -> tuple[Entry, ...]:
     """The part of /tmp that is kept."""
     return tuple(entry for entry in scratch if not TEMPORARY.match(entry.path))
 

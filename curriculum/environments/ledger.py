@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from halfway.curriculum.environments.base import StepResult
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.rollouts import Unit
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Problem, Unit, UserError
+from halfway.curriculum.environments.contract import StepResult
 from halfway.curriculum.tasks.lab import ledger
 
 

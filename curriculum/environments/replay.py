@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from halfway.curriculum.environments.base import Environment, Episode, StepResult
+from halfway.curriculum.environments.contract import Environment, Episode, StepResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum import Problem, Stream, UserError, require
 from halfway.curriculum.boxes import BOXES
-from halfway.curriculum.boxes.base import Base, BoxMaker
+from halfway.curriculum.boxes.box import Base, BoxMaker
 from halfway.curriculum.boxes.starting_trees import cache_folder
-from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.judge import reports_of
 from halfway.curriculum.repositories.mutation import Mutant, Site, patch, sites
 from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, is_test, to_problem
-from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import made_once
-from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import Loaded, Source, SourceReport
 
@@ -88,7 +86,7 @@ class RepositoryArchives(Source):
 
     def _projects(self, dropped: Counter[str], examples: list[str]) -> Iterator["Project"]:
         for path, sha256 in self.archives.items():
-            project = Project(Path(path).name.removesuffix(".tar.gz"), Base(str(unpacked(Path(path), sha256))))
+            project = Project(Path(path).name.removesuffix(".tar.gz"), Base(str(unpack(Path(path), sha256))))
             outcomes = [run_suite(self.boxes, project.base, "", self.seconds) for _ in range(2)]
             steady = sorted(test for test in outcomes[0] & outcomes[1])
             if steady:
@@ -101,7 +99,7 @@ class RepositoryArchives(Source):
 
     def _tasks(self, project: "Project", stream: Stream, dropped: Counter[str]) -> Iterator[Problem]:
         """Valid mutants of one project, in an order drawn from the stream."""
-        for mutant in project.shuffled(stream.at(project.name)):
+        for mutant in project.shuffle(stream.at(project.name)):
             before = (Path(project.base.tree) / mutant.path).read_text()
             bug = patch(mutant.path, before, mutant.text)
             passed = run_suite(self.boxes, project.base, bug, self.seconds)
@@ -142,7 +140,7 @@ class Project:
         paths = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.py") if not path.is_symlink())
         return [path for path in paths if not is_test(path) and not path.startswith(LEFT_OUT)]
 
-    def shuffled(self, stream: Stream) -> Iterator[Mutant]:
+    def shuffle(self, stream: Stream) -> Iterator[Mutant]:
         """Every mutant of every file, in a drawn order."""
         root = Path(self.base.tree)
         found: list[Site] = []
@@ -172,7 +170,7 @@ def run_suite(boxes: BoxMaker, base: Base, bug: str, seconds: float) -> set[str]
     return {test for test, outcomes in reports_of(done.output).items() if "::" in test and outcomes == {"PASSED"}}
 
 
-def unpacked(archive: Path, sha256: str) -> Path:
+def unpack(archive: Path, sha256: str) -> Path:
     """The folder with an archive's content, unpacked once.
 
     Raises:

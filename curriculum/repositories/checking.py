@@ -9,12 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError, BoxMaker
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem, UserError
+from halfway.curriculum.boxes.box import Base, Box, BoxFullError, BoxLostError, BoxMaker
 from halfway.curriculum.repositories.harbor import solve
 from halfway.curriculum.repositories.judge import APPLY, Judged, begin, judge, judge_in
 from halfway.curriculum.repositories.task import RepositoryTask, from_text
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, SourceReport
 
 TIMES = 2
@@ -31,7 +30,7 @@ class _NoTaskError(Exception):
         self.reason, self.seen = reason, seen
 
 
-def checked(
+def check_problems(
     problems: Sequence[Problem],
     boxes: BoxMaker,
     seconds: float,
@@ -70,7 +69,7 @@ def checked(
 def check(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> None:
     """Raise _NoTaskError, naming what is wrong, unless the task is valid."""
     try:
-        before = [_untouched(task, boxes, seconds) for _ in range(TIMES)]
+        before = [_judge_untouched(task, boxes, seconds) for _ in range(TIMES)]
         _require(len({(run.passed, run.missing) for run in before}) == 1, "tests vary from run to run")
         untouched = before[0]
         _require(not untouched.passed, "passes untouched")
@@ -82,7 +81,7 @@ def check(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> None:
         broken = [test for test in task.pass_to_pass if test in missing]
         _require(not broken, "a test fails that is to pass all the time", str(broken[:1]))
         if task.solution or task.bug or (task.folder and (Path(task.folder) / "solution" / "solve.sh").exists()):
-            after = [_mended(task, boxes, seconds) for _ in range(TIMES)]
+            after = [_judge_reference(task, boxes, seconds) for _ in range(TIMES)]
             failing = next((run for run in after if not run.passed), None)
             _require(failing is None, "the reference fails", failing.why if failing else "")
     except BoxLostError as error:
@@ -96,7 +95,7 @@ def _require(condition: bool, reason: str, seen: str = "") -> None:
         raise _NoTaskError(reason, seen)
 
 
-def _untouched(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> Judged:
+def _judge_untouched(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> Judged:
     box = boxes.open(task.base)
     try:
         _begin(box, task, seconds)
@@ -105,7 +104,7 @@ def _untouched(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> Judged:
         box.close()
 
 
-def _mended(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> Judged:
+def _judge_reference(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> Judged:
     """The reference, judged like a submission."""
     box = boxes.open(task.base)
     try:

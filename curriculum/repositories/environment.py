@@ -8,18 +8,16 @@ from functools import cached_property
 from threading import Lock
 from typing import Any
 
+from halfway.curriculum import Problem, Unit, UserError, require
 from halfway.curriculum.boxes import BOXES
-from halfway.curriculum.boxes.base import Box, BoxFullError, BoxLostError, BoxMaker, Executed
-from halfway.curriculum.boxes.determinism import normalised
+from halfway.curriculum.boxes.box import Box, BoxFullError, BoxLostError, BoxMaker, Executed
+from halfway.curriculum.boxes.determinism import normalise
 from halfway.curriculum.boxes.trees import digest
-from halfway.curriculum.environments.base import StepResult
-from halfway.curriculum.problems import Problem
+from halfway.curriculum.environments.contract import StepResult
 from halfway.curriculum.repositories.checking import check_boxes
 from halfway.curriculum.repositories.judge import begin, judge
 from halfway.curriculum.repositories.task import RepositoryTask, from_text
-from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.support.blocks import find_fenced
-from halfway.curriculum.support.errors import UserError, require
 
 SUBMIT = "submit"
 NO_BLOCK = "[give exactly one block of ```bash with one command, or with submit]\n"
@@ -185,7 +183,7 @@ class Repository:
 
     def _observation(self, done: Executed) -> str:
         head = f"[exit {done.status}]" if done.ended == "exit" else f"[ended by the limit on {done.ended}]"
-        return f"{head}\n{shortened(normalised(done.output), self.observation_chars).rstrip()}\n"
+        return f"{head}\n{shorten(normalise(done.output), self.observation_chars).rstrip()}\n"
 
     def _run(self, episode: RepositoryEpisode, command: str) -> tuple[RepositoryEpisode, Executed]:
         """The episode after a command. Raises BoxFullError if it has too many files to be kept."""
@@ -235,7 +233,7 @@ class Repository:
         return StepResult(replace(episode, over=True), success=verdict.passed, seconds=verdict.seconds)
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """A text, or its beginning and end if it is longer than `limit` characters."""
     if len(text) <= limit:
         return text

@@ -25,14 +25,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.boxes.base import Base, Box, BoxFullError
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem, Stream, UserError, require
+from halfway.curriculum.boxes.box import Base, Box, BoxFullError
 from halfway.curriculum.repositories.task import TURN_BY_TURN, RepositoryTask, to_problem
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.data_files import Bad
-from halfway.curriculum.tasks.files import kept_and_counted
+from halfway.curriculum.tasks.files import keep_and_count
 from halfway.curriculum.tasks.sources import Loaded, Source
 
 OPENING = f"You work in a shell; your folder is {{place}}. Do what is asked below.\n\n{TURN_BY_TURN}"
@@ -89,7 +87,7 @@ class HarborTasks(Source):
         folders = list(task_folders(Path(self.path)))
         if not folders:
             raise UserError(f"{self.path}: no folder with a task.toml is below it; give a folder of Harbor tasks")
-        loaded = kept_and_counted((str(folder), self._problem(folder)) for folder in folders)
+        loaded = keep_and_count((str(folder), self._problem(folder)) for folder in folders)
         if not loaded.problems:
             first = loaded.report.examples[0]
             raise UserError(f"{self.path}: none of {len(folders)} folders is a task here (first: {first})")
@@ -175,7 +173,7 @@ def without_canary(instruction: str) -> str:
     return "\n".join(lines)
 
 
-def rewarded(box: Box, folder: Path, seconds: float) -> tuple[float | None, float]:
+def run_tests(box: Box, folder: Path, seconds: float) -> tuple[float | None, float]:
     """Run a task's tests on a box's tree as it is: the reward, None if none was written, and the seconds it took.
 
     Raises:

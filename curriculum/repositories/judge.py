@@ -15,12 +15,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from halfway.curriculum.boxes.base import Box, BoxFullError, BoxMaker
+from halfway.curriculum import UserError
+from halfway.curriculum.boxes.box import Box, BoxFullError, BoxMaker
 from halfway.curriculum.boxes.trees import Changes, Entry, pack, unpack
 from halfway.curriculum.repositories.canaries import canaries
-from halfway.curriculum.repositories.harbor import rewarded
+from halfway.curriculum.repositories.harbor import run_tests
 from halfway.curriculum.repositories.task import RepositoryTask, is_test
-from halfway.curriculum.support.errors import UserError
 
 SETTINGS = frozenset(
     {
@@ -101,7 +101,7 @@ class Untouched:
     tests_apart: bool = False
 
 
-def untouched(box: Box, task: RepositoryTask) -> Untouched:
+def read_untouched(box: Box, task: RepositoryTask) -> Untouched:
     """Read it from a box in which nothing has been done yet."""
     tops, modules = (box.exec(command, LISTING_SECONDS).output.split("\n") for command in (LISTING, MODULES))
     tests = {*task.test_files, *PATCHED.findall(task.test_patch)}
@@ -148,7 +148,7 @@ def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -
     """
     box = boxes.open(task.base)
     try:
-        box.restore(source_changes(saved, untouched(box, task)))
+        box.restore(source_changes(saved, read_untouched(box, task)))
         return judge_in(box, task, seconds)
     except BoxFullError:
         return Judged(False, "no room on disk")
@@ -159,7 +159,7 @@ def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -
 def judge_in(box: Box, task: RepositoryTask, seconds: float) -> Judged:
     """Judge a box's tree as it is."""
     if task.folder:
-        reward, spent = rewarded(box, Path(task.folder), seconds)
+        reward, spent = run_tests(box, Path(task.folder), seconds)
         why = "no reward was written" if reward is None else "tests fail"
         return Judged(True, "", (), spent) if reward is not None and reward >= 1 else Judged(False, why, (), spent)
     if task.test_patch and box.exec(APPLY, seconds, task.test_patch.encode()).status:

@@ -63,7 +63,7 @@ class Site:
 
     def mutant(self) -> Mutant | None:
         """The file with the edit; None if that changes nothing, or does not parse."""
-        text = _spliced(self.source, self.node, self.new)
+        text = _splice(self.source, self.node, self.new)
         return None if text is None else Mutant(self.path, self.function, self.kind, self.node.lineno, text)
 
 
@@ -190,7 +190,7 @@ EDITS: tuple[tuple[Any, Callable[[Any], Iterator[Edit]]], ...] = (
 )
 
 
-def _spliced(source: str, node: Any, new: str) -> str | None:
+def _splice(source: str, node: Any, new: str) -> str | None:
     """The source with the node's text replaced; None if that changes nothing, or does not parse."""
     lines = source.encode().splitlines(keepends=True)  # columns of ast count bytes
     head = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]

@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from halfway.curriculum.boxes.base import Base
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem, Stream, UserError, require
+from halfway.curriculum.boxes.box import Base
 from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, to_problem
-from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.blocks import find_between
-from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.tasks.data_files import Bad, file_rows
-from halfway.curriculum.tasks.files import kept_and_counted
+from halfway.curriculum.tasks.files import keep_and_count
 from halfway.curriculum.tasks.sources import Loaded, Source
 
 Kind = Literal["auto", "swe_bench", "swe_gym", "swe_smith", "r2e_gym"]
@@ -62,7 +60,7 @@ class RepositoryRows(Source):
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
         """All rows in order."""
-        loaded = kept_and_counted((row.where, self._problem(row.values)) for row in file_rows(self.path))
+        loaded = keep_and_count((row.where, self._problem(row.values)) for row in file_rows(self.path))
         if not loaded.problems:
             first = f" (first: {loaded.report.examples[0]})" if loaded.report.examples else ""
             raise UserError(f"{self.path}: no row is a task on a repository{first}; check repository_rows.kind")

@@ -5,9 +5,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from halfway.curriculum.boxes.base import Base
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Problem, UserError
+from halfway.curriculum.boxes.box import Base
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import content_id
 

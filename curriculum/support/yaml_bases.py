@@ -189,7 +189,7 @@ def _loader() -> type[Any]:
 
     base: Any = yaml.SafeLoader
 
-    def refused(problem: str, node: Any) -> yaml.constructor.ConstructorError:
+    def refuse(problem: str, node: Any) -> yaml.constructor.ConstructorError:
         return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
     class Loader(base):  # type: ignore[misc]
@@ -209,10 +209,10 @@ def _loader() -> type[Any]:
                 if key_node.tag == "tag:yaml.org,2002:merge":
                     continue
                 if key_node.id != "scalar":
-                    raise refused("found a list or a mapping as a key", key_node)
+                    raise refuse("found a list or a mapping as a key", key_node)
                 key = key_node.value
                 if key in keys:
-                    raise refused(f"found duplicate key {key}", key_node)
+                    raise refuse(f"found duplicate key {key}", key_node)
                 keys.add(key)
             self.flatten_mapping(node)
             # A name is text, also where YAML 1.1 reads `off` as false and `010` as 8.
@@ -222,7 +222,7 @@ def _loader() -> type[Any]:
 
         def construct_yaml_int(self, node: Any) -> int:
             if len(node.value) > MOST_DIGITS:
-                raise refused(f"found an integer of more than {MOST_DIGITS} digits", node)
+                raise refuse(f"found an integer of more than {MOST_DIGITS} digits", node)
             return int(super().construct_yaml_int(node))
 
     Loader.yaml_constructors = {

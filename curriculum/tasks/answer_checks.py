@@ -14,9 +14,8 @@ from hashlib import blake2b, file_digest
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem, UserError
 from halfway.curriculum.support.atomic import read_json, write_json
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.data_files import Bad

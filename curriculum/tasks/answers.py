@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem
 from halfway.curriculum.tasks.numbers import close, normalise, only_number, stated_number
 
 Verifier = Callable[[Problem, str], bool]

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support.database import connect
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 

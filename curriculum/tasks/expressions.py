@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import permutations, product
 from typing import Any
 
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem
 from halfway.curriculum.support.extras import load_extra
 from halfway.curriculum.tasks import helpers
 from halfway.curriculum.tasks.answers import Batched
@@ -39,10 +39,12 @@ def _judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     tasks = [
         (problem.answer, response, SYMBOLIC_TIMEOUT) for problem, response in zip(problems, responses, strict=True)
     ]
-    verdicts = helpers.shared(__name__, "math_verify").map(f"{__name__}:symbolically", tasks, MOST * SYMBOLIC_TIMEOUT)
+    verdicts = helpers.get_helpers(__name__, "math_verify").map(
+        f"{__name__}:symbolically", tasks, MOST * SYMBOLIC_TIMEOUT
+    )
     for verdict in verdicts:
         if verdict is None:
-            helpers.counted(helpers.Unjudged("time"))
+            helpers.count(helpers.Unjudged("time"))
     return [verdict is True for verdict in verdicts]
 
 
@@ -89,7 +91,7 @@ def equivalent(answers: Sequence[str]) -> bool | None:
     load_extra("math_verify", "the comparison of answers")
     seconds = MOST * SYMBOLIC_TIMEOUT * max(1, len(answers))
     task = [list(answers), SYMBOLIC_TIMEOUT]
-    [found] = helpers.shared(__name__, "math_verify").map(f"{__name__}:equivalently", [task], seconds)
+    [found] = helpers.get_helpers(__name__, "math_verify").map(f"{__name__}:equivalently", [task], seconds)
     return found if isinstance(found, bool) else None
 
 

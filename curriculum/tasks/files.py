@@ -10,10 +10,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from halfway.curriculum.problems import Message, Problem
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Problem, Stream, UserError
+from halfway.curriculum.problems import Message
 from halfway.curriculum.support.atomic import write_text
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.answer_checks import AnswerChecks
@@ -28,7 +27,7 @@ MOST_DIGITS = 400
 """A number that would be longer without its exponent keeps it."""
 
 
-def kept_and_counted(tried: Iterable[tuple[str, Problem | Bad]]) -> Loaded:
+def keep_and_count(tried: Iterable[tuple[str, Problem | Bad]]) -> Loaded:
     """The problems among what was tried, in order; everything else, including repeated ids, is counted by reason.
 
     Args:

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from itertools import islice
 
-from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, SandboxOptions, shared
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem
+from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, SandboxOptions, get_sandbox
 from halfway.curriculum.support.blocks import find_fenced
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.answers import Batched
@@ -80,15 +80,15 @@ class Memory:
         with self.lock:
             known = {job: self.outcomes[job] for job in distinct if job in self.outcomes}
         fresh = [job for job in distinct if job not in known]
-        ran = dict(zip(fresh, shared(options, PURE_MODULES).run(fresh), strict=True)) if fresh else {}
+        ran = dict(zip(fresh, get_sandbox(options, PURE_MODULES).run(fresh), strict=True)) if fresh else {}
         with self.lock:
-            self.outcomes.update((job, one) for job, one in ran.items() if _lasting(one))
+            self.outcomes.update((job, one) for job, one in ran.items() if _lasts(one))
             for job in list(islice(self.outcomes, max(0, len(self.outcomes) - self.capacity))):
                 del self.outcomes[job]
         return [known[job] if job in known else ran[job] for job in jobs]
 
 
-def _lasting(outcome: Outcome) -> bool:
+def _lasts(outcome: Outcome) -> bool:
     return not isinstance(outcome, Failure) or outcome.fault == "error"
 
 

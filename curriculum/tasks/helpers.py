@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+from halfway.curriculum import UserError
 from halfway.curriculum.boxes.worker_process import WorkerProcess
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helper_process import HEADER
 
 PROCESSES = min(16, max(2, os.cpu_count() or 1))
@@ -85,8 +85,8 @@ class Helpers:
             process.stop()
             del self._local.process
             if time.monotonic() >= deadline:
-                return counted(Unjudged("time"))
-        return counted(Unjudged("died"))
+                return count(Unjudged("time"))
+        return count(Unjudged("died"))
 
     def _process(self) -> WorkerProcess:
         """This thread's process."""
@@ -111,14 +111,14 @@ def _receive(process: WorkerProcess, deadline: float) -> dict[str, Any] | None:
 
 
 def _value(reply: dict[str, Any]) -> Any:
-    return counted(Unjudged("raised")) if "raised" in reply else reply["value"]
+    return count(Unjudged("raised")) if "raised" in reply else reply["value"]
 
 
 _LOCK = threading.Lock()
 _COUNTS: Counter[str] = Counter()
 
 
-def counted(unjudged: Unjudged) -> Unjudged:
+def count(unjudged: Unjudged) -> Unjudged:
     """Count a text that could not be judged."""
     with _LOCK:
         _COUNTS[unjudged.reason] += 1
@@ -140,7 +140,7 @@ def take_counts() -> dict[str, int]:
 
 
 @contextmanager
-def counted_apart() -> Iterator[dict[str, int]]:
+def count_apart() -> Iterator[dict[str, int]]:
     """What cannot be judged in the block, by reason, once it ends; `take_counts` later gives the rest alone."""
     before, apart = take_counts(), dict[str, int]()
     try:
@@ -151,10 +151,10 @@ def counted_apart() -> Iterator[dict[str, int]]:
 
 
 @lru_cache(maxsize=8)
-def _shared(process: int, modules: tuple[str, ...]) -> Helpers:
+def _get_helpers(process: int, modules: tuple[str, ...]) -> Helpers:
     return Helpers(modules=modules)
 
 
-def shared(*modules: str) -> Helpers:
+def get_helpers(*modules: str) -> Helpers:
     """This process's helpers that have imported these modules."""
-    return _shared(os.getpid(), modules)
+    return _get_helpers(os.getpid(), modules)

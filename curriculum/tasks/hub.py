@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import UserError, require
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.curriculum.tasks.data_files import in_order, kind_of
 from halfway.curriculum.tasks.files import Rows

@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.support.blocks import find_between
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks import helpers
@@ -132,11 +130,11 @@ def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     verdicts: dict[int, bool] = {}
     tasks: list[tuple[str, str]] = []
     for row, (problem, response) in enumerate(zip(problems, responses, strict=True)):
-        if _carried(problem.answer)["family"] in EVALUATING | LITERAL:
+        if _unpack_answer(problem.answer)["family"] in EVALUATING | LITERAL:
             tasks.append((problem.answer, response))
         else:
             verdicts[row] = passes(problem.answer, response)
-    found = iter(helpers.shared(__name__, "sympy").map(f"{__name__}:passes", tasks, SECONDS) if tasks else ())
+    found = iter(helpers.get_helpers(__name__, "sympy").map(f"{__name__}:passes", tasks, SECONDS) if tasks else ())
     return [verdicts[row] if row in verdicts else next(found) is True for row in range(len(problems))]
 
 
@@ -148,7 +146,7 @@ def passes(answer: str, response: str) -> bool:
     """The verdict on one response; see `judge`."""
     tags = find_between(response, "<answer>", "</answer>")
     said = (tags[-1] if tags else response).strip()
-    carried = _carried(answer)
+    carried = _unpack_answer(answer)
     entry, score_answer = carried["entry"], _family(carried["family"], repr(carried["config"])).score_answer
     if carried["family"] in EVALUATING and not is_formula(said):
         return False
@@ -179,7 +177,7 @@ def _is_mathematical(name: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _carried(answer: str) -> dict[str, Any]:
+def _unpack_answer(answer: str) -> dict[str, Any]:
     carried: dict[str, Any] = ast.literal_eval(answer)
     return carried
 

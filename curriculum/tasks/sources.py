@@ -7,9 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from halfway.curriculum.problems import Problem, ProblemSet
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Problem, ProblemSet, Stream, UserError
 
 MAX_REPEATS = 1000
 """A generating source gives up after this many consecutive draws of problems that it has drawn before."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem
 from halfway.curriculum.tasks.numbers import final_answer, plain_number
 from halfway.curriculum.tasks.verifiers import verify_all
 

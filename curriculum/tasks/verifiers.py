@@ -7,12 +7,10 @@ from functools import partial
 
 import numpy as np
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import Problem, Registry, UserError, require
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.support.registry import Registry
 from halfway.curriculum.tasks.answers import Batched, Verifier
-from halfway.curriculum.tasks.helpers import Unjudged, counted
+from halfway.curriculum.tasks.helpers import Unjudged, count
 
 VERIFIERS = Registry(
     what="verifier",
@@ -74,7 +72,7 @@ def verify(problem: Problem, response: str) -> bool:
         raise
     except Exception as error:
         if _reads(verifier, problem):
-            counted(Unjudged("raised"))
+            count(Unjudged("raised"))
             return False
         raise UserError(
             f"verifier {problem.verifier}: raised {one_line(error)} on problem {problem.id!r}; "

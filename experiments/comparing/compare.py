@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from halfway.curriculum.environments.base import check
+from halfway.curriculum.environments.contract import check
 from halfway.experiments.comparing.additions import extended, restricted
 from halfway.experiments.comparing.jobs import Failure, Job
 from halfway.experiments.comparing.processes import Start

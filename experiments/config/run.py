@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from halfway.controllers.chains import MEMBERS, Member, check_chain
 from halfway.curriculum.controller import Chain
-from halfway.curriculum.environments.base import Environment
+from halfway.curriculum.environments.contract import Environment
 from halfway.curriculum.registries import ENVIRONMENTS, SOURCES
 from halfway.curriculum.support.components import NONE, Component, at_most_one_of, component, one_of, plain
 from halfway.curriculum.support.errors import each, require

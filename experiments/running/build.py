@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from halfway.curriculum.environments.base import check
+from halfway.curriculum.environments.contract import check
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.session import ALWAYS_PROVIDED, Session
 from halfway.curriculum.streams import Stream

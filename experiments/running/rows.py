@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from halfway.curriculum.repositories.checking import checked
+from halfway.curriculum.repositories.checking import check_problems
 from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
@@ -25,7 +25,7 @@ def check_rows(config: RunConfig, file: Path | None) -> str:
     train = config.problems.train
     wanted = None if train is None else train + config.evaluation.problems
     loaded = config.problems.opened.source.part.load(wanted, Stream(config.problems.seed))
-    tasks = checked(loaded.problems, environment.boxes, environment.test_seconds, environment.parallel or 1)
+    tasks = check_problems(loaded.problems, environment.boxes, environment.test_seconds, environment.parallel or 1)
     if not tasks.problems:
         raise UserError(f"problems.source: no task holds: {tasks.report}")
     if file is not None:

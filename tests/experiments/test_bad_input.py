@@ -197,7 +197,7 @@ def test_a_machine_that_cannot_run_the_environment(
 ) -> None:
     """Said before a model is loaded; before a comparison has a folder."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    sandbox._shared.cache_clear()  # a sandbox that earlier tests have started would do
+    sandbox._get_sandbox.cache_clear()  # a sandbox that earlier tests have started would do
     monkeypatch.setattr(build, "load_policy", lambda *_: pytest.fail("a model was loaded"))
     python = sys.base_prefix  # the tests' own environment may be below /tmp, which is another mistake
     run_file.write_text(f"{RUN}environment: {{repository: {{box: {{bubblewrap: {{python: {python}}}}}}}}}\n")

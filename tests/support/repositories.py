@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halfway.curriculum.boxes.base import Base, BoxLostError
+from halfway.curriculum.boxes.box import Base, BoxLostError
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.mutation import patch

@@ -16,7 +16,7 @@ from halfway.curriculum.session import Session, Ticket, start_group
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks.helpers import counted_apart, take_counts
+from halfway.curriculum.tasks.helpers import count_apart, take_counts
 from halfway.trainers.contracts import Learner, Recorder, Rollouts, judge_seconds
 from halfway.trainers.loop.checkpoint import Checkpoints, LoopState
 from halfway.trainers.loop.evaluation import Evaluation
@@ -240,7 +240,7 @@ class Training:
         """Tell the chain the policy's current pass rates, if it asks for them."""
         if self.oracle is None or self.progress.step % self.oracle_every:
             return
-        with clock.time("measure"), counted_apart():  # what cannot be judged here is not the step's
+        with clock.time("measure"), count_apart():  # what cannot be judged here is not the step's
             measured = self.oracle(self.stream.at(self.progress.step, "measure"))
         self.session.inform(np.array(measured.passed_G) / measured.samples)
         self.tell("measured", passed=measured.passed_G, samples=measured.samples)
@@ -252,7 +252,7 @@ class Training:
         passed = math.floor(self.progress.share(self.budget) * self.evaluation_points + 1e-9)
         if self.evaluate is None or self.evaluation_points == 0 or passed < self.progress.evaluations:
             return
-        with clock.time("evaluate"), counted_apart() as unjudged:
+        with clock.time("evaluate"), count_apart() as unjudged:
             evaluation = self.evaluate()
         record = evaluation_record(self.progress, evaluation, unjudged)
         self.progress = replace(self.progress, evaluations=passed + 1)

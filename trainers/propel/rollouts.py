@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.environments.base import StepResult
+from halfway.curriculum.environments.contract import StepResult
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import Unit

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.environments.base import Environment, StepResult
+from halfway.curriculum.environments.contract import Environment, StepResult
 from halfway.curriculum.environments.replay import Divergence, replay
 from halfway.curriculum.groups import Group, ReplayCost, Request
 from halfway.curriculum.rollouts import IntArray, Turn

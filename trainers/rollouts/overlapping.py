@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Self, TypeVar
 
-from halfway.curriculum.environments.base import StepResult
+from halfway.curriculum.environments.contract import StepResult
 from halfway.curriculum.rollouts import Turn
 from halfway.trainers.rollouts.attempts import Attempt
 

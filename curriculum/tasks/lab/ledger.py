@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 
 PROMPT = re.compile(r"@(\d\d)>(\d\d):(\d)=")
 COMMAND = re.compile(r"([+-])([1-9])")

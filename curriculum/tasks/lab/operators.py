@@ -28,8 +28,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Problem, UserError
 from halfway.curriculum.tasks.lab.sheets import count_wrong, read_prompt, require_bounds, write_prompt
 
 LABELS = "abcdefghijkl"

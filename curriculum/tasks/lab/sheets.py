@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 
 Step = TypeVar("Step")
 

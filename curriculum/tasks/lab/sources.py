@@ -5,9 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import Problem, Stream, require
 from halfway.curriculum.tasks.lab import ledger, operators, sums
 from halfway.curriculum.tasks.sources import Loaded, Source, content_id, distinct
 

@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem
 from halfway.curriculum.tasks.lab.sheets import count_wrong, read_prompt, require_bounds, write_prompt
 
 LABELS = "abcdefghijklmnopqrst"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfway.curriculum.environments.base import Environment
+from halfway.curriculum.environments.contract import Environment
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import IntArray
 

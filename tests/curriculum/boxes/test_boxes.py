@@ -22,10 +22,10 @@ from repositories import needs_boxes, small_repository
 
 from halfway.curriculum.boxes import BOXES, trees
 from halfway.curriculum.boxes import bubblewrap as module
-from halfway.curriculum.boxes.base import Base, Box, BoxFullError, BoxLostError
+from halfway.curriculum.boxes.box import Base, Box, BoxFullError, BoxLostError
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
-from halfway.curriculum.boxes.determinism import normalised, pytest_options
-from halfway.curriculum.boxes.starting_trees import stored
+from halfway.curriculum.boxes.determinism import normalise, pytest_options
+from halfway.curriculum.boxes.starting_trees import store
 from halfway.curriculum.boxes.trees import Changes, Entry
 from halfway.curriculum.support.atomic import WriteError
 from halfway.curriculum.support.errors import UserError
@@ -184,7 +184,7 @@ def test_equal_commands_give_equal_outputs_and_trees(base: Base, name: str) -> N
     for _ in range(2):
         opened = SMALL.open(base)
         done = opened.exec(EQUAL[name], 60)
-        found.append((normalised(done.output), opened.save()))
+        found.append((normalise(done.output), opened.save()))
         opened.close()
         time.sleep(0.02)
     assert found[0] == found[1]
@@ -194,7 +194,7 @@ def test_equal_commands_give_equal_outputs_and_trees(base: Base, name: str) -> N
 def test_the_normaliser_takes_linear_time(text: str) -> None:
     """Quadratic, it would take many minutes, in which the whole run stands still."""
     began = time.process_time()
-    assert normalised(text) == text
+    assert normalise(text) == text
     assert time.process_time() - began < 20
 
 
@@ -212,15 +212,15 @@ def test_stale_bytecode_does_not_outlive_its_command(base: Base) -> None:
 
 def test_the_normaliser_leaves_other_numbers_alone() -> None:
     for text in ("assert 3.5 == 4.2s", "line 2024-3", "in 12 files", "0x10", "/tmp/mine", "Jan 5", "10:30"):
-        assert normalised(text) == text
-    assert normalised("2 passed in 0.31s") == normalised("2 passed in 12.00s") == "2 passed in ...s"
+        assert normalise(text) == text
+    assert normalise("2 passed in 0.31s") == normalise("2 passed in 12.00s") == "2 passed in ...s"
 
 
 def test_the_slowest_tests_of_a_run_are_left_out() -> None:
     head = "===== slowest 3 durations =====\n"
     one = f"{head}0.31s call     tests/test_a.py::test_b\n0.01s setup    tests/test_a.py::test_b\nend"
     other = f"{head}0.29s call     tests/test_a.py::test_c\n\n(2 durations < 0.005s hidden.  Use -vv to show these durations.)\nend"
-    assert normalised(one) == normalised(other) == f"{head}end"
+    assert normalise(one) == normalise(other) == f"{head}end"
 
 
 @needs_boxes
@@ -231,7 +231,7 @@ def test_a_list_of_slow_tests_has_the_same_length_however_fast_they_are(base: Ba
     opened.write("test_slow.py", slow.encode())
     seen = [opened.exec(f"NAP={nap} python -m pytest -q --durations=3 test_slow.py", 60).output for nap in (0, 0.1)]
     opened.close()
-    assert seen[0].count("test_slow.py::test_s") == 3 and normalised(seen[0]) == normalised(seen[1])
+    assert seen[0].count("test_slow.py::test_s") == 3 and normalise(seen[0]) == normalise(seen[1])
 
 
 def test_an_old_pytest_is_not_given_what_it_does_not_know(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_an_old_pytest_is_not_given_what_it_does_not_know(tmp_path: Path) -> Non
 
 
 def test_addresses_are_numbered_as_they_appear() -> None:
-    seen = normalised("<f at 0x7ffff60813a0> <g at 0x7ffff6081300> <f at 0x7ffff60813a0> 0xdeadbeef 0x10")
+    seen = normalise("<f at 0x7ffff60813a0> <g at 0x7ffff6081300> <f at 0x7ffff60813a0> 0xdeadbeef 0x10")
     assert seen == "<f at 0x000000000001> <g at 0x000000000002> <f at 0x000000000001> 0xdeadbeef 0x10"
 
 
@@ -344,7 +344,7 @@ def test_nothing_survives_a_killed_host(base: Base) -> None:
     """The host is killed while a command runs: what it had started is gone."""
     script = (
         "import sys; from halfway.curriculum.boxes.bubblewrap import Bubblewrap\n"
-        "from halfway.curriculum.boxes.base import Base\n"
+        "from halfway.curriculum.boxes.box import Base\n"
         f"box = Bubblewrap().open(Base({base.tree!r})); print('open', flush=True); box.exec('sleep 8765', 60)"
     )
     host = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
@@ -388,7 +388,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, monkeypatch:
     tree = small_repository(tmp_path / "repository").tree
     monkeypatch.setattr(shutil, "copytree", full)
     with pytest.raises(WriteError, match=says("bases/", "No space left on device")):
-        stored(tree, tmp_path / "cache", os.geteuid())
+        store(tree, tmp_path / "cache", os.geteuid())
     assert not list((tmp_path / "cache").rglob("*half")) and not list((tmp_path / "cache" / "bases").iterdir())
 
 
@@ -399,7 +399,7 @@ def test_namespaces_that_the_kernel_refuses(base: Base, asked: str) -> None:
     """A limit of no user namespaces, as administrators set it, in a namespace of our own."""
     limit = "echo 0 > /proc/sys/user/max_user_namespaces"
     script = (
-        "from halfway.curriculum.boxes.bubblewrap import Bubblewrap\nfrom halfway.curriculum.boxes.base import Base\n"
+        "from halfway.curriculum.boxes.bubblewrap import Bubblewrap\nfrom halfway.curriculum.boxes.box import Base\n"
         f"Bubblewrap().{asked.format(tree=base.tree)}"
     )
     done = subprocess.run(
@@ -433,7 +433,7 @@ def test_history_and_caches_are_left_out_of_a_base(tmp_path: Path) -> None:
     for name in (".git/objects/secret", "stats/__pycache__/means.pyc"):
         (tmp_path / "repository" / name).parent.mkdir(parents=True)
         (tmp_path / "repository" / name).write_text("x")
-    folder = tmp_path / "bases" / stored(base.tree, tmp_path, os.geteuid())
+    folder = tmp_path / "bases" / store(base.tree, tmp_path, os.geteuid())
     assert sorted(path.name for path in folder.rglob("*")) == [
         "__init__.py",
         "means.py",

@@ -21,7 +21,7 @@ from repositories import FAIL, FAULTY, MEND, PASS, SOUND, said, small_repository
 
 from halfway.curriculum.boxes import docker
 from halfway.curriculum.boxes import swerex as module
-from halfway.curriculum.boxes.base import Base, Box, BoxLostError
+from halfway.curriculum.boxes.box import Base, Box, BoxLostError
 from halfway.curriculum.boxes.swerex import SweRex
 from halfway.curriculum.boxes.trees import Changes, unpack
 from halfway.curriculum.environments.replay import replay
@@ -200,7 +200,7 @@ def test_a_container_that_a_command_has_broken_is_lost_and_removed(boxes: SweRex
 
 def test_no_container_outlives_a_killed_host(boxes: SweRex) -> None:
     script = (
-        "from halfway.curriculum.boxes.swerex import SweRex\nfrom halfway.curriculum.boxes.base import Base\n"
+        "from halfway.curriculum.boxes.swerex import SweRex\nfrom halfway.curriculum.boxes.box import Base\n"
         f"box = SweRex({boxes.deployment!r}).open(Base(image={SMALL!r})); print('open', flush=True)\n"
         "box.exec('sleep 99', 99)"
     )

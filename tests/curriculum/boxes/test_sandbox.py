@@ -24,7 +24,7 @@ from halfway.curriculum.boxes.sandbox import (
     Result,
     Sandbox,
     SandboxOptions,
-    shared,
+    get_sandbox,
 )
 from halfway.curriculum.boxes.sandbox_worker import literal
 from halfway.curriculum.support.acceptance import VARIABLE
@@ -302,7 +302,7 @@ def test_inputs_are_fresh_for_each_call(sandbox: Sandbox) -> None:
 def test_without_bubblewrap_it_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    for make in (Sandbox, shared):
+    for make in (Sandbox, get_sandbox):
         with pytest.raises(UserError) as error:
             make(SandboxOptions(seconds=1.25))
         assert "bubblewrap is not installed" in str(error.value) and f"{VARIABLE}={WITHOUT_SANDBOX}" in str(error.value)

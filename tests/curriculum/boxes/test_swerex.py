@@ -17,7 +17,7 @@ from paths import REPOSITORY
 from repositories import FAULTY, MEND, needs_boxes, said, small_problem, small_repository
 
 from halfway.curriculum.boxes import docker
-from halfway.curriculum.boxes.base import Base, BoxLostError
+from halfway.curriculum.boxes.box import Base, BoxLostError
 from halfway.curriculum.boxes.docker import around
 from halfway.curriculum.boxes.swerex import SweRex, SweRexBox, _Image
 from halfway.curriculum.boxes.trees import Changes, unpack
@@ -223,10 +223,10 @@ import shutil, sys
 from pathlib import Path
 from test_harbor import SETTINGS, write
 from halfway.curriculum.boxes import docker
-from halfway.curriculum.boxes.base import Base, BoxLostError
+from halfway.curriculum.boxes.box import Base, BoxLostError
 from halfway.curriculum.boxes.docker import around
 from halfway.curriculum.boxes.swerex import SweRex, SweRexBox, _Image
-from halfway.curriculum.repositories.checking import checked
+from halfway.curriculum.repositories.checking import check_problems
 from halfway.curriculum.repositories.harbor import HarborTasks
 from halfway.curriculum.repositories.task import from_text
 from halfway.curriculum.streams import Stream
@@ -243,7 +243,7 @@ def fresh(self, base):  # as a container of the image is
     return first(self, base)
 
 SweRex.open = fresh
-found = checked(HarborTasks("/tmp/tasks").load(None, Stream(0)).problems, SweRex({"type": "local"}), 60)
+found = check_problems(HarborTasks("/tmp/tasks").load(None, Stream(0)).problems, SweRex({"type": "local"}), 60)
 print([from_text(problem.answer, "").name for problem in found.problems], dict(found.report.dropped))
 """
 

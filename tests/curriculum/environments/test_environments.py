@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import says
 
-from halfway.curriculum.environments.base import Environment, StepResult
+from halfway.curriculum.environments.contract import Environment, StepResult
 from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
 from halfway.curriculum.environments.replay import Divergence, replay
 from halfway.curriculum.environments.single_turn import SingleTurn, SingleTurnEpisode

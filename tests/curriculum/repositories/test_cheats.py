@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from repositories import FAIL, FAULTY, PASS, SOUND, needs_boxes, small_task
 
-from halfway.curriculum.boxes.base import Base
+from halfway.curriculum.boxes.box import Base
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
 from halfway.curriculum.boxes.trees import Entry
 from halfway.curriculum.repositories.canaries import ARRAYS, ASSERTIONS, canaries

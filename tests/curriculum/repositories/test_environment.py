@@ -12,10 +12,10 @@ import pytest
 from messages import says
 from repositories import FAIL, FAULTY, MEND, PASS, SOUND, needs_boxes, said, small_problem, small_task
 
-from halfway.curriculum.boxes.base import BoxFullError, BoxLostError
+from halfway.curriculum.boxes.box import BoxFullError, BoxLostError
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.registries import ENVIRONMENTS
-from halfway.curriculum.repositories.environment import NO_BLOCK, Repository, RepositoryEpisode, shortened
+from halfway.curriculum.repositories.environment import NO_BLOCK, Repository, RepositoryEpisode, shorten
 from halfway.curriculum.repositories.judge import Judged, judge, reports_of
 from halfway.curriculum.repositories.task import from_text, is_test, to_problem
 from halfway.curriculum.support.errors import UserError
@@ -310,4 +310,4 @@ def test_options_are_checked() -> None:
     with pytest.raises(UserError, match=says("'bubblewrap'")):
         Repository(box={"bublewrap": {}})
     assert ENVIRONMENTS.get("repository") is Repository
-    assert shortened("abcdef", 4) == "ab\n[2 characters left out]\nef"
+    assert shorten("abcdef", 4) == "ab\n[2 characters left out]\nef"

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from messages import says
 from repositories import needs_boxes
 
-from halfway.curriculum.boxes.base import Base
+from halfway.curriculum.boxes.box import Base
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
 from halfway.curriculum.registries import SOURCES
-from halfway.curriculum.repositories.checking import checked
+from halfway.curriculum.repositories.checking import check_problems
 from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.repositories.harbor import HarborTasks, reward_of
 from halfway.curriculum.repositories.task import from_text
@@ -164,7 +164,7 @@ def test_the_reference_passes_and_the_untouched_tree_does_not(tmp_path: Path) ->
         write(tmp_path / "tasks" / name, task__toml=SETTINGS.replace("greeting", name), **changed)
         (tmp_path / "trees" / name).mkdir(parents=True)
     source = HarborTasks(str(tmp_path / "tasks"), trees=str(tmp_path / "trees"))
-    found = checked(source.load(None, Stream(0)).problems, Bubblewrap(), 60)
+    found = check_problems(source.load(None, Stream(0)).problems, Bubblewrap(), 60)
     assert [from_text(p.answer, p.id).folder for p in found.problems] == [str(tmp_path / "tasks" / "good")]
     assert found.report.dropped == {"passes untouched": 1, "the reference fails": 1, "tests do not run": 1}
 

@@ -14,10 +14,10 @@ import pytest
 from messages import says
 from repositories import FAIL, FAULTY, PASS, SOUND, TESTS, needs_boxes, small_repository, small_task
 
-from halfway.curriculum.boxes.base import Base
+from halfway.curriculum.boxes.box import Base
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
-from halfway.curriculum.repositories.archives import RepositoryArchives, unpacked
-from halfway.curriculum.repositories.checking import checked
+from halfway.curriculum.repositories.archives import RepositoryArchives, unpack
+from halfway.curriculum.repositories.checking import check_problems
 from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.repositories.mutation import patch, sites
 from halfway.curriculum.repositories.rows import RepositoryRows, kind_of, task_of
@@ -107,16 +107,16 @@ def test_mutants_that_tests_notice_are_tasks(archive: tuple[Path, str]) -> None:
         task = from_text(problem.answer, problem.id)
         assert task.fail_to_pass and task.pass_to_pass and problem.features["repository"] == "means-1.0"
         assert task.fail_to_pass[0] in problem.prompt and task.bug not in problem.prompt
-    assert checked(loaded.problems, Bubblewrap(), 60).report.dropped == {}
+    assert check_problems(loaded.problems, Bubblewrap(), 60).report.dropped == {}
 
 
 def test_archives_are_pinned(archive: tuple[Path, str], tmp_path: Path) -> None:
     path, sha256 = archive
-    assert (unpacked(path, sha256) / "stats" / "means.py").read_text() == SOUND
+    assert (unpack(path, sha256) / "stats" / "means.py").read_text() == SOUND
     with pytest.raises(UserError, match=says("SHA-256", "0000")):
-        unpacked(path, "0000")
+        unpack(path, "0000")
     with pytest.raises(UserError, match=says("pip download")):
-        unpacked(tmp_path / "none.tar.gz", sha256)
+        unpack(tmp_path / "none.tar.gz", sha256)
     with pytest.raises(UserError, match=says("how many")):
         RepositoryArchives({str(path): sha256}).load(None, Stream(0))
 
@@ -243,13 +243,13 @@ def test_a_row_that_is_not_a_task_is_dropped_with_its_reason(tmp_path: Path) -> 
     }
     problems = [to_problem(task, str(i), "s", {}) for i, task in enumerate(tasks.values())]
     reported: list[int] = []
-    loaded = checked(problems, Bubblewrap(), 60, parallel=2, tell=lambda: reported.append(1))
+    loaded = check_problems(problems, Bubblewrap(), 60, parallel=2, tell=lambda: reported.append(1))
     assert loaded.problems == (problems[0],) and len(reported) == len(problems)
     assert loaded.report.dropped == dict.fromkeys(list(tasks)[1:], 1)
     lucky = to_problem(
         replace(sound, base=fickle, fail_to_pass=(*FAIL, "tests/test_means.py::test_luck")), "x", "s", {}
     )
-    reasons = (reason for _ in range(9) for reason in checked([lucky], Bubblewrap(), 60).report.dropped)
+    reasons = (reason for _ in range(9) for reason in check_problems([lucky], Bubblewrap(), 60).report.dropped)
     assert any(reason in ("tests vary from run to run", "a test passes that is to fail") for reason in reasons)
 
 

@@ -16,10 +16,10 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks import reasoning_gym
 from halfway.curriculum.tasks.files import File, Pool, write_problems
-from halfway.curriculum.tasks.helpers import Unjudged, counted, counted_apart, take_counts
+from halfway.curriculum.tasks.helpers import Unjudged, count, count_apart, take_counts
 from halfway.curriculum.tasks.lab import ledger, sums
 from halfway.curriculum.tasks.lab.sources import LedgerAccounts, OperatorSheets, RunningSums
-from halfway.curriculum.tasks.reasoning_gym import EVALUATING, LITERAL, ReasoningGym, _carried, is_formula
+from halfway.curriculum.tasks.reasoning_gym import EVALUATING, LITERAL, ReasoningGym, _unpack_answer, is_formula
 from halfway.curriculum.tasks.sources import (
     Loaded,
     Source,
@@ -464,7 +464,7 @@ def test_no_answer_is_executed(family: str, tmp_path: Path) -> None:
     hostile = [attack, f"[{attack}]", f"<answer>{attack}</answer>", f"(lambda: {attack})()", f"1 + 0 * len({attack})"]
     assert verify_all([load.problems[0]] * len(hostile), hostile) == [False] * len(hostile)
     assert not trace.exists()
-    own = [_carried(problem.answer)["entry"]["answer"] for problem in load.problems]
+    own = [_unpack_answer(problem.answer)["entry"]["answer"] for problem in load.problems]
     assert verify_all(load.problems, [f"<answer>{answer}</answer>" for answer in own]) == [True] * 3
 
 
@@ -499,7 +499,7 @@ def test_a_formula_that_has_no_end_has_failed_and_is_counted(monkeypatch: pytest
 
 def test_what_is_counted_apart_leaves_earlier_counts_where_they_were() -> None:
     take_counts()
-    counted(Unjudged("time"))
-    with counted_apart() as apart:
-        counted(Unjudged("died"))
+    count(Unjudged("time"))
+    with count_apart() as apart:
+        count(Unjudged("died"))
     assert apart == {"died": 1} and take_counts() == {"time": 1}

@@ -23,7 +23,7 @@ from preloaded import Preloaded
 from torch import distributed
 
 from halfway.curriculum import Group, Origin, Problem, Request, Stream, UserError
-from halfway.curriculum.tasks.helpers import Unjudged, counted, take_counts
+from halfway.curriculum.tasks.helpers import Unjudged, count, take_counts
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.memory import rank_parts
 from halfway.experiments.running.parts import sync_weights
@@ -157,7 +157,7 @@ class Rollouts:
     judge_seconds = 0.0
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        counted(Unjudged("time"))
+        count(Unjudged("time"))
         return [Group(one, np.zeros(0, np.int64), ()) for one in requests]
 
 

@@ -23,7 +23,7 @@ from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, Problem, ProblemSet, Request, Stream, UserError, chain
 from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.rollouts import Rollout
-from halfway.curriculum.tasks.helpers import Unjudged, counted, take_counts
+from halfway.curriculum.tasks.helpers import Unjudged, count, take_counts
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.contracts import judge_seconds
 from halfway.trainers.loop import progress
@@ -179,7 +179,7 @@ def test_a_step_counts_what_no_verifier_could_judge(tmp_path: Path) -> None:
         def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
             if self.policy_version == 1:
                 for reason in ("time", "died", "time"):
-                    counted(Unjudged(reason))  # type: ignore[arg-type]
+                    count(Unjudged(reason))  # type: ignore[arg-type]
             return super().run(requests, stream)
 
     take_counts()
@@ -189,12 +189,12 @@ def test_a_step_counts_what_no_verifier_could_judge(tmp_path: Path) -> None:
 
 def test_what_an_evaluation_or_a_measurement_could_not_judge_is_not_the_step_s(tmp_path: Path) -> None:
     def judged(reason: Any) -> Evaluation:
-        counted(Unjudged(reason))
+        count(Unjudged(reason))
         return evaluation()
 
     changes: dict[str, Any] = {"evaluate": lambda: judged("time"), "evaluation_points": 1}
     changes["oracle"] = lambda _: replace(judged("died"), passed_G=(0,) * len(PROBLEMS))
-    counted(Unjudged("raised"))  # before the run
+    count(Unjudged("raised"))  # before the run
     training(tmp_path, ONCE, Budget(steps=2), **changes).train()
     assert [step.get("unjudged") for step in records(tmp_path, "steps")] == [None, None]
     assert [one.get("unjudged") for one in records(tmp_path, "evaluations")] == [{"time": 1}] * 2

@@ -11,7 +11,7 @@ from messages import says
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from halfway.curriculum.decision_log import group_record
-from halfway.curriculum.environments.base import StepResult
+from halfway.curriculum.environments.contract import StepResult
 from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.prefix import Prefix, cut

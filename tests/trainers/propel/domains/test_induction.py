@@ -267,7 +267,7 @@ class CountingSandbox:
 
 def test_an_equal_program_runs_once_unless_time_or_worker_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox, memory, options = CountingSandbox(), Memory(capacity=3), SandboxOptions()
-    monkeypatch.setattr(function_induction, "shared", lambda options, modules: sandbox)
+    monkeypatch.setattr(function_induction, "get_sandbox", lambda options, modules: sandbox)
 
     def run(codes: str) -> list[str]:
         outcomes = memory.run([Job(code, "f", ("(1,)",)) for code in codes.split()], options)

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.rollouts import Unit
+from halfway.curriculum import Problem, Unit
 
 Episode = TypeVar("Episode")
 
