@@ -10,5 +10,6 @@
 - `yaml_bases`: reads YAML files and merges them with the files that they name as `base`
 - `end_with_parent`: ends a process with the one that started it
 - `atomic`: files and folders that are complete or absent
+- `seal`: Parquet files that carry a hash of their bytes
 - `database`: DuckDB, which can read given files and nothing else
 """

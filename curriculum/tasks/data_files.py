@@ -23,6 +23,7 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support.database import connect
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
+from halfway.curriculum.support.seal import require_sealed
 
 KINDS = {
     **dict.fromkeys((".jsonl", ".ndjson"), "lines"),
@@ -378,6 +379,7 @@ TABLE = "FROM read_parquet(?, hive_partitioning = false)"
 def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[Block]:
     """As `blocks`, for a table whose floating-point numbers are read by their shortest decimal form."""
     what = "a Parquet file"
+    require_sealed(path)
     stated = next(_fetched(path, "SELECT sum(total_uncompressed_size) FROM parquet_metadata(?)", what))[0][0] or 0
     _require_moderate(path, stated)
     kinds = _types(path, "*")

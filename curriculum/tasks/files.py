@@ -219,6 +219,7 @@ class _Reader:
     decimals: bool = False
     fractions: bool = False
     _label: str = ""
+    _verifiers: frozenset[str] = field(default_factory=lambda: frozenset(VERIFIERS.names()))
     _places: list[int] = field(default_factory=list)
     _blocks: list[Block] = field(default_factory=list)
     _starts: list[int] = field(default_factory=lambda: [0])
@@ -307,7 +308,7 @@ class _Reader:
                 return feature
             features[column] = feature
         verifier = (value_at(values, file.verifier_column) if file.verifier_column else None) or file.verifier
-        if verifier is not file.verifier and (not isinstance(verifier, str) or verifier not in VERIFIERS.names()):
+        if verifier is not file.verifier and (not isinstance(verifier, str) or verifier not in self._verifiers):
             return Bad("unknown verifier", one_line(verifier))
         solution = str(value_at(values, file.solution_column) or "") if file.solution_column else ""
         return Problem(identity, prompt, answer, self._label, verifier, features, messages, solution)

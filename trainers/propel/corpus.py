@@ -13,6 +13,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import reading, replacing
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
+from halfway.curriculum.support.seal import BLANK, KEY, require_sealed, seal
 from halfway.trainers.propel.probes.sweep import LabelledRows
 from halfway.trainers.propel.propel_options import CorpusOptions
 from halfway.trainers.propel.solver import Solver
@@ -174,7 +175,7 @@ def write_rows(rows: Sequence[CorpusRow], file: Path, provenance: Mapping[str, A
 def write_table(
     rows: Sequence[dict[str, Any]], kinds: Mapping[str, Any], file: Path, provenance: Mapping[str, Any]
 ) -> None:
-    """Write rows to a Parquet file that records their provenance. If this fails, there is no incomplete file.
+    """Write rows to a sealed Parquet file that records their provenance. If this fails, there is no incomplete file.
 
     Args:
         kinds: column -> str, int, float, bool, or list, of floats.
@@ -184,17 +185,19 @@ def write_table(
     types[list] = arrow.list_(arrow.float64())
     schema = arrow.schema(
         [(name, types[kind]) for name, kind in kinds.items()],
-        metadata={PROVENANCE: json.dumps(provenance, sort_keys=True)},
+        metadata={PROVENANCE: json.dumps(provenance, sort_keys=True), KEY: BLANK},
     )
     table = arrow.Table.from_pylist(rows, schema=schema)
     with replacing(file) as temporary:
         parquet.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+        seal(temporary)
 
 
 def _read_part(file: Path, provenance: Mapping[str, Any]) -> list[CorpusRow]:
     """The rows of a file. Raises UserError if it is not part of a corpus, or comes from elsewhere."""
     parquet = load_extra("pyarrow.parquet", "the corpus", "propel")
     with reading(file, "remove it, and it is made again"):
+        require_sealed(file)
         table = parquet.read_table(file, page_checksum_verification=True)
         found: Mapping[str, Any] = json.loads(table.schema.metadata[PROVENANCE])
         rows = [CorpusRow(**values) for values in table.to_pylist()]

@@ -14,6 +14,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import reading
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
+from halfway.curriculum.support.seal import require_sealed
 from halfway.trainers.propel.corpus import PROVENANCE, write_table
 from halfway.trainers.propel.domains.base import Domain
 from halfway.trainers.propel.domains.candidates import Candidate, read
@@ -125,5 +126,6 @@ def read_provenance(file: Path) -> dict[str, Any]:
     """The provenance that `write_pool` stored in a pool's file."""
     parquet = load_extra("pyarrow.parquet", "a pool", "propel")
     with reading(file, "export it again"):
+        require_sealed(file)
         found: dict[str, Any] = json.loads(parquet.read_schema(file).metadata[PROVENANCE])
     return found

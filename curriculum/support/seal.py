@@ -1,0 +1,39 @@
+"""Parquet files that carry a hash of all their bytes, so that no damage to them goes unnoticed.
+
+The hash stands in the file's metadata, and was computed with zeros in its place.
+"""
+
+import re
+from hashlib import blake2b
+from pathlib import Path
+
+from halfway.curriculum.support.errors import UserError
+
+KEY, BLANK = "halfway.seal", "blake2b:" + "0" * 40
+"""The entry of a table's metadata with which it is written before `seal`."""
+FOOTER = 1 << 20
+"""Bytes at the end of a file among which the entry is looked for."""
+_SEAL = re.compile(rb"blake2b:([0-9a-f]{40})")
+
+
+def seal(file: Path) -> None:
+    """Replace the blank in a file that has just been written by the hash of its bytes."""
+    content = file.read_bytes()
+    assert content.count(BLANK.encode()) == 1, f"{file} was not written with one blank"
+    file.write_bytes(content.replace(BLANK.encode(), b"blake2b:" + _hash(content)))
+
+
+def require_sealed(file: Path) -> None:
+    """Raise UserError if a file carries a hash that is not that of its bytes; one without a hash is taken as it is."""
+    with open(file, "rb") as opened:
+        opened.seek(max(0, file.stat().st_size - FOOTER))
+        found = _SEAL.findall(opened.read())
+    if found:
+        content = file.read_bytes()
+        start, _, end = content.rpartition(b"blake2b:" + found[-1])
+        if _hash(start + BLANK.encode() + end) != found[-1]:
+            raise UserError(f"{file}: is damaged, its bytes are not those that were written; get it or make it again")
+
+
+def _hash(content: bytes) -> bytes:
+    return blake2b(content, digest_size=20).hexdigest().encode()
