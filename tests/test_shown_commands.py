@@ -56,8 +56,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.parametrize("page", RUN)
 def test_the_commands_of_a_page_run(page: str, folder: Path) -> None:
     yaml = [block for language, block in FENCED.findall(PAGES[page]) if language == "yaml"]
-    if name := re.search(r"Save this as `(.+?)`", PAGES[page]):
-        (folder / name[1]).write_text(yaml[0])
+    for name, text in zip(re.findall(r"Save this as `(.+?)`", PAGES[page]), yaml, strict=False):
+        (folder / name).write_text(text)
     for line in commands(page):
         if reason(line):
             continue

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from halfway.experiments.report.analysis.decisions import Decided
 from halfway.experiments.report.analysis.equal_cost import Matched, MatchedRow
 from halfway.experiments.report.analysis.savings import END
 from halfway.experiments.report.analysis.summary import Summary
+from halfway.experiments.report.statistics.intervals import FEW
+from halfway.experiments.report.statistics.multiple import seeds_needed
 from halfway.experiments.report.tables.contrasts import contrast_family
 from halfway.experiments.report.tables.costs import ratio_text
-from halfway.experiments.report.text_tables import interval
+from halfway.experiments.report.text_tables import interval, number
 
 
 def conclude(summary: Summary) -> list[str]:
@@ -62,14 +66,16 @@ def _comparison(summary: Summary, headline: Matched, rows: Sequence[MatchedRow])
     family = contrast_family(len(summary.design.contrasts), summary.design.named)
     clear = [row for row in headline.contrasts if row.clear]
     for row in clear:
-        yield f"{row.arm} minus {row.reference} is {interval(row.difference, 3, True)}: clear."
-    shown = [row.smallest_shown for row in headline.contrasts if row.smallest_shown is not None]
+        shown_as = number if row.seeds <= FEW else interval
+        yield f"{row.arm} minus {row.reference} is {shown_as(row.difference, 3, True)}: clear."
+    shown = [row.smallest_shown for row in headline.contrasts if row.smallest_shown is not None and row.seeds > FEW]
     if not headline.contrasts:
         yield "No planned contrast has runs of both its arms yet."
     elif all(row.p is None for row in headline.contrasts):
         yield "One seed shows no spread over seeds, so no difference can be clear."
     elif not clear:
         yield f"Nothing is clear after Holm's adjustment over {family}{_smallest(shown)}."
+    yield from _seeds_needed(summary, headline)
     for found in summary.savings:
         if found.axis == headline.axis:
             saving = [(row.arm, row.ratios[END]) for row in found.rows if row.ratios.get(END)]
@@ -78,10 +84,27 @@ def _comparison(summary: Summary, headline: Matched, rows: Sequence[MatchedRow])
                 yield f"Until {found.baseline}'s end it takes {', '.join(told)} of its {found.axis.label}."
 
 
+def _seeds_needed(summary: Summary, headline: Matched) -> Iterator[str]:
+    """The number of seeds that the largest difference needs, where there are few."""
+    rows = [row for row in headline.contrasts if 1 < row.seeds <= FEW]
+    if not rows or any(row.clear for row in rows):
+        return
+    row = max(rows, key=lambda row: abs(row.difference.value))
+    ends = {each.arm: each.pass_at_1.values for each in headline.rows}
+    spread = float(np.mean([np.var(ends[arm], ddof=1) for arm in (row.arm, row.reference)])) ** 0.5
+    if not spread or not row.difference.value:
+        return
+    needed = seeds_needed(row.difference.value, spread, len(summary.design.contrasts))
+    many = f"about {needed}" if needed else "more than 1,000"
+    yield (
+        f"With {row.seeds} seeds little can be told: a difference as large as that of {row.arm} from {row.reference} "
+        f"({row.difference.value:+.3f}) needs {many} seeds of each arm to be clear "
+        "four times out of five."
+    )
+
+
 def _smallest(shown: Sequence[float]) -> str:
     """What a difference would have to be, as the end of a sentence."""
     if not shown:
         return ""
-    if min(shown) >= 1:
-        return "; with so few seeds no difference could be"
     return f"; differences from {min(shown):.3f} on would be"

@@ -9,7 +9,7 @@ from halfway.experiments.report.analysis.axes import ROLLOUTS, STEPS, TOKENS, Ax
 from halfway.experiments.report.analysis.curves import common_reach, keep_evaluated, problems_told_apart, scores_at
 from halfway.experiments.report.analysis.plan import Contrast, Design
 from halfway.experiments.report.records import Run
-from halfway.experiments.report.statistics.crossed import Array, CrossedMean, crossed_difference, crossed_mean
+from halfway.experiments.report.statistics.crossed import Array, crossed_mean, mean_difference
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.statistics.multiple import LEVEL, holm, smallest_shown
 
@@ -23,8 +23,7 @@ class ContrastRow:
 
     Attributes:
         difference: the difference, with a 95 % interval for this pair alone.
-        seeds: number of shared seeds if paired, otherwise the number of seeds of the arm that has fewer.
-        paired: whether differences are taken within each seed, over the seeds that both arms have.
+        seeds: the number of seeds of the arm that has fewer.
         p: two-sided p-value of this contrast alone; None with one seed.
         adjusted_p: p after Holm's adjustment within the family; None with one seed.
         clear: whether adjusted_p is below .05.
@@ -36,7 +35,6 @@ class ContrastRow:
     reference: str
     difference: Estimate
     seeds: int
-    paired: bool
     p: float | None
     adjusted_p: float | None
     clear: bool
@@ -106,33 +104,37 @@ def match_on(runs_of: Mapping[str, Sequence[Run]], axis: Axis, design: Design, s
             for arm, seeds in tables.items()
         ),
         contrasts=tuple(
-            contrast_rows({arm: table for arm, table in tables.items() if arm not in same}, design.contrasts)
+            contrast_rows(
+                {arm: table for arm, table in tables.items() if arm not in same}, design.contrasts, design.instances
+            )
         ),
     )
 
 
-def contrast_rows(tables: Tables, contrasts: Sequence[Contrast]) -> list[ContrastRow]:
+def contrast_rows(tables: Tables, contrasts: Sequence[Contrast], instances: int = 1) -> list[ContrastRow]:
     """The contrasts between the arms of the tables, adjusted for all contrasts that were planned."""
     listed = [pair for pair in contrasts if pair.arm in tables and pair.reference in tables]
-    rows = [_row(pair, tables[pair.arm], tables[pair.reference], len(contrasts)) for pair in listed]
+    rows = [_row(pair, tables, len(contrasts), instances) for pair in listed]
     adjusted = holm([row.p for row in rows], len(contrasts))
     return [
         replace(row, adjusted_p=p, clear=p is not None and p < LEVEL) for row, p in zip(rows, adjusted, strict=True)
     ]
 
 
-def _row(pair: Contrast, arm: Mapping[int, Array], reference: Mapping[int, Array], family: int) -> ContrastRow:
-    shared = sorted(arm.keys() & reference.keys())
-    paired = len(shared) >= 2 or len(arm) == len(reference) == len(shared)
-    found = difference(arm, reference, shared if paired else None)
-    seeds = len(shared) if paired else min(len(arm), len(reference))
+def _row(pair: Contrast, tables: Tables, family: int, instances: int) -> ContrastRow:
+    arms = tables[pair.arm], tables[pair.reference]
+    places = [[_stacked(arm, place, instances) for arm in arms] for place in range(instances)]
+    common = [(left, right) for left, right in places if left is not None and right is not None]
+    left, right = (_stacked(arm, 0, 1) for arm in arms)
+    assert left is not None and right is not None, "an arm of the tables has a run"
+    found = mean_difference(common or [(left, right)])
+    seeds = min(map(len, arms))
     known = seeds > 1 and found.stderr is not None
     return ContrastRow(
         arm=pair.arm,
         reference=pair.reference,
         difference=found.estimate,
         seeds=seeds,
-        paired=paired,
         p=found.p if known else None,
         adjusted_p=None,
         clear=False,
@@ -140,13 +142,7 @@ def _row(pair: Contrast, arm: Mapping[int, Array], reference: Mapping[int, Array
     )
 
 
-def difference(arm: Mapping[int, Array], reference: Mapping[int, Array], shared: Sequence[int] | None) -> CrossedMean:
-    """The mean difference between two arms' pass rates, with its error over seeds and problems.
-
-    Args:
-        arm, reference: pass rates of the problems, (problems,), by seed.
-        shared: the seeds within which differences are taken; None compares the means of arms with seeds of their own.
-    """
-    if shared is not None:
-        return crossed_mean(np.stack([arm[seed] - reference[seed] for seed in shared]))
-    return crossed_difference(np.stack(list(arm.values())), np.stack(list(reference.values())))
+def _stacked(arm: Mapping[int, Array], place: int, instances: int) -> Array | None:
+    """The rates of an arm's runs in one instance, (seeds, problems); None without any."""
+    found = [rates for seed, rates in arm.items() if seed % instances == place]
+    return np.stack(found) if found else None

@@ -28,13 +28,7 @@ from halfway.experiments.report.analysis.curves import (
     scores_at,
 )
 from halfway.experiments.report.records import Run
-from halfway.experiments.report.statistics.crossed import (
-    CrossedMean,
-    crossed_difference,
-    crossed_mean,
-    mean_of_strata,
-    resamples,
-)
+from halfway.experiments.report.statistics.crossed import CrossedMean, mean_difference, resamples
 from halfway.experiments.report.statistics.multiple import LEVEL
 
 POINTS = 64
@@ -201,11 +195,10 @@ def area_gain(pooled: Pooled, arm: str, reference: str, horizon: float) -> Cross
     """The area under an arm's mean curve up to an amount minus the reference's, with its error."""
     weights_G = area_weights(pooled.grid_G, horizon)
     pairs = [
-        [np.tensordot(table[name].rates_SGP, weights_G, (1, 0)) for name in (arm, reference)] for table in pooled.strata
+        tuple(np.tensordot(table[name].rates_SGP, weights_G, (1, 0)) for name in (arm, reference))
+        for table in pooled.strata
     ]
-    if _seeds_repeat([{name: table[name] for name in (arm, reference)} for table in pooled.strata]):
-        return mean_of_strata([crossed_difference(left_SP, right_SP) for left_SP, right_SP in pairs])
-    return crossed_mean(np.array([[left_SP.mean() - right_SP.mean()] for left_SP, right_SP in pairs]))
+    return mean_difference(pairs)
 
 
 def spent_until(pooled: Pooled, arm: str, targets_D: Array) -> Array:

@@ -12,6 +12,7 @@ from halfway.experiments.report.analysis.savings import Savings, savings
 from halfway.experiments.report.analysis.starts import StartRow, StrataRow, start_rows, strata_rows
 from halfway.experiments.report.analysis.sweeps import Sweep, read_tuning
 from halfway.experiments.report.records import Comparison
+from halfway.experiments.report.statistics.intervals import FEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Summary:
         intervals: how the intervals of pass@1 were computed, in words.
         unreadable: number of cut-off last lines that were left out of the records.
         arms: the arms that have finished a step, in the declared order; `not_started` names the others.
-        ranking: the evaluated arms by final pass@1, highest first, without those that are the same as another one.
+        ranking: the evaluated arms by pass@1 where all have spent equally, or else by the final one, highest first; not
+            those that are the same as another one.
         ranks: the place of each of these arms; arms with equal scores share the better place, as in 1, 1, 3.
         decided: the decisions of the arms beside the baseline's. An arm that is the same as another one has scores of
             its own, and no rank, savings or contrasts.
@@ -74,15 +76,18 @@ def summarize(comparison: Comparison) -> Summary:
     decided = compare_decisions(runs_of, design.baseline)
     same = {one.arm for one in decided if one.same}
     distinct = {arm: runs for arm, runs in runs_of.items() if arm not in same}
-    ranks = ranks_of({arm.arm: arm.after.value for arm in arms if arm.after is not None and arm.arm in distinct})
+    matched = tuple(match(runs_of, design, same))
+    ends = {arm.arm: arm.after.value for arm in arms if arm.after is not None}
+    ends |= {row.arm: row.pass_at_1.value for found in matched if found.headline for row in found.rows}
+    ranks = ranks_of({arm: end for arm, end in ends.items() if arm in distinct})
     return Summary(
         budget=comparison.budget,
-        intervals="95 %, over seeds and held-out problems" if apart else "95 %, over seeds",
+        intervals=_intervals(apart, max((len(runs) for runs in runs_of.values()), default=0)),
         unreadable=sum(run.unreadable for run in comparison.all_runs),
         design=design,
         arms=arms,
         ranking=tuple(ranks),
-        matched=tuple(match(runs_of, design, same)),
+        matched=matched,
         savings=tuple(savings(distinct, design)),
         strata=tuple(strata_rows(runs_of)),
         starts=tuple(row for runs in runs_of.values() for row in start_rows(runs)),
@@ -93,6 +98,13 @@ def summarize(comparison: Comparison) -> Summary:
         decided=tuple(decided),
         idle=tuple(idle_members(runs_of)),
     )
+
+
+def _intervals(apart: bool, seeds: int) -> str:
+    """How the intervals of pass@1 were computed."""
+    if 1 < seeds <= FEW:
+        return f"none, since {seeds} seeds are few; the single runs are in round brackets"
+    return "95 %, over seeds and held-out problems" if apart else "95 %, over seeds"
 
 
 def ranks_of(scores: Mapping[str, float]) -> dict[str, int]:

@@ -18,8 +18,9 @@ SMOOTH = "Lines are centred moving averages over a tenth of the run, all seeds t
 
 CAPTIONS = {
     "learning_curves": "Held-out pass@1 against each measure of cost: means over seeds, as far as every seed got. "
-    f"Bands: intervals, as under Arms. Dotted: targets. With more than {CROWD} arms, only the {HIGHEST} highest, "
-    f"the {LOWEST} lowest and the baseline are in colour, and only the baseline has a band.",
+    "Bands: intervals, as under Arms; with two or three seeds, thin lines: the single runs. Dotted: targets. "
+    f"With more than {CROWD} arms, only the {HIGHEST} highest, the {LOWEST} lowest and the baseline are in colour, "
+    "and only the baseline has a band.",
     "contrasts": "Differences in held-out pass@1, first arm minus second, where every run has spent the same; the "
     "comparison is judged by the panel with *. 95 % intervals for each pair alone. Filled: clear after Holm's "
     "adjustment within the panel.",

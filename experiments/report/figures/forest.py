@@ -12,6 +12,7 @@ from halfway.experiments.report.analysis.savings import END, Savings
 from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.figures.style import INK, MUTED, arm_colors, flat, grid
 from halfway.experiments.report.records import Comparison
+from halfway.experiments.report.statistics.intervals import FEW
 from halfway.experiments.report.tables.costs import ratio_text
 
 ROW_INCHES = 0.27
@@ -46,7 +47,7 @@ def contrast_forest(comparison: Comparison, summary: Summary) -> Figure | None:
 
 def _difference(ax: Axes, y: float, row: ContrastRow, color: str) -> None:
     found = row.difference
-    if found.low is not None and found.high is not None:
+    if found.low is not None and found.high is not None and row.seeds > FEW:
         ax.plot([found.low, found.high], [y, y], color=color, linewidth=2.2, solid_capstyle="butt")
     ax.plot([found.value], [y], "o", color=color, markersize=6, markerfacecolor=color if row.clear else "white")
 
@@ -64,7 +65,9 @@ def saving_forest(comparison: Comparison, summary: Summary) -> Figure | None:
         ax.set_title(found.axis.label)
     for goal, line in zip(goals, axes, strict=True):
         for found, ax in zip(panels, line, strict=True):
-            _ratios(ax, [row.ratios[goal] for row in found.rows if row.ratios], [colors[arm] for arm in others])
+            shown = [(row.ratios[goal], row.seeds) for row in found.rows if row.ratios]
+            ratios = [ratio and PooledRatio(ratio.value) if seeds <= FEW else ratio for ratio, seeds in shown]
+            _ratios(ax, ratios, [colors[arm] for arm in others])
         line[0].set_ylabel(f"to {summary.design.baseline}'s end" if goal == END else f"to {goal}")
         _names(line[0], others)
     _ticks(axes[0][0])

@@ -25,6 +25,7 @@ from halfway.experiments.report.figures.style import (
 )
 from halfway.experiments.report.records import Comparison, Run
 from halfway.experiments.report.statistics.crossed import crossed_mean
+from halfway.experiments.report.statistics.intervals import FEW
 
 CROWD = 20  # up to this many arms, every arm's line has its own colour and label
 HIGHEST, LOWEST = 5, 4  # with more arms, how many of the best and the worst have one
@@ -134,6 +135,10 @@ def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, line: Line, apart: bool) -
         ax.plot(x, y, line.style, color=line.color, linewidth=0.9)
         return
     ax.plot(x, y, line.style, color=line.color, label=line.label, marker="o", markersize=3.5)
-    if line.band and all(estimate.low is not None for estimate in estimates):
+    if line.band and 1 < len(runs) <= FEW:
+        for run in runs:
+            heights = [each.pass_at_1 for each in run.evaluations]
+            ax.plot(amounts(run, axis), heights, ".-", color=line.color, linewidth=0.6, markersize=3, alpha=0.6)
+    elif line.band and all(estimate.low is not None for estimate in estimates):
         low, high = ([getattr(estimate, end) for estimate in estimates] for end in ("low", "high"))
         ax.fill_between(x, low, high, color=line.color, alpha=0.13, linewidth=0)

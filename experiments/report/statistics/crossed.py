@@ -35,7 +35,7 @@ class CrossedMean:
         stderr: standard error; None if there is nothing to resample, with one seed and one problem.
         dof: degrees of freedom for Student's t: those of the part over seeds, since seeds are few and problems many;
             with one seed, problems - 1.
-        values: one mean over problems for each seed; empty for a difference of arms that are not paired by seed.
+        values: one mean over problems for each seed; empty for a difference of arms.
     """
 
     mean: float
@@ -83,8 +83,7 @@ def crossed_mean(values_SP: Array) -> CrossedMean:
 def crossed_difference(left_SP: Array, right_SP: Array) -> CrossedMean:
     """The mean of one table minus the mean of another with the same problems but different seeds.
 
-    Seeds are resampled in each table separately, problems in both at once. If the seeds are the same too, use
-    `crossed_mean` of the difference of the tables.
+    Seeds are resampled in each table separately, problems in both at once.
     """
     tables, problems = (left_SP, right_SP), left_SP.shape[1]
     lengths = [len(table) for table in tables]
@@ -107,6 +106,19 @@ def mean_of_strata(parts: Sequence[CrossedMean]) -> CrossedMean:
         stderr=math.sqrt(sum(known)) / len(parts) if len(known) == len(parts) else None,
         dof=satterthwaite([(variance, part.dof) for variance, part in zip(known, parts, strict=False)]),
     )
+
+
+def mean_difference(instances: Sequence[tuple[Array, Array]]) -> CrossedMean:
+    """The mean over instances of one arm's mean minus another's.
+
+    Where an arm has a single run in one of several instances, their spread is unknown, and instances are the units.
+
+    Args:
+        instances: for each, the tables of the two arms, (seeds, problems).
+    """
+    if len(instances) == 1 or all(len(table) > 1 for pair in instances for table in pair):
+        return mean_of_strata([crossed_difference(left_SP, right_SP) for left_SP, right_SP in instances])
+    return crossed_mean(np.array([[left_SP.mean() - right_SP.mean()] for left_SP, right_SP in instances]))
 
 
 def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:

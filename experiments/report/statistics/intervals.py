@@ -8,6 +8,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 LEVEL = 0.95
+FEW = 3
+"""With so many seeds or fewer, single runs are shown: an interval would say little more than that there are few."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,24 @@ def smallest_shown(stderr: float, dof: float, contrasts: int, power: float = POW
     return stderr * _smallest_shift(dof, contrasts, power)
 
 
+def seeds_needed(difference: float, spread: float, contrasts: int, most: int = 1000) -> int | None:
+    """The smallest number of seeds of each of two arms with which `smallest_shown` is at most a difference.
+
+    Args:
+        spread: standard deviation over the seeds of an arm.
+        contrasts: m, the number of contrasts in the family.
+        most: None is returned where more seeds would be needed.
+    """
+    return next(
+        (
+            seeds
+            for seeds in range(2, most + 1)
+            if smallest_shown(spread * (2 / seeds) ** 0.5, 2 * (seeds - 1), contrasts) <= abs(difference)
+        ),
+        None,
+    )
+
+
 @cache
 def _smallest_shift(dof: float, contrasts: int, power: float) -> float:
     """`smallest_shown` in units of the standard error."""

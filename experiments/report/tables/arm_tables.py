@@ -97,9 +97,12 @@ def rollout_table(summary: Summary) -> TextTable:
 
 def quick_table(summary: Summary) -> TextTable:
     """The main results of the arms in six columns, a line for each arm in a terminal of 80 characters."""
+    headline = next((matched for matched in summary.matched if matched.headline), None)
+    level = {row.arm: row.pass_at_1 for row in headline.rows} if headline else {}
+    when = f"where every run has spent {headline.axis.phrase(headline.amount)}" if headline else "after training"
     columns: list[tuple[str, Callable[[ArmSummary], str]]] = [
         ("arm", lambda arm: arm.arm),
-        ("pass@1", lambda arm: interval(arm.after)),
+        ("pass@1", lambda arm: interval(level.get(arm.arm, arm.after))),
         ("rollouts", lambda arm: number(arm.rollouts, 0)),
         ("mixed\ngroups\n/ step", lambda arm: number(arm.trained_per_step, 1)),
         ("wasted", lambda arm: percent(arm.wasted)),
@@ -107,7 +110,7 @@ def quick_table(summary: Summary) -> TextTable:
     ]
     before = " or ".join(dict.fromkeys(number(arm.before) for arm in summary.arms))
     caption = (
-        f"pass@1: after training; before, it was {before}. Mixed groups: trained groups in which some rollouts passed "
+        f"pass@1: {when}; before, it was {before}. Mixed groups: trained groups in which some rollouts passed "
         "and some failed. Wasted: rollouts in dropped or surplus groups, or lost before scoring. Budget: "
         f"{budget_text(summary)}. Intervals: {summary.intervals}."
     )

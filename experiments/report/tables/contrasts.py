@@ -2,7 +2,8 @@
 
 from halfway.experiments.report.analysis.equal_cost import ContrastRow, Matched
 from halfway.experiments.report.analysis.summary import Summary
-from halfway.experiments.report.text_tables import NONE, TextTable, interval, p_value, seeds_text
+from halfway.experiments.report.statistics.intervals import FEW
+from halfway.experiments.report.text_tables import NONE, TextTable, interval, number, p_value, seeds_text
 
 POWER = "shown with 80 % power"
 
@@ -35,14 +36,14 @@ def contrast_caption(summary: Summary, matched: Matched) -> str:
         "each pair alone. p is two-sided; Holm's adjustment is over "
         f"{contrast_family(planned, summary.design.named)}, and a contrast is clear if its adjusted p is below .05. "
         f"{POWER.capitalize()}: the true difference that would come out clear four times out of five, given the row's "
-        "own standard error.",
+        "own standard error; -: none below 1.",
     ]
     missing = planned - len(matched.contrasts)
     if missing:
         lack = "1 contrast has" if missing == 1 else f"{missing} contrasts have"
         notes.append(f"{lack} no runs to compare yet, and {'counts' if missing == 1 else 'count'} in the adjustment.")
-    if any(not row.paired for row in matched.contrasts):
-        notes.append("Unpaired: arms that share fewer than two seeds are compared by their means.")
+    if any(1 < row.seeds <= FEW for row in matched.contrasts):
+        notes.append("Two or three seeds: no interval, since it would say little more than that they are few.")
     if any(row.seeds == 1 for row in matched.contrasts):
         notes.append("1 only: one seed shows no spread over seeds, so nothing is clear; intervals are over problems.")
     return " ".join(notes)
@@ -54,8 +55,8 @@ def errors_text(matched: Matched) -> str:
         return "Standard errors are over seeds only, since passes by problem were not recorded; Student's t."
     return (
         f"Standard errors: seeds and the {matched.problems} held-out problems are resampled independently (the two-way "
-        "bootstrap, in its closed form); Student's t with one degree of freedom fewer than seeds (than problems, where "
-        "there is one seed)."
+        "bootstrap, in its closed form), the seeds of each arm apart; Student's t over seeds, or over problems "
+        "where there is one seed."
     )
 
 
@@ -75,10 +76,10 @@ def equal_cost_table(summary: Summary) -> TextTable:
 def _contrast_cells(row: ContrastRow) -> tuple[str, ...]:
     return (
         f"{row.arm} vs {row.reference}",
-        interval(row.difference, signed=True),
+        (number if row.seeds <= FEW else interval)(row.difference, signed=True),
         p_value(row.p),
         p_value(row.adjusted_p),
         NONE if row.adjusted_p is None else "clear" if row.clear else "no",
-        NONE if row.smallest_shown is None else f"{row.smallest_shown:.3f}",
-        seeds_text(row.seeds) + ("" if row.paired else ", unpaired"),
+        NONE if row.smallest_shown is None or row.smallest_shown >= 1 else f"{row.smallest_shown:.3f}",
+        seeds_text(row.seeds),
     )

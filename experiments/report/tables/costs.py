@@ -3,7 +3,8 @@
 from halfway.experiments.report.analysis.pooled import DRAWS, PooledRatio
 from halfway.experiments.report.analysis.savings import END, SavingRow, Savings
 from halfway.experiments.report.analysis.summary import Summary
-from halfway.experiments.report.text_tables import NONE, TextTable, interval, seeds_text
+from halfway.experiments.report.statistics.intervals import FEW
+from halfway.experiments.report.text_tables import NONE, TextTable, interval, number, seeds_text
 
 
 def saving_tables(summary: Summary) -> list[TextTable]:
@@ -47,8 +48,8 @@ def saving_notes(found: Savings) -> list[str]:
         notes.append(f"No run of {found.baseline} has two evaluations yet, so there is nothing to compare with.")
     if any(row.seeds == 1 for row in found.rows):
         notes.append("One seed shows no spread over seeds, so there are no intervals with it.")
-    if any(row.seeds in (2, 3) for row in found.rows):
-        notes.append("With two or three seeds intervals of multiples are too narrow, and none is called clear.")
+    if any(1 < row.seeds <= FEW for row in found.rows):
+        notes.append("With two or three seeds there are no intervals and no chances, and no multiple is called clear.")
     beyond = [goal_text(found, goal) for goal, ratios in _ratios_by_goal(found) if ratios and not any(ratios)]
     if beyond:
         notes.append(f"{found.baseline} never reaches {', '.join(beyond)}, or is there from the start: no ratio.")
@@ -84,16 +85,17 @@ def _row(row: SavingRow, found: Savings) -> tuple[str, ...]:
         row.arm,
         seeds_text(row.seeds),
         f"{row.area:.3f}",
-        interval(row.gain, signed=True) + "*" * row.clear,
+        (number if row.seeds <= FEW else interval)(row.gain, signed=True) + "*" * row.clear,
         *(goal_cell(row, found, goal) for goal in found.goals),
-        NONE if row.best is None else f"{row.best:.2f}",
+        NONE if row.best is None or row.seeds <= FEW else f"{row.best:.2f}",
     )
 
 
 def goal_cell(row: SavingRow, found: Savings, goal: str) -> str:
     """What the baseline spends until it has a score, or the multiple of that which another arm needs."""
     if row.ratios:
-        return ratio_text(row.ratios[goal])
+        ratio = row.ratios[goal]
+        return ratio_text(ratio and PooledRatio(ratio.value) if row.seeds <= FEW else ratio)
     spent = found.goals[goal].spent
     return "not reached" if spent is None else f"{spent:,.0f}"
 

@@ -1,10 +1,12 @@
 """What a comparison fixes in advance: sweeps, contrasts, targets and costs, and every refusal in one line."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from messages import says
+from paths import REPOSITORY
 from typer.testing import CliRunner
 
 from halfway.curriculum.support.errors import UserError
@@ -266,3 +268,15 @@ def test_contrasts_of_absent_arms_are_listed_and_left_out(contest_file: Path) ->
     assert with_arms(config, ["greso", "refill"]).contrasts is None
     assert absent_contrasts(config, ["grpo", "greso"]) == [("refill", "grpo")]
     assert with_arms(config, ["grpo", "greso"]).contrasts == {"baseline": "grpo"}
+
+
+def test_an_own_arm_takes_seven_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (REPOSITORY / "docs" / "tutorials" / "first_comparison.md").read_text()
+    [text] = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "every_method" in block]
+    assert len(text.splitlines()) == 7
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(text)
+    config = load(tmp_path / "mine.yaml")
+    assert len(config.arms) > 30 and not list(config.tuning_runs())
+    some = with_arms(config, ["grpo", "greso", "mine"])
+    assert some.size == "3 arms x 4 seeds = 12 runs" and some.contrasts == {"baseline": "grpo"}

@@ -45,12 +45,15 @@ def test_a_planned_contrast_that_has_not_begun_is_not_called_a_lack_of_seeds() -
     assert "No planned contrast has runs of both its arms yet." in said and not any("One seed" in each for each in said)
 
 
-def test_two_seeds_far_apart_promise_nothing_impossible() -> None:
-    ends = {"a": (0.3, 0.9), "b": (0.9, 0.3)}
+def test_few_seeds_are_shown_as_runs_with_the_number_of_seeds_that_is_needed() -> None:
+    ends = {"a": (0.3, 0.9), "b": (0.9, 0.35)}
     runs = [run_of(arm, seed, scores=[0.1, end]) for arm, found in ends.items() for seed, end in enumerate(found)]
-    said = conclude(summarize(comparison_of(runs)))
-    assert "0.600 [0.000, 1.000]" in said[0], "a pass rate lies between 0 and 1"
-    assert said[1].endswith("; with so few seeds no difference could be.")
+    first, *others = conclude(summarize(comparison_of(runs)))
+    assert "0.600 (0.300, 0.900)" in first and "[" not in first
+    assert any("With 2 seeds" in each and "more than 1,000 seeds" in each for each in others), "they differ by .025"
+    near = {"a": (0.40, 0.46), "b": (0.48, 0.56)}
+    runs = [run_of(arm, seed, scores=[0.1, end]) for arm, found in near.items() for seed, end in enumerate(found)]
+    assert any("(+0.090) needs about 6 seeds" in each for each in conclude(summarize(comparison_of(runs))))
 
 
 def test_a_single_arm_and_no_evaluations_have_a_verdict_too() -> None:

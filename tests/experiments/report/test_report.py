@@ -179,12 +179,18 @@ def test_a_clear_contrast_is_filled():
 
 def test_of_a_crowd_of_arms_the_ends_and_the_baseline_are_named():
     arms = {f"arm {i:02}": 0.3 + 0.01 * i for i in range(CROWD + 4)}
-    runs = [run_of(arm, seed, scores=[0.1, end]) for arm, end in arms.items() for seed in range(2)]
+    runs = [run_of(arm, seed, scores=[0.1, end]) for arm, end in arms.items() for seed in range(4)]
     comparison = comparison_of(runs, contrasts={"baseline": "arm 10"})
     ax = learning_curves(comparison).axes[0]
     assert len(ax.lines) == len(arms) and len(ax.collections) == 1, "one band, the baseline's"
     named = [line.get_label() for line in ax.lines if not line.get_label().startswith("_")]
     assert named == [*(f"arm {i:02}" for i in (23, 22, 21, 20, 19, 3, 2, 1, 0)), "arm 10"]
+
+
+def test_two_or_three_seeds_are_drawn_as_runs() -> None:
+    runs = [run_of(arm, seed, scores=[0.1, 0.3 + seed / 10]) for arm in "ab" for seed in range(2)]
+    ax = learning_curves(comparison_of(runs)).axes[0]
+    assert len(ax.lines) == 2 + len(runs) and not ax.collections, "a line for each arm and each run, and no band"
 
 
 def test_a_legend_of_many_long_names_fits_the_page():

@@ -69,7 +69,8 @@ def test_the_file_has_every_seed(written: Path) -> None:
     assert headline["headline"] and headline["axis"]["name"] == "rollouts"
     assert all(len(row["pass_at_1"]["values"]) == 3 for row in headline["rows"])
     (contrast,) = headline["contrasts"]
-    assert sum(contrast["difference"]["values"]) / 3 == pytest.approx(contrast["difference"]["value"])
+    ends = {row["arm"]: row["pass_at_1"]["value"] for row in headline["rows"]}
+    assert contrast["difference"]["value"] == pytest.approx(ends[contrast["arm"]] - ends[contrast["reference"]])
     assert [each["axis"]["name"] for each in content["savings"]] == ["rollouts", "tokens", "cost_0.5"]
     assert {goal["score"] for goal in content["savings"][0]["goals"].values()} > {0.35}
     assert set(content["savings"][0]["rows"][1]["ratios"]) == {"end", "0.35"}
@@ -130,7 +131,7 @@ def rising_to(**ends: tuple[float, ...]) -> list[Run]:
 
 
 def test_savings_say_what_the_baseline_spends_and_what_the_others_need() -> None:
-    runs = rising_to(grpo=(0.4, 0.4), fast=(0.8, 0.8), slow=(0.1, 0.1))
+    runs = rising_to(grpo=(0.4,) * 4, fast=(0.8,) * 4, slow=(0.1,) * 4)
     rollouts, tokens, *_ = saving_tables(summarize(comparison_of(runs, targets=[0.2, 0.9])))
     assert rollouts.title == "Savings in rollouts, by mean curves"
     assert rollouts.columns == (
@@ -143,13 +144,25 @@ def test_savings_say_what_the_baseline_spends_and_what_the_others_need() -> None
         "to 0.9",
         "P(best)",
     )
-    assert rollouts.rows[0] == ("grpo", "2", "0.200", "-", "200", "100", "not reached", "0.00")
+    assert rollouts.rows[0] == ("grpo", "4", "0.200", "-", "200", "100", "not reached", "0.00")
     half = "x0.50 [0.50, 0.50]"
-    assert rollouts.rows[1] == ("fast", "2", "0.400", "+0.200 [+0.200, +0.200]*", half, half, "-", "1.00")
+    assert rollouts.rows[1] == ("fast", "4", "0.400", "+0.200 [+0.200, +0.200]*", half, half, "-", "1.00")
     assert rollouts.rows[2][4:] == ("not reached (100 %)", "not reached (100 %)", "-", "0.00")
-    assert "With two or three seeds intervals of multiples are too narrow" in rollouts.caption
     assert "grpo never reaches 0.9" in rollouts.caption and "rho is what the hours of published" in rollouts.caption
     assert "Area: " not in tokens.caption
+
+
+def test_two_or_three_seeds_are_shown_as_runs_without_intervals_and_chances() -> None:
+    runs = rising_to(grpo=(0.4, 0.5), fast=(0.8, 0.7))
+    summary = summarize(comparison_of(runs))
+    assert summary.intervals.startswith("none, since 2 seeds are few")
+    shown = {table.title: {row[0]: row for row in table.rows} for table in tables(summary)}
+    assert "0.750 (0.800, 0.700)" in shown["Arms"]["fast"]
+    assert shown["Contrasts at equal rollouts (headline)"]["fast vs grpo"][1] == "+0.300"
+    savings = next(rows for title, rows in shown.items() if title.startswith("Savings"))
+    assert savings["fast"][3:] == ("+0.150", "x0.60", "-")
+    everything = [cell for rows in shown.values() for row in rows.values() for cell in row]
+    assert not any("[" in cell for cell in everything)
 
 
 def test_savings_with_judging_need_its_seconds() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contests import comparison_of, contest, run_of
-from scipy.stats import binom
+from scipy.stats import binom, ttest_ind
 
 from halfway.experiments.comparing.tuning import chosen
 from halfway.experiments.report.analysis.axes import ROLLOUTS
@@ -13,8 +13,7 @@ from halfway.experiments.report.analysis.equal_cost import ContrastRow, Matched,
 from halfway.experiments.report.analysis.plan import Contrast, read_design
 from halfway.experiments.report.analysis.sweeps import Trial
 from halfway.experiments.report.records import Comparison
-from halfway.experiments.report.statistics.crossed import crossed_mean
-from halfway.experiments.report.statistics.intervals import over_seeds
+from halfway.experiments.report.statistics.crossed import crossed_difference, crossed_mean, mean_difference
 
 BASELINE = {"baseline": "same_0"}
 CONTESTS = 200
@@ -53,14 +52,16 @@ def test_without_curves_nothing_is_compared() -> None:
     assert conditions(comparison_of([run_of("a", 0, scores=[0.1])])) == {}
 
 
-def test_differences_are_by_seed_where_all_have_spent_equally() -> None:
+def test_differences_are_of_means_where_all_have_spent_equally() -> None:
+    """Runs with equal seeds have nothing in common, so nothing is paired: Welch's test."""
     runs = [run_of("slow", seed, scores=[0.1, height]) for seed, height in enumerate((0.3, 0.4, 0.5))]
     runs += [run_of("long", seed, scores=[0.1, height, 0.9]) for seed, height in enumerate((0.5, 0.4, 0.8))]
     (row,) = rows_of(comparison_of(runs))
-    assert (row.arm, row.reference, row.seeds, row.paired) == ("long", "slow", 3, True)
-    plain = over_seeds([0.2, 0.0, 0.3])
-    assert row.difference.values == pytest.approx(plain.values)
-    assert (row.difference.low, row.difference.high) == pytest.approx((plain.low, plain.high))
+    assert (row.arm, row.reference, row.seeds) == ("long", "slow", 3)
+    assert row.difference.value == pytest.approx(0.5 / 3)
+    welch = ttest_ind([0.5, 0.4, 0.8], [0.3, 0.4, 0.5], equal_var=False)
+    low, high = welch.confidence_interval(0.95)
+    assert (row.p, row.difference.low, row.difference.high) == pytest.approx((welch.pvalue, low, high))
     assert row.adjusted_p == row.p and row.p is not None and row.p > 0.05 and not row.clear
 
 
@@ -68,8 +69,9 @@ def test_problems_are_resampled_where_they_are_told_apart() -> None:
     passed = {("b", 0): [0, 4, 8], ("b", 1): [2, 4, 4], ("a", 0): [4, 4, 8], ("a", 1): [8, 4, 4]}
     runs = [run_of(arm, seed, [[0, 0, 0], end]) for (arm, seed), end in passed.items()]
     (row,) = rows_of(comparison_of(runs))
-    expected = crossed_mean(np.array([[4, 0, 0], [6, 0, 0]]) / 8)
-    assert row.difference == expected.estimate and row.p == expected.p
+    expected = crossed_difference(np.array([[0, 4, 8], [2, 4, 4]]) / 8, np.array([[4, 4, 8], [8, 4, 4]]) / 8)
+    assert sorted((row.arm, row.reference)) == ["a", "b"] and row.p == pytest.approx(expected.p)
+    assert abs(row.difference.value) == pytest.approx(abs(expected.mean))
 
 
 def test_holm_is_over_the_contrasts_that_the_file_names() -> None:
@@ -110,7 +112,7 @@ def test_arms_with_other_seeds_are_compared_by_their_means() -> None:
     runs = [run_of("a", s, scores=[0, 0.2 + 0.1 * s]) for s in range(3)]
     runs += [run_of("b", s, scores=[0, 0.5 + 0.1 * s]) for s in range(5, 8)]
     (row,) = rows_of(comparison_of(runs))
-    assert (row.paired, row.seeds, row.difference.values) == (False, 3, ())
+    assert row.seeds == 3
     assert row.difference.value == pytest.approx(0.8)
     # Each mean has the variance .01 / 3, and by Welch two degrees of freedom of its own.
     assert row.difference.high - row.difference.low == pytest.approx(2 * 2.776445 * (2 * 0.01 / 3) ** 0.5, rel=1e-5)
@@ -173,7 +175,10 @@ def test_problems_of_different_instances_are_not_taken_for_the_same() -> None:
     instances = replace(told_apart, config={**told_apart.config, "instances": [{}, {}]})
     one, two = (conditions(found)["rollouts"] for found in (told_apart, instances))
     assert (one.problems, two.problems) == (64, 0)
-    ends = [[run.evaluations[-1].pass_at_1 for run in instances.runs[arm]] for arm in ("b", "a")]
-    expected = over_seeds([b - a for b, a in zip(*ends, strict=True)])
+    ends_AS = np.array([[run.evaluations[-1].pass_at_1 for run in instances.runs[arm]] for arm in ("b", "a")])
+    within = [ends_AS[:, place::2] for place in (0, 1)]  # seeds 0 and 2 are of the first instance
     (row,) = two.contrasts
-    assert (row.difference.value, row.difference.low) == pytest.approx((expected.value, expected.low))
+    assert row.difference.value == pytest.approx(ends_AS[0].mean() - ends_AS[1].mean())
+    stderr = sum(part_AS.var(axis=1, ddof=1).sum() / 2 for part_AS in within) ** 0.5 / 2
+    found = mean_difference([(part_AS[0][:, None], part_AS[1][:, None]) for part_AS in within])
+    assert found.stderr == pytest.approx(stderr) and row.p == pytest.approx(found.p)

@@ -19,7 +19,7 @@ from halfway.experiments.report.statistics.crossed import (
     satterthwaite,
 )
 from halfway.experiments.report.statistics.intervals import over_seeds
-from halfway.experiments.report.statistics.multiple import LEVEL, holm, smallest_shown
+from halfway.experiments.report.statistics.multiple import LEVEL, holm, seeds_needed, smallest_shown
 from halfway.experiments.results.when_does_it_pay.judging import over_regimes
 
 
@@ -153,6 +153,13 @@ def test_the_smallest_difference_shown_is_found_four_times_of_five(dof: int, con
 def test_with_many_seeds_it_is_the_normal_formula() -> None:
     assert smallest_shown(1.0, 100_000, 1) == pytest.approx(norm.isf(0.025) + norm.ppf(0.8), abs=1e-3)
     assert smallest_shown(0.0, 3, 2) == 0.0
+
+
+@pytest.mark.parametrize(("effect", "seeds"), [(0.2, 394), (0.5, 64), (0.8, 26)])
+def test_the_seeds_that_a_difference_needs_are_those_of_the_textbook(effect: float, seeds: int) -> None:
+    """Cohen (1992), "A power primer", table 2: a two-sided t test of two means at .05 with power .8."""
+    assert seeds_needed(-effect, 1.0, 1) == pytest.approx(seeds, abs=1)
+    assert seeds_needed(effect, 1.0, 1, most=20) is None
 
 
 def test_regimes_that_agree_have_the_error_of_a_weighted_mean() -> None:
