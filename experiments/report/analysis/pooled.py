@@ -194,11 +194,12 @@ def area_weights(grid_G: Array, horizon: float) -> Array:
 def area_gain(pooled: Pooled, arm: str, reference: str, horizon: float) -> CrossedMean:
     """The area under an arm's mean curve up to an amount minus the reference's, with its error."""
     weights_G = area_weights(pooled.grid_G, horizon)
-    pairs = [
-        tuple(np.tensordot(table[name].rates_SGP, weights_G, (1, 0)) for name in (arm, reference))
-        for table in pooled.strata
-    ]
-    return mean_difference(pairs)
+
+    def areas_of(cell: Stratum) -> Array:
+        areas_SP: Array = np.tensordot(cell.rates_SGP, weights_G, (1, 0))
+        return areas_SP
+
+    return mean_difference([(areas_of(table[arm]), areas_of(table[reference])) for table in pooled.strata])
 
 
 def spent_until(pooled: Pooled, arm: str, targets_D: Array) -> Array:
