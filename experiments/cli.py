@@ -471,7 +471,9 @@ def doctor(file: File, overrides: Overrides = None) -> None:
 
 @command()
 def prove(
-    part: Annotated[list[str] | None, typer.Option(help="host, learner, servers or run; all if not given.")] = None,
+    part: Annotated[
+        list[str] | None, typer.Option(help="host, agreement, learner, servers or run; all if not given.")
+    ] = None,
     ranks: Annotated[int, typer.Option(help="Processes of a distributed update.", min=2)] = 2,
     file: Annotated[Path, typer.Option(help="The run whose needs the host has to meet.", parser=recipe)] = PROVED,  # type: ignore[assignment]
     proof: Annotated[Path, typer.Option(help="Where to write all checks.")] = Path("proof.json"),

@@ -96,6 +96,7 @@ class Policy:
             max_context_tokens=max_context_tokens,
             replays=Replays(max_diverged),
             max_seconds=max_seconds,
+            end_tokens=tuple(self.end_tokens),
         )
 
 

@@ -1,13 +1,15 @@
 """Updates in one process and in several, saved and loaded, give the same weights. A program, also run by torchrun.
 
-    python -m halfway.experiments.proving.learner FOLDER FAULTS WAY:FIRST ...
+    python -m halfway.experiments.proving.learner FOLDER FAULTS WAY:SAVERS ...
 
-It trains a random model in each way (`plain`, `zero-2`, `zero-3`) from step FIRST on, which is 0 or the step after
-which an earlier call has saved, and writes the weights to FOLDER/WAY-from-FIRST-on-PROCESSES.pt.
+It trains a random model in each way (`plain`, `zero-2`, `zero-3`) from the start if SAVERS is 0, and otherwise from
+what so many processes have saved half-way, and writes the weights to FOLDER/WAY-by-SAVERS-on-PROCESSES.pt.
 """
 
+import hashlib
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,12 +57,12 @@ def groups_of(step: int) -> list[Group]:
     """Groups of random rollouts, one of which passes."""
     rng = np.random.default_rng(step)
     groups = []
-    for _ in range(4):
+    for start in (0, 0, 2, 3):  # tokens of a prefix
         rollouts = []
         for i in range(4):
             tokens_T = rng.integers(3, VOCABULARY, rng.integers(4, 24)).astype(np.int32)
             logprobs_T = np.full(len(tokens_T), -4.0, np.float32)
-            rollouts.append(Rollout((Turn(tokens_T, logprobs_T, -logprobs_T, 0),), i == 0))
+            rollouts.append(Rollout((Turn(tokens_T, logprobs_T, -logprobs_T, 0, num_replayed=start),), i == 0))
         groups.append(Group(Request(Problem("p", "", ""), 4), np.asarray([4, 5, 6], np.int32), tuple(rollouts)))
     return groups
 
@@ -78,27 +80,45 @@ def build_learner(way: str) -> "PolicyGradientLearner":
     return PolicyGradientLearner(build_model(), options, pad_token_id=0)
 
 
-def train(folder: Path, way: str, first: int, planted: str) -> None:
-    """Train from a step on, save half-way, and write the weights that the first process has in the end."""
+def train(folder: Path, way: str, savers: int, planted: str) -> None:
+    """Train, save half-way, and write the weights that the first process has in the end, and digests of everybody's.
+
+    Args:
+        savers: number of processes that saved what this call continues from; 0 = from the start.
+    """
     import torch
 
     from halfway.trainers.learner.weights import named_weights
 
     learner = build_learner(way)
-    if first:
-        learner.load(folder / way)
+    if savers:
+        learner.load(folder / f"{way}-{savers}")
     distributed = torch.distributed.is_initialized()
     rank, size = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if distributed else (0, 1)
     if "dropped-gradients" in planted and rank == size - 1 > 0:
         _drop_gradients(learner)
-    for step in range(first, STEPS):
-        if step == SAVED and not first:
-            (folder / way).mkdir(exist_ok=True)
-            learner.save(folder / way)
+    if "doubled-update" in planted and rank == size - 1 > 0:
+        _double_updates(learner)
+    for step in range(SAVED if savers else 0, STEPS):
+        if step == SAVED and not savers:
+            (folder / f"{way}-{size}").mkdir(exist_ok=True)
+            learner.save(folder / f"{way}-{size}")
         learner.update(groups_of(step), Stream(0).at(step))
     weights = {name: weight.float().cpu().clone() for name, weight in named_weights(learner.policy)}
+    digests = [_digest(weights)]
+    if distributed:
+        digests = [""] * size
+        torch.distributed.all_gather_object(digests, _digest(weights))
     if rank == 0:
-        torch.save(weights, folder / f"{way}-from-{first}-on-{size}.pt")
+        torch.save(weights, folder / f"{way}-by-{savers}-on-{size}.pt")
+        (folder / f"{way}-by-{savers}-on-{size}.json").write_text(json.dumps(digests))
+
+
+def _digest(weights: Mapping[str, Any]) -> str:
+    digest = hashlib.blake2b()
+    for weight in weights.values():
+        digest.update(weight.contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 def _drop_gradients(learner: "PolicyGradientLearner") -> None:
@@ -107,27 +127,44 @@ def _drop_gradients(learner: "PolicyGradientLearner") -> None:
         parameter.register_hook(lambda gradient: gradient * 0)
 
 
+def _double_updates(learner: "PolicyGradientLearner") -> None:
+    """A planted fault: this process takes every optimizer step twice."""
+    import torch
+
+    optimizer: Any = getattr(learner._backend, "optimizer", None) or learner._backend._optimizer  # type: ignore[attr-defined]
+    while not isinstance(optimizer, torch.optim.AdamW):
+        optimizer = optimizer.optimizer
+    single = optimizer.step
+
+    def step(*arguments: Any, **options: Any) -> Any:
+        single(*arguments, **options)
+        return single(*arguments, **options)
+
+    optimizer.step = step  # type: ignore[method-assign]
+
+
 def learner_checks(folder: Path, ranks: int, planted: Sequence[str]) -> Iterator[Check]:
     """Compare one process with several, and a loaded checkpoint with what saved it."""
     import torch
 
     if torch.cuda.is_available():
         ranks = min(ranks, torch.cuda.device_count())  # NCCL wants a GPU for each
-    ways = list(STAGES)[1:] if find_spec("deepspeed") else []
+    ways = list(STAGES) if find_spec("deepspeed") else ["plain"]
     several = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
     _trained(folder, several, planted, [f"{way}:0" for way in ways])
     if "wrong-checkpoint" in planted:
         _damage(folder)
-    _trained(folder, (), (), ["plain:0", *(f"{way}:{SAVED}" for way in ("plain", *ways))])
+    _trained(folder, (), (), ["plain:0", "plain:1", *(f"{way}:{ranks}" for way in ways)])
     lost = "a checkpoint does not hold the learner's state"
-    yield _compared(
-        folder, f"plain, saved after {SAVED} of {STEPS} updates and loaded", f"plain-from-{SAVED}-on-1", lost
-    )
+    yield _compared(folder, f"plain, saved after {SAVED} of {STEPS} updates and loaded", "plain-by-1-on-1", lost)
     apart = "a rank's gradients or weights do not reach the others: check NCCL_SOCKET_IFNAME, versions of DeepSpeed"
     for way in ways:
-        yield _compared(folder, f"{way} on {ranks} processes = plain on one", f"{way}-from-0-on-{ranks}", apart)
-        yield _compared(folder, f"{way} saved by {ranks}, loaded by one", f"{way}-from-{SAVED}-on-1", lost)
-    if not ways:
+        yield _compared(folder, f"{way} on {ranks} processes = plain on one", f"{way}-by-0-on-{ranks}", apart)
+        digests = set(json.loads((folder / f"{way}-by-0-on-{ranks}.json").read_text()))
+        found = "equal" if len(digests) == 1 else f"{len(digests)} different ones"
+        yield judged(PART, f"{way}: the same weights on every process", len(digests) == 1, found, apart)
+        yield _compared(folder, f"{way} saved by {ranks}, loaded by one", f"{way}-by-{ranks}-on-1", lost)
+    if len(ways) == 1:
         yield skipped(PART, "ZeRO", "DeepSpeed is not installed")
 
 
@@ -152,7 +189,7 @@ def _compared(folder: Path, name: str, file: str, remedy: str) -> Check:
     """Whether weights equal those of one plain process that was never interrupted."""
     import torch
 
-    expected, actual = (torch.load(folder / f"{each}.pt") for each in ("plain-from-0-on-1", file))
+    expected, actual = (torch.load(folder / f"{each}.pt") for each in ("plain-by-0-on-1", file))
     gap = max(float((expected[each] - actual[each]).abs().max()) for each in expected)
     return judged(PART, name, gap <= TOLERANCE, f"largest difference of a weight {gap:.1e}", remedy)
 
@@ -161,7 +198,7 @@ def _damage(folder: Path) -> None:
     """A planted fault: the optimizer's state in a checkpoint is another one."""
     import torch
 
-    for path in sorted(folder.rglob("*optim_states.pt")):
+    for path in [*sorted(folder.rglob("*optim_states.pt")), *sorted(folder.rglob("optimizer.pt"))]:
         state = torch.load(path, weights_only=False)
         _scale(state)
         torch.save(state, path)
@@ -184,8 +221,8 @@ def main(folder: Path, planted: str, *tasks: str) -> None:
     from accelerate.state import AcceleratorState
 
     for task in tasks:
-        way, _, first = task.partition(":")
-        train(folder, way, int(first), planted)
+        way, _, savers = task.partition(":")
+        train(folder, way, int(savers), planted)
         AcceleratorState._reset_state(True)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -20,9 +20,22 @@ from pathlib import Path
 from halfway.curriculum.support.atomic import write_json
 from halfway.experiments.proving.checks import Check
 
-LIMITS = {"learner": 900.0, "servers": 1200.0, "run": 600.0}
+LIMITS = {"agreement": 300.0, "learner": 900.0, "servers": 1200.0, "run": 600.0}
 """The parts beside the host's, and how many seconds each may take."""
-FAULTS = ("dropped-gradients", "wrong-checkpoint", "stale-weights", "no-restart", "leaked-server")
+FAULTS = {
+    "temperature": ("log-probabilities at",),
+    "other-prompt": ("log-probabilities at",),
+    "transposed-tensor": ("log-probabilities after",),
+    "ignored-end": ("agreement: a step", "end tokens"),
+    "prefix-in-loss": ("agreement: a step", "prefixes"),
+    "dropped-gradients": ("= plain on one",),
+    "doubled-update": ("= plain on one", "on every process"),
+    "wrong-checkpoint": ("loaded by one", "run: "),
+    "stale-weights": ("a sync brings",),
+    "no-restart": ("comes back",),
+    "leaked-server": ("left behind",),
+}
+"""What can be planted, and parts of the names of the checks that have to find it."""
 CHECKS = "checks.jsonl"
 Part = Callable[[Path, int, Sequence[str]], Iterator[Check]]
 
@@ -34,17 +47,23 @@ def prove(parts: Sequence[str], ranks: int, planted: Sequence[str] = ()) -> Iter
         ranks: processes of a distributed update.
         planted: faults to be found, of `FAULTS`.
     """
+    failed: list[str] = []
     for name in parts:
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=f"prove-{name}-") as folder:
             why = _supervised(name, Path(folder), ranks, planted)
             path = Path(folder) / CHECKS
             lines = path.read_text().splitlines() if path.exists() else []
-        for line in lines:
-            yield Check(**json.loads(line))
+        for check in (Check(**json.loads(line)) for line in lines):
+            failed += [f"{check.part}: {check.name}"] if check.verdict == "FAIL" else []
+            yield check
         if why:
             yield Check(name, "to the end", "FAIL", why, "what it printed last stands above")
         yield Check(name, "time", "ok", f"{time.monotonic() - begun:.0f} s")
+    for fault in planted:
+        if not any(part in name for name in failed for part in FAULTS[fault]):
+            remedy = "run the part that tries it, with what that part needs"
+            yield Check("prove", f"{fault} is found", "FAIL", "no check saw what was planted", remedy)
 
 
 def _supervised(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> str:
@@ -78,11 +97,13 @@ def written(checks: Sequence[Check], file: Path) -> int:
 
 def part_named(name: str) -> Part:
     """The function that tries a part."""
+    from halfway.experiments.proving.agreement import agreement_checks
     from halfway.experiments.proving.learner import learner_checks
     from halfway.experiments.proving.servers import servers_checks
     from halfway.experiments.proving.whole_run import whole_run_checks
 
-    return {"learner": learner_checks, "servers": servers_checks, "run": whole_run_checks}[name]
+    parts = {"agreement": agreement_checks, "learner": learner_checks}
+    return {**parts, "servers": servers_checks, "run": whole_run_checks}[name]
 
 
 def end_with_input() -> None:

@@ -41,7 +41,10 @@ class Waste:
         now = self.clock()
         self.seconds.append(now - self.last)
         self.last = now
+        first = not self.recent
         self.recent.append(record)
+        if first and (wrong := gap_warning([record], self.largest_gap)):
+            self.tell("mismatch", wrong)  # of thousands of tokens, and every step would be wasted
         if len(self.recent) == STEPS:
             for kind, warning in warnings(self.recent, self.largest_gap):
                 self.tell(kind, warning)
@@ -104,14 +107,21 @@ def warnings(records: Sequence[Record], largest_gap: float) -> Iterator[tuple[st
         reason = max(reasons, key=reasons.__getitem__)
         share = sum(reasons.values()) / responses
         yield "judge", f"no verdict on {share:.1%} of the answers, which count as failures, mostly: {reason}; mend that"
-    learned = [record["learner"] for record in records]
+    if wrong := gap_warning(records, largest_gap):
+        yield "mismatch", wrong
+
+
+def gap_warning(records: Sequence[Record], largest_gap: float) -> str:
+    """The warning about engine and learner that differ by more than rounding; empty if they do not."""
+    learned = [record.get("learner", {}) for record in records]
     gaps = [each["engine_gap"] for each in learned if "engine_gap" in each]
-    if gaps and sum(gaps) / len(gaps) >= largest_gap:
-        remedy = "compare weights, temperature and dtype of both"
-        if not any("mismatch_weight" in each for each in learned):
-            remedy += ", or correct for it with learner.mismatch=token_truncated"
-        differ = f"engine and learner differ by {sum(gaps) / len(gaps):.3g} nats a token that is not late"
-        yield "mismatch", f"{differ}, more than the {largest_gap:g} of rounding; {remedy}"
+    if not gaps or (gap := sum(gaps) / len(gaps)) < largest_gap:
+        return ""
+    remedy = "compare weights, temperature, prompt template and dtype of both"
+    if not any("mismatch_weight" in each for each in learned):
+        remedy += ", or correct for it with learner.mismatch=token_truncated"
+    differ = f"engine and learner differ by {gap:.3g} nats a token that is not late"
+    return f"{differ}, more than the {largest_gap:g} of rounding; {remedy}"
 
 
 def _zero_variance(records: Sequence[Record], zero_variance: float, groups: float) -> str:

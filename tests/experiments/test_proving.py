@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.proving import host, prove
+from halfway.experiments.proving import agreement, host, prove
 from halfway.experiments.proving.checks import Check
+from halfway.trainers.learner import batch
 
 SUMS = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
 
@@ -142,6 +143,51 @@ def proved(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
     return done.exit_code, checks
 
 
+AGREE = {
+    "temperature": "log-probabilities at",
+    "other-prompt": "log-probabilities at",
+    "transposed-tensor": "log-probabilities after",
+    "ignored-end": "a step",
+    "prefix-in-loss": "a step",
+}
+
+
+@pytest.mark.parametrize("plant", ["", *AGREE])
+def test_engine_and_learner_agree_and_what_is_planted_between_them_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: str
+) -> None:
+    monkeypatch.setattr(batch, "make_sequence", batch.make_sequence)  # undoes what is planted there
+    monkeypatch.setattr(agreement, "find_spec", lambda _: None)
+    found = {check.name: check.verdict for check in agreement.agreement_checks(tmp_path, 1, [plant])}
+    wrong = {name for name, verdict in found.items() if verdict == "FAIL"}
+    assert found["adapters"] == "skip" and bool(wrong) == bool(plant), found
+    assert not plant or any(AGREE[plant] in name for name in wrong)
+    assert not plant or any(part in f"agreement: {name}" for name in wrong for part in prove.FAULTS[plant])
+
+
+def test_the_loss_on_a_prefix_is_noticed_without_the_learners_own_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch, "make_sequence", batch.make_sequence)
+    monkeypatch.setattr(batch, "_require_start_outside", lambda *_: None)
+    monkeypatch.setattr(agreement, "find_spec", lambda _: None)
+    found = {check.name: check.verdict for check in agreement.agreement_checks(tmp_path, 1, ["prefix-in-loss"])}
+    assert [name for name, verdict in found.items() if verdict == "FAIL"] == ["prefixes stay out of the loss"]
+
+
+def test_a_planted_fault_that_no_check_sees_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["prove", "--part", "host", "--plant", "stale-weights", "--proof", "proof.json"])
+    assert done.exit_code == 1 and "FAIL prove: stale-weights is found" in done.output
+    with pytest.raises(StopIteration):
+        next(prove.prove([], 2))
+
+
+def test_a_doubled_update_on_one_process_is_found(tmp_path: Path) -> None:
+    status, checks = proved(tmp_path, "--part", "learner", "--plant", "doubled-update")
+    assert status == 1 and checks["learner: plain: the same weights on every process"] == "FAIL"
+
+
 @pytest.mark.engines
 @pytest.mark.skipif(find_spec("deepspeed") is None, reason="six whole runs, beside those that need deepspeed")
 def test_a_run_is_proved_and_a_wrong_checkpoint_is_found(tmp_path: Path) -> None:
@@ -158,9 +204,10 @@ def test_the_learner_is_proved_and_planted_faults_are_found(tmp_path: Path, plan
     pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)
     status, checks = proved(tmp_path, "--part", "learner", *([f"--plant={plant}"] if plant else []))
     wrong = {name for name, verdict in checks.items() if verdict == "FAIL"}
-    together = {f"learner: zero-{stage} on 2 processes = plain on one" for stage in (2, 3)}
-    loaded = {f"learner: zero-{stage} saved by 2, loaded by one" for stage in (2, 3)}
-    assert len(checks) == 6 and status == (1 if plant else 0)
+    ways = ("plain", "zero-2", "zero-3")
+    together = {f"learner: {way} on 2 processes = plain on one" for way in ways}
+    loaded = {f"learner: {way} saved by 2, loaded by one" for way in ways}
+    assert len(checks) == 11 and status == (1 if plant else 0)
     assert {"": set(), "dropped-gradients": together, "wrong-checkpoint": loaded}[plant] <= wrong
     assert plant != "wrong-checkpoint" or wrong == loaded
 

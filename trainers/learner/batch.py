@@ -137,6 +137,7 @@ def _sequence(group: Group, i: int, advantage: float, options: LearnerOptions) -
     """Rollout i of a group as the loss sees it."""
     rollout, advantages_NT = group.rollouts[i], group.weights and group.weights.advantages_NT
     sequence = make_sequence(group.prompt_tokens_P, rollout, advantage)
+    _require_start_outside(group, sequence)
     older = group.request.origin is Origin.STORED or (group.lag > 0 and options.mismatch == "none")
     own = options.old_logprobs == "engine" or older
     advantages_T = None
@@ -151,6 +152,21 @@ def _sequence(group: Group, i: int, advantage: float, options: LearnerOptions) -
         lags_T=_lags(group, rollout) if group.lag else None,
         advantages_T=advantages_T,
     )
+
+
+def _require_start_outside(group: Group, sequence: TrainingSequence) -> None:
+    """Refuse a rollout whose prefix or hint, which the policy did not write here, would be in the loss.
+
+    Raises:
+        UserError: if any of it would be.
+    """
+    prefix, hint, start = group.request.prefix, group.request.hint, len(group.prompt_tokens_P)
+    replayed = prefix.num_tokens if prefix else int(hint is not None and hint.place == "response")
+    if sequence.mask_T[start : start + replayed].any():
+        raise UserError(
+            f"learner: problem {group.request.problem.id!r}: tokens of a {'prefix' if prefix else 'hint'} would be in "
+            "the loss; have Turn.num_replayed count them"
+        )
 
 
 def _lags(group: Group, rollout: Rollout) -> IntArray:

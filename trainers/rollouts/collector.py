@@ -68,6 +68,7 @@ class Collector:
     replays: Replays = field(default_factory=lambda: Replays(1.0))
     judging: Judging = field(default_factory=Judging)
     max_seconds: float = 0.0
+    end_tokens: tuple[int, ...] = ()
 
     @property
     def judge_seconds(self) -> float:
@@ -210,7 +211,7 @@ class Collector:
         """Roll out with tools and engine working at once, see `Overlapping`."""
 
         def sample(some: Sequence[Attempt], told: Callable[[Attempt, Turn], None]) -> None:
-            self._generate(some, lambda i, completion: told(some[i], response_of(some[i].start_T, completion)))
+            self._generate(some, lambda i, completion: told(some[i], self._response(some[i], completion)))
 
         def judge(attempt: Attempt, turn: Turn) -> StepResult[Any]:
             [result] = self._judged([attempt.episode], [self._decode(turn.tokens_T)])
@@ -229,7 +230,7 @@ class Collector:
         with BackgroundCalls(step) as answers:
 
             def finished(i: int, completion: Completion) -> None:
-                turn = response_of(attempts[i].start_T, completion)
+                turn = self._response(attempts[i], completion)
                 if completion.stop == "end":
                     answers.add((attempts[i], turn))
                 else:
@@ -238,6 +239,15 @@ class Collector:
             self._generate(attempts, finished)
             for (attempt, turn), result in answers.results():
                 self._answer(attempt, turn, result)
+
+    def _response(self, attempt: Attempt, completion: Completion) -> Turn:
+        """The turn made of a completion. Raises UserError if the engine went on after an end token."""
+        if self.end_tokens and np.isin(completion.tokens_T[:-1], self.end_tokens).any():
+            raise UserError(
+                f"rollouts.engine: a response goes on after an end token, of {list(self.end_tokens)}; have the engine "
+                "stop at these tokens"
+            )
+        return response_of(attempt.start_T, completion)
 
     def _judged(self, episodes: Sequence[Any], texts: Sequence[str]) -> list[StepResult[Any]]:
         """The environment's answers, timed. Replays do not come here."""

@@ -45,8 +45,6 @@ ONE_TEXT = {"responses": {"scored": 64, "truncated": 0, "lost": 0, "repeated": 6
             "dropped",
         ),
         ({"unjudged": {"timeout": 6, "crash": 1}}, "no verdict on 10.9% of the answers", "timeout"),
-        ({"learner": {"engine_gap": 0.2}}, "differ by 0.2 nats a token", "learner.mismatch=token_truncated"),
-        ({"learner": {"engine_gap": 0.2, "mismatch_weight": 0.9}}, "differ by 0.2 nats", "temperature"),
     ],
 )
 def test_waste_is_told_once_after_ten_steps_with_the_remedy(wasted: dict[str, Any], what: str, remedy: str) -> None:
@@ -67,8 +65,8 @@ def test_a_gap_of_rounding_is_left_alone_in_its_dtype(gap: float, largest: float
     said: list[str] = []
     waste = Waste(said.append, largest)
     for _ in range(STEPS):
-        waste.step(record(learner={"engine_gap": gap}))
         waste.step(record(learner={}))  # all its tokens were late
+        waste.step(record(learner={"engine_gap": gap}))
     waste.close("finished")
     assert len(said) == lines
 
@@ -102,3 +100,20 @@ def test_short_steps_have_a_minute() -> None:
     assert said == [] and waste.timer is not None and waste.timer.daemon
     waste.close("finished")
     assert waste.timer.finished.is_set()
+
+
+@pytest.mark.parametrize(
+    ("learner", "remedy"),
+    [
+        ({"engine_gap": 0.2}, "learner.mismatch=token_truncated"),
+        ({"engine_gap": 0.2, "mismatch_weight": 0.9}, "prompt template"),
+    ],
+)
+def test_a_wrong_engine_is_told_after_the_first_step_and_once(learner: dict[str, float], remedy: str) -> None:
+    said: list[str] = []
+    waste = Waste(said.append)
+    for _ in range(2 * STEPS):
+        waste.step(record(learner=learner))
+        assert len(said) == 1
+    waste.close("finished")
+    assert "0.2 nats a token" in said[0] and remedy in said[0]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -392,3 +393,21 @@ def test_no_gradient_reaches_a_hint(tiny_model: Qwen3ForCausalLM) -> None:
         (RESPONSES[i], [(1.0, -0.5)[i > 0]] * len(RESPONSES[i]), [0] + [1] * (len(RESPONSES[i]) - 1)) for i in range(3)
     ]
     assert_close(seen, expected(tiny_model, terms, tokens=6), 1e-4)
+
+
+def test_a_start_that_the_policy_did_not_write_is_refused_in_the_loss() -> None:
+    """A turn that does not count its prefix or hint as replayed would be trained on it."""
+    prefix = Prefix(cut(Rollout((make_turn([7, 8, 9, 10]),), True), 3, "tokens"), 3, "tokens", 1, 2, True)
+    hint = hint_of(Problem("p", "", "", solution="7 8"), 3)
+    starts: list[tuple[dict[str, Any], str]] = [({"prefix": prefix}, "prefix"), ({"hint": hint}, "hint")]
+    for start, what in starts:
+        request = replace(make_group([4, 5, 6], []).request, **start)
+        for replayed, refused in ((3, False), (0, True)):
+            turn = replace(make_turn([7, 8, 9, 10]), num_replayed=replayed)
+            rollouts = [Rollout((turn,), success) for success in (True, False)]
+            group = replace(make_group([4, 5, 6], rollouts), request=request)
+            if refused:
+                with pytest.raises(UserError, match=says("learner", what, "loss")):
+                    make_batch([group], LearnerOptions())
+            else:
+                assert len(make_batch([group], LearnerOptions()).sequences) == 2

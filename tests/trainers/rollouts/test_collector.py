@@ -697,3 +697,13 @@ def test_progress_counts_finished_rollouts(tiny_tokenizer: PreTrainedTokenizerFa
     collector = Collector(engine, Counting(), tiny_tokenizer, 40, heard.append)
     collector.run([Request(problem("p", "a"), 2), Request(problem("q", "b"), 3)], STREAM)
     assert heard == [2, 2, 2, 2, 5]
+
+
+def test_an_engine_that_goes_on_after_an_end_token_is_refused(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+    engine = Script(tiny_tokenizer, lambda text, seed: "4")
+    collector = Collector(engine, OneTurn(), tiny_tokenizer, 8, end_tokens=(END,))
+    [group] = collector.run([Request(problem(), 2)], STREAM)
+    assert group.num_passed == 2  # an end token may be the last
+    four = tiny_tokenizer.encode("4", add_special_tokens=False)[0]
+    with pytest.raises(UserError, match=says("rollouts.engine", four, "stop")):
+        replace(collector, end_tokens=(four,)).run([Request(problem(), 2)], STREAM)
