@@ -42,12 +42,10 @@ class RunningSums(sums.SumsOptions, LabSource):
         _require_lines(self.task, self.min_lines, self.max_allowed)
 
     def _draws(self, rng: random.Random) -> Iterator[Problem]:
-        flawless = sums.SumsTeacher(forget=0.0, slip=0.0)
         while True:
             sheet = sums.make_sheet(self, rng)
-            prompt, answer = sums.render(sheet), sums.demonstrate(sheet, flawless, rng)
-            facts = {"lines": len(sheet.operands), "allowed": sheet.allowed, "wraps": sums.wraps(sheet)}
-            yield self._problem(prompt, answer, facts, answer)
+            prompt, answer = sums.render(sheet), sums.demonstrate(sheet, sums.FLAWLESS, rng)
+            yield self._problem(prompt, answer, sums.facts(sheet), answer)
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,9 @@ class SumsTeacher:
     notice: float = 0.15
 
 
+FLAWLESS = SumsTeacher(forget=0.0, slip=0.0)
+
+
 def make_sheet(options: SumsOptions, rng: random.Random) -> Sheet:
     """Draw one problem."""
     lines = rng.randint(options.min_lines, options.max_lines)
@@ -115,6 +118,16 @@ def demonstrate(sheet: Sheet, teacher: SumsTeacher, rng: random.Random) -> str:
             lines.append(f"{label}{operand}{value}")
         total = value
     return "".join(lines)
+
+
+def solve(sheet: Sheet) -> str:
+    """The reference solution: every line once, and right."""
+    return demonstrate(sheet, FLAWLESS, random.Random(0))
+
+
+def facts(sheet: Sheet) -> dict[str, float | str]:
+    """The features of a sheet's problem."""
+    return {"lines": len(sheet.operands), "allowed": sheet.allowed, "wraps": wraps(sheet)}
 
 
 def _attempt(total: int, operand: int, teacher: SumsTeacher, rng: random.Random) -> int:

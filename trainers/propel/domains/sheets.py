@@ -5,9 +5,9 @@ the options' bounds on lines and wrong lines. A sheet with fewer lines than it m
 answer, so every valid sheet has more lines than it allows to be wrong.
 """
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import ClassVar, Generic, TypeVar
 
 from halfway.curriculum.problems import Problem
@@ -26,19 +26,46 @@ class SheetDomain(Generic[Sheet]):
 
     Attributes:
         begin: the generator's prompt, a token of the task's policies with which no sheet begins.
+        source: the lab's own source of such sheets.
+        lab: the lab's rules of the task.
     """
 
     name: ClassVar[str]
     begin: ClassVar[str]
+    source: ClassVar[str]
+    lab: ClassVar[ModuleType]
     open: ClassVar[bool] = False
 
     def prompt(self, stream: Stream) -> str:
         return self.begin
 
+    def parse(self, text: str, prompt: str = "") -> Sheet | Invalid:
+        """The sheet that a generated text is, or why it is not one."""
+        try:
+            sheet: Sheet = self.lab.parse(text)
+        except ValueError:
+            return Invalid("unreadable", one_line(text))
+        if self.lab.render(sheet) != text:  # also digits that are not ASCII, and more lines than there are labels
+            return Invalid("labels out of order", one_line(text))
+        return sheet
+
     def check(self, tasks: Sequence[Sheet]) -> list[Sheet | Invalid]:
         return [self._check(sheet) for sheet in tasks]
 
+    def problem(self, task: Sheet) -> Problem:
+        """The problem, with the id that the lab's own source would give it, so that equal sheets are one problem."""
+        prompt, (answer, facts) = self.lab.render(task), self._solve(task)
+        features = {**facts, "topic": self.topic(task)}
+        return Problem(content_id(self.source, prompt, answer), prompt, answer, self.name, self.source, features)
+
+    def topic(self, task: Sheet) -> str:
+        raise NotImplementedError
+
     def _check(self, sheet: Sheet) -> Sheet | Invalid:
+        raise NotImplementedError
+
+    def _solve(self, sheet: Sheet) -> tuple[str, Mapping[str, float | str | tuple[float, ...]]]:
+        """The answer, and the features of the problem."""
         raise NotImplementedError
 
 
@@ -52,10 +79,13 @@ class Sums(SheetDomain[sums.Sheet]):
 
     name: ClassVar[str] = "sums"
     begin: ClassVar[str] = "!"
+    source: ClassVar[str] = "running_sums"
+    lab: ClassVar[ModuleType] = sums
     sheets: sums.SumsOptions = field(default_factory=sums.SumsOptions)
 
-    def parse(self, text: str, prompt: str = "") -> sums.Sheet | Invalid:
-        return _read(text, sums.parse, sums.render)
+    def topic(self, task: sums.Sheet) -> str:
+        """Lines and allowed wrong lines, as in "9/2"."""
+        return f"{len(task.operands)}/{task.allowed}"
 
     def _check(self, sheet: sums.Sheet) -> sums.Sheet | Invalid:
         if sheet.start >= sums.MODULUS:
@@ -64,21 +94,8 @@ class Sums(SheetDomain[sums.Sheet]):
             return Invalid("operand out of range", f"{sheet.operands}, from 1 to {sums.LARGEST}")
         return _beyond(self.sheets, len(sheet.operands), sheet.allowed) or sheet
 
-    def problem(self, task: sums.Sheet) -> Problem:
-        """The problem, with the id that the lab's own source would give it, so that equal sheets are one problem."""
-        flawless = sums.SumsTeacher(forget=0.0, slip=0.0)
-        prompt, answer = sums.render(task), sums.demonstrate(task, flawless, random.Random(0))
-        features: dict[str, float | str] = {
-            "lines": len(task.operands),
-            "allowed": task.allowed,
-            "wraps": sums.wraps(task),
-            "topic": self.topic(task),
-        }
-        return Problem(content_id("running_sums", prompt, answer), prompt, answer, self.name, "running_sums", features)
-
-    def topic(self, task: sums.Sheet) -> str:
-        """Lines and allowed wrong lines, as in "9/2"."""
-        return f"{len(task.operands)}/{task.allowed}"
+    def _solve(self, sheet: sums.Sheet) -> tuple[str, Mapping[str, float | str | tuple[float, ...]]]:
+        return sums.solve(sheet), sums.facts(sheet)
 
 
 @dataclass(frozen=True)
@@ -91,10 +108,13 @@ class Operators(SheetDomain[operators.Sheet]):
 
     name: ClassVar[str] = "operators"
     begin: ClassVar[str] = "="
+    source: ClassVar[str] = "operator_sheets"
+    lab: ClassVar[ModuleType] = operators
     sheets: operators.OperatorOptions = field(default_factory=operators.OperatorOptions)
 
-    def parse(self, text: str, prompt: str = "") -> operators.Sheet | Invalid:
-        return _read(text, operators.parse, operators.render)
+    def topic(self, task: operators.Sheet) -> str:
+        """Stratum and allowed wrong lines, as in "A-D/1"."""
+        return f"{operators.stratum_name(operators.stratum_of(task))}/{task.allowed}"
 
     def _check(self, sheet: operators.Sheet) -> operators.Sheet | Invalid:
         if invalid := _beyond(self.sheets, len(sheet.operators), sheet.allowed):
@@ -103,27 +123,9 @@ class Operators(SheetDomain[operators.Sheet]):
             return Invalid("operators of no window", sheet.operators)
         return sheet
 
-    def problem(self, task: operators.Sheet) -> Problem:
-        """The problem, with the id that the lab's own source would give it, so that equal sheets are one problem."""
-        prompt, answer = operators.render(task), operators.solve(task, self.sheets.table)
-        features = {**operators.facts(task, operators.stratum_of(task), self.sheets.table), "topic": self.topic(task)}
-        identifier = content_id("operator_sheets", prompt, answer)
-        return Problem(identifier, prompt, answer, self.name, "operator_sheets", features)
-
-    def topic(self, task: operators.Sheet) -> str:
-        """Stratum and allowed wrong lines, as in "A-D/1"."""
-        return f"{operators.stratum_name(operators.stratum_of(task))}/{task.allowed}"
-
-
-def _read(text: str, parse: Callable[[str], Sheet], render: Callable[[Sheet], str]) -> Sheet | Invalid:
-    """The sheet that a generated text is, or why it is not one."""
-    try:
-        sheet = parse(text)
-    except ValueError:
-        return Invalid("unreadable", one_line(text))
-    if render(sheet) != text:  # also digits that are not ASCII, and more lines than there are labels
-        return Invalid("labels out of order", one_line(text))
-    return sheet
+    def _solve(self, sheet: operators.Sheet) -> tuple[str, Mapping[str, float | str | tuple[float, ...]]]:
+        number = self.sheets.table
+        return operators.solve(sheet, number), operators.facts(sheet, operators.stratum_of(sheet), number)
 
 
 def _beyond(bounds: Bounds, lines: int, allowed: int) -> Invalid | None:
