@@ -471,14 +471,14 @@ class Keeper(PassRateController[Any]):
     [
         (
             Remembers(Nested(PROBLEMS)),
-            r"controllers\.outer\.keeper: the field 'memory' .* cannot hold a ProblemSet\); hold None",
+            r"controllers\.outer\.keeper: .*'memory'.*ProblemSet",
         ),
-        (Remembers(object()), r"controllers\.outer\.keeper: the field 'memory' .* cannot hold a object\)"),
+        (Remembers(object()), r"controllers\.outer\.keeper: .*'memory'.*object"),
         (
             Gathers(),
-            r"controllers\.outer\.keeper: the field 'others' of its state may hold a ProblemSet, which cannot be",
+            r"controllers\.outer\.keeper: .*'others'.*ProblemSet",
         ),
-        ([1, 2], r"controllers\.outer\.keeper: its state is a list, which cannot be saved; hold None or a dataclass"),
+        ([1, 2], r"controllers\.outer\.keeper: .*list.*dataclass"),
     ],
 )
 def test_a_state_that_could_not_be_saved_is_refused_before_the_first_step(state: Any, words: str) -> None:

@@ -109,7 +109,7 @@ def test_ledger_problems_state_distance_and_slack() -> None:
         (RunningSums, {"min_allowed": -1}, "min_allowed -1"),
         (RunningSums, {"max_allowed": 8}, "max_allowed: 8"),
         (LedgerAccounts, {"max_distance": 95}, "highest 29"),
-        (LedgerAccounts, {"max_distance": 95, "highest": 99}, "a prompt can express 9"),
+        (LedgerAccounts, {"max_distance": 95, "highest": 99}, "9"),
         (LedgerAccounts, {"min_slack": 3}, "min_slack 3"),
     ],
 )
@@ -194,10 +194,10 @@ def test_configuration_reaches_the_family() -> None:
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [
-        (ReasoningGym("chain_sums"), "family: unknown name 'chain_sums'; did you mean 'chain_sum'"),
-        (ReasoningGym("chain_sum", {"max_term": 3}), "unknown name 'max_term'; did you mean 'max_terms'"),
-        (ReasoningGym("chain_sum", {"seed": 3}), "unknown name 'seed'"),
-        (ReasoningGym("chain_sum", {"min_terms": 5, "max_terms": 2}), "chain_sum with config .* raised AssertionError"),
+        (ReasoningGym("chain_sums"), "family: .*'chain_sums'.*'chain_sum'"),
+        (ReasoningGym("chain_sum", {"max_term": 3}), "'max_term'.*'max_terms'"),
+        (ReasoningGym("chain_sum", {"seed": 3}), "'seed'"),
+        (ReasoningGym("chain_sum", {"min_terms": 5, "max_terms": 2}), "chain_sum.*AssertionError"),
     ],
 )
 def test_a_wrong_family_or_option_is_one_line(source: Source, complaint: str) -> None:

@@ -58,13 +58,13 @@ def test_a_folder_tells_its_own_sizes() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("learner.deepspeed.zero_stage=0", r"cluster\.device_gib: a rank, in the update: 1\d\d.* of 80 GiB"),
+        ("learner.deepspeed.zero_stage=0", r"cluster\.device_gib: .*update: 1\d\d.*80 GiB"),
         (
             f"{SERVERS}.sleep=false",
-            r"cluster\.device_gib: a rank, in the update: 8\d.*engine's weights 14.2",
+            r"cluster\.device_gib: .*update: 8\d.*weights 14.2",
         ),
-        (f"{SERVERS}.kv_cache_gib=60", r"cluster\.device_gib: a rank, in the rollouts: "),
-        ("cluster.host_gib=200", r"cluster\.host_gib: a training host"),
+        (f"{SERVERS}.kv_cache_gib=60", r"cluster\.device_gib: .*rollouts: "),
+        ("cluster.host_gib=200", r"cluster\.host_gib: "),
     ],
 )
 def test_what_cannot_fit_is_refused(override: str, message: str) -> None:
@@ -259,8 +259,8 @@ def test_a_comparisons_places_are_free_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "nodes", "overrides", "message"),
     [
-        ("two_pools", ["a", "b"], [], r"--nodes: 2 hosts given.*give 4, those that train first"),
-        ("two_pools", list("abcd"), ["rollouts.engine=transformers"], r"rollouts\.engine: 'transformers' runs beside"),
+        ("two_pools", ["a", "b"], [], "--nodes: 2 .*4"),
+        ("two_pools", list("abcd"), ["rollouts.engine=transformers"], r"rollouts\.engine: 'transformers' "),
     ],
 )
 def test_what_cannot_be_launched_is_refused(name: str, nodes: list[str], overrides: list[str], message: str) -> None:

@@ -140,10 +140,10 @@ def test_rows_hold_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        ([{"role": "user"}], "prompt has a message without role and content"),
+        ([{"role": "user"}], "role.*content"),
         (["2+3"], "prompt is not text"),
-        ([], "prompt does not end with a message to the policy"),
-        ([{"role": "assistant", "content": "5"}], "prompt does not end with a message to the policy"),
+        ([], "prompt.*end"),
+        ([{"role": "assistant", "content": "5"}], "prompt.*end"),
     ],
 )
 def test_bad_messages_are_refused(tmp_path: Path, prompt: Any, message: str) -> None:

@@ -458,9 +458,9 @@ def test_a_lookup_calls_an_unknown_value_average() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ActivationOptions(layers=()), r"activations\.layers: \(\) is not acceptable"),
+        (lambda: ActivationOptions(layers=()), r"activations\.layers: \(\) "),
         (lambda: ActivationOptions(layers=(1, 1)), r"give at least one, each once"),
-        (lambda: ActivationOptions((1,), ("mean_ful",)), r"did you mean 'mean_full'"),
+        (lambda: ActivationOptions((1,), ("mean_ful",)), "'mean_full'"),
         (lambda: ActivationOptions((1,), ("max",)), r"activations\.poolings"),
         (lambda: SweepOptions(heads=()), r"sweep\.heads"),
         (lambda: SplitOptions(validation=0.5, test=0.5), r"leave something to train on"),
