@@ -11,6 +11,7 @@ commits once per training step:
 Halfway's own loop does the same, so a chain is driven in only one way.
 """
 
+import copy
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -256,6 +257,12 @@ class Session:
         flying = sum(1 for _ in self._groups_in_flight())
         in_flight = {"in_flight": float(flying)} if flying else {}
         return {**self.controller.metrics(self.state), **self._errors, **in_flight}
+
+    def snapshot(self) -> "Session":
+        """A session in the present state, which later calls of this one leave as it is."""
+        other = copy.copy(self)
+        other.skipped, other._groups, other._reissued = list(self.skipped), dict(self._groups), list(self._reissued)
+        return other
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that steers, as plain JSON data, including tickets in flight with what has come back for them."""

@@ -161,12 +161,14 @@ def usage_line(error: Any) -> str:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """On Ctrl-C, print the command that continues the run, and exit."""
+    """Once a signal has ended a run, print the command that continues it, and exit with 130 or 143."""
+    from halfway.experiments.running.endings import exit_code
+
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         typer.secho(f"\nstopped; continue with: halfway resume {folder}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exit_code(error)) from None
 
 
 @command("quiet", "json")
@@ -180,8 +182,7 @@ def run(file: File, overrides: Overrides = None) -> None:
 
     config = load_run_config(file, overrides or [])
     if is_worker():
-        run_worker(config)
-        return
+        raise typer.Exit(run_worker(config))
     prepare(config, config.folder)
     _train_run(config, config.folder)
 
@@ -246,8 +247,8 @@ def resume(
 
     path = _config_in(folder)
     if is_worker():
-        run_worker(load_run_config(path))
-    elif path.name == "config.yaml":
+        raise typer.Exit(run_worker(load_run_config(path)))
+    if path.name == "config.yaml":
         _train_run(load_run_config(path), folder, start)
     elif start is None:
         _train_comparison(load_comparison_config(path), folder, jobs)
@@ -413,7 +414,8 @@ def launch(
         for line in kinds(needed):
             typer.echo(line)
         return
-    status = run_all(needed, through, {auth.VARIABLE: auth.given_token() or auth.new_token()})
+    with resumable(config.folder):
+        status = run_all(needed, through, {auth.VARIABLE: auth.given_token() or auth.new_token()})
     if status:
         complain(f"a training process ended with status {status}, see its own message above")
         raise typer.Exit(FAILED)
@@ -765,6 +767,7 @@ def _train_comparison(
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.build import build_problems
     from halfway.experiments.running.checks import describe_visits
+    from halfway.experiments.running.endings import raised
     from halfway.experiments.tracking.opening import open_trackers
 
     begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}[on]
@@ -778,7 +781,7 @@ def _train_comparison(
         )
     for line in (f"{config.size}, {jobs} at a time", *visits):
         console.print(line, highlight=False)
-    with resumable(folder):
+    with resumable(folder), raised():
         failures = run_comparison(config, folder, jobs, console, trackers, only, begin)
     if failures:
         complain(

@@ -57,5 +57,5 @@ class Recorder(Protocol):
         ...
 
     def close(self, state: str) -> None:
-        """The run ended: "finished" or "failed"."""
+        """The run ended: "finished", "stopped" or "failed"."""
         ...

@@ -8,8 +8,10 @@ environment), and a run that dies takes nothing with it.
 import gc
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -19,12 +21,14 @@ from halfway.curriculum.support.atomic import open_own
 from halfway.curriculum.support.end_with_parent import end_with_parent
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
+from halfway.experiments.running.endings import Interrupted, exit_code
 from halfway.experiments.running.launch import PYTHON
 from halfway.experiments.running.progress_bars import Lines
 from halfway.experiments.running.runs import CONFIG, LOG, train
 from halfway.experiments.scripts import one_line_errors
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 25
+"""How long runs may take to write their checkpoints; Slurm and Kubernetes kill after 30 s by default."""
 
 
 class Process(Protocol):
@@ -118,6 +122,7 @@ def train_as_job(folder: Path, hosts: Callable[[], Sequence[str]], through: str)
 
 def train_alone(folder: Path) -> None:
     """Train the run in a directory: one line per record into its log, no report. Ends with the comparison."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the comparison passes it on
     gc.freeze()  # so that a collection does not copy the pages that a fork shares
     end_with_parent()
     log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -125,14 +130,18 @@ def train_alone(folder: Path) -> None:
         os.dup2(log, stream)
     with one_line_errors("halfway compare"):
         config = load_run_config(folder / CONFIG)
-        train(config, folder, [Lines(config.budget)])
+        try:
+            train(config, folder, [Lines(config.budget)], supervised=True)
+        except Interrupted as interrupt:
+            raise SystemExit(exit_code(interrupt)) from None
 
 
 def end(processes: Sequence[Process]) -> None:
     """End all processes at the same time; one that does not end when it is asked to is killed."""
     for process in processes:
         process.terminate()
+    deadline = time.monotonic() + PATIENCE_SECONDS
     for process in processes:
-        process.join(PATIENCE_SECONDS)
+        process.join(max(0.0, deadline - time.monotonic()))
         process.kill()
         process.join()

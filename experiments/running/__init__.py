@@ -2,6 +2,7 @@
 
 - `build`: builds a run with all its parts from a configuration
 - `parts`: what rolls out, what learns, and how weights pass from one to the other
+- `endings`: what SIGTERM and Ctrl-C do to a run
 - `retrace`: makes every decision of a run again, from its event log
 - `runs`: run directories: their contents, who may write to them, reading a run in progress
 - `checks`: what `halfway validate` checks beyond the fields

@@ -21,11 +21,12 @@ from halfway.curriculum.support.acceptance import VARIABLE, accepted_words
 from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running import on_host
+from halfway.experiments.running.endings import raised
 from halfway.trainers.distributed.cluster import restart_pause
 from halfway.trainers.distributed.ports import addresses_of
 
 POLL_SECONDS = 1.0
-GRACE_SECONDS = 20.0
+GRACE_SECONDS = 25.0
 LOCAL = ("localhost", "127.0.0.1")
 HOST = re.compile(r"\w[\w.@:%-]*")
 """How a host looks. None can pass for an option of ssh."""
@@ -237,7 +238,7 @@ def run_all(commands: Sequence[Command], through: str, secrets: Mapping[str, str
     Returns:
         0, or the exit status of the first command that failed.
     """
-    with started(commands, through, secrets) as running:
+    with raised(), started(commands, through, secrets) as running:
         while True:
             states = [one.process.poll() for one in running if not one.command.serves]
             failed = [state for state in states if state]

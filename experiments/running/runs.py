@@ -1,7 +1,8 @@
 """Run directories: their contents, who may write to them, and how to read one that another process is filling.
 
 A run directory holds config.yaml (complete), decisions.jsonl, steps.jsonl, evaluations.jsonl, samples.jsonl (texts, see
-`halfway.trainers.loop.samples`), checkpoints/, status.json ({"state": "starting", "running", "finished" or "failed"})
+`halfway.trainers.loop.samples`), checkpoints/, status.json ({"state": "starting", "running", "finished", "stopped"
+or "failed"})
 and a note for each tracker, such as mlflow.json. A comparison's directory holds comparison.yaml and one run directory
 per arm and seed, `<arm>/seed-<seed>`, each with its log.txt.
 """
@@ -20,6 +21,7 @@ from halfway.curriculum.support.atomic import open_own, read_json, reading, writ
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.loading import as_yaml, differences, load_run_config, save
 from halfway.experiments.config.run import RunConfig
+from halfway.experiments.running.endings import Interrupted, heeded
 from halfway.experiments.running.progress_bars import spent
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.engines import ENGINES
@@ -97,18 +99,30 @@ def is_worker() -> bool:
     return int(os.environ.get("RANK", "0")) > 0
 
 
-def run_worker(config: RunConfig) -> None:
-    """Assist the process that trains this run, until the run is done."""
+def run_worker(config: RunConfig) -> int:
+    """Assist the process that trains this run, until the run ends. Returns the exit code, as a shell reports it."""
     from halfway.experiments.running.build import build_worker_group
 
-    build_worker_group(config).serve()
+    with heeded(supervised=True, leaves=False) as ending:  # the first process says when to end
+        build_worker_group(config).serve()
+    return 128 + ending.number if ending() else 0
 
 
-def train(config: RunConfig, folder: Path, recorders: Sequence[Recorder], start: int | None = None) -> None:
+def train(
+    config: RunConfig,
+    folder: Path,
+    recorders: Sequence[Recorder],
+    start: int | None = None,
+    supervised: bool = False,
+) -> None:
     """Train the run in its directory to the end of its budget, from its newest checkpoint if there is one.
 
     Args:
         start: the step of an earlier checkpoint to go back to, 0 = the start.
+        supervised: whether another process ends this one, see `halfway.experiments.running.endings.Ending`.
+
+    Raises:
+        Interrupted: if a signal has ended the run, after a checkpoint where there was time for one.
     """
     from halfway.experiments.running.build import build_run
 
@@ -117,7 +131,17 @@ def train(config: RunConfig, folder: Path, recorders: Sequence[Recorder], start:
             Checkpoints(folder / "checkpoints", config.checkpoint).go_back(start)
         training = build_run(config, folder)
         training.recorders = recorders
-        training.train()
+        several = int(os.environ.get("WORLD_SIZE", "1")) > 1  # whose launcher passes signals on
+        with heeded(supervised or several, leaves=not several) as ending:
+            training.stop = ending
+            try:
+                training.train()
+            except Exception as error:
+                if ending():  # parts of the run have heard the signal too
+                    raise Interrupted(ending.number) from error
+                raise
+        if ending() and training.progress.unspent(config.budget):
+            raise Interrupted(ending.number)
 
 
 def last_spent(folder: Path, budget: Budget) -> float:

@@ -13,7 +13,7 @@ from halfway.experiments.running.runs import LOG
 def run_program(folder: Path) -> None:
     """Like `train_alone`, but the run is the program `do.py` in its folder."""
 
-    def train(config: object, folder: Path, recorders: object) -> None:
+    def train(config: object, folder: Path, recorders: object, supervised: bool) -> None:
         exec((folder / "do.py").read_text(), {"folder": folder})
 
     changes: dict[str, Any] = {"load_run_config": lambda path: SimpleNamespace(budget=None), "train": train}

@@ -50,6 +50,7 @@ class Training:
             learner updates. No group trains more updates after its weights than this.
         in_flight: whether the weights change under rollouts; otherwise those are awaited first.
         waiting: the outstanding groups by ticket, in the order they were drawn; None = still under way.
+        stop: whether to end after the present step.
     """
 
     folder: Path
@@ -74,12 +75,15 @@ class Training:
     staleness: int = 0
     in_flight: bool = False
     waiting: dict[str, Group | None] = field(default_factory=dict)
+    stop: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         ids = [problem.id for problem in self.session.problems] if self.decode else []
         samples = Samples(ids, self.decode, self.folder / "decisions.jsonl") if self.decode else None
         self.log = RunLog(self.folder, events=self.staleness > 0, chosen=samples)
         self.stream = Stream(self.seed)
+        # What a checkpoint would hold if the step were left now; None while the weights change.
+        self._between: Callable[[], LoopState] | None = None
         self._events = Events(self.log.events, "tokens" in self.session.controller.needs) if self.staleness else None
 
     @cached_property
@@ -94,15 +98,23 @@ class Training:
             take_counts()  # those of another run in this process are not this one's
             write_json(self.folder / "status.json", {"state": "running"})
             clock = Stopwatch()
+            self._between = self.state_now()
             self.evaluate_if_due(clock)
-            while self.progress.unspent(self.budget):
+            while self.progress.unspent(self.budget) and not self.stop():
+                self._between = self.state_now()
                 self.step(clock)
+                self._between = self.state_now()
                 clock = Stopwatch()
                 self.evaluate_if_due(clock)
                 self.save_if_due(clock)
             if self.finish is not None:
                 self.finish()
-            state = "finished"
+            state = "stopped" if self.progress.unspent(self.budget) else "finished"
+        except BaseException as error:
+            if self.stop() or isinstance(error, KeyboardInterrupt):
+                state = "stopped"
+                self.leave_step()
+            raise
         finally:
             self.close(state)
         return self.progress
@@ -131,6 +143,7 @@ class Training:
         with clock.time("observe"):
             self.session.commit()
         self.tell("commit", step=step)
+        self._between = None
         with clock.time("update"):
             spent = self.progress.share(self.budget)
             learned = self.learner.update(filling.trained, self.stream.at(step, "update"), spent)
@@ -250,7 +263,7 @@ class Training:
     def evaluate_if_due(self, clock: Stopwatch) -> None:
         """Evaluate at the start, and whenever the next of the evenly spaced points of the budget is passed."""
         passed = math.floor(self.progress.share(self.budget) * self.evaluation_points + 1e-9)
-        if self.evaluate is None or self.evaluation_points == 0 or passed < self.progress.evaluations:
+        if self.evaluate is None or self.evaluation_points == 0 or passed < self.progress.evaluations or self.stop():
             return
         with clock.time("evaluate"), count_apart() as unjudged:
             evaluation = self.evaluate()
@@ -261,17 +274,34 @@ class Training:
             recorder.evaluation(record)
 
     def save_if_due(self, clock: Stopwatch) -> None:
-        """Write a checkpoint if one is due, or if the budget is spent."""
-        if not self.checkpoints.due(self.progress.step) and self.progress.share(self.budget) < 1:
+        """Write a checkpoint if one is due, if the budget is spent, or if the run is to end."""
+        if not (self.checkpoints.due(self.progress.step) or self.progress.share(self.budget) >= 1 or self.stop()):
             return
         with clock.time("checkpoint"):
-            outstanding = tuple(map(self.outstanding, self.waiting))
-            state = LoopState(self.progress, self.session.state_dict(), self.carried, outstanding, self.log.sizes())
-            self.checkpoints.write(self.progress.step, state, self.learner.save)
+            self.checkpoints.write(self.progress.step, self.state_now()(), self.learner.save)
 
-    def outstanding(self, ticket: str) -> Group:
-        """An outstanding group as it is saved: without rollouts if it is under way."""
-        return self.waiting[ticket] or start_group(self.session.ticket(ticket).request)
+    def leave_step(self) -> None:
+        """Write a checkpoint of the state before the step that is left, unless its update has begun."""
+        if self._between is None:
+            return
+        with suppress(UserError):
+            state = self._between()
+            if state.progress.step not in self.checkpoints.steps():
+                self.checkpoints.write(state.progress.step, state, self.learner.save)
+
+    def state_now(self) -> Callable[[], LoopState]:
+        """The loop's state as it is now, put in a checkpoint's form when it is called.
+
+        An outstanding group that is under way is saved without rollouts.
+        """
+        session, waiting = self.session.snapshot(), dict(self.waiting)
+        saved = partial(LoopState, self.progress, carried=self.carried, log_sizes=self.log.sizes())
+
+        def state() -> LoopState:
+            outstanding = [group or start_group(session.ticket(ticket).request) for ticket, group in waiting.items()]
+            return saved(session=session.state_dict(), waiting=tuple(outstanding))
+
+        return state
 
     def resume(self) -> None:
         """Continue from the newest checkpoint: records written after it are cut off, since they will come again.
@@ -297,7 +327,7 @@ class Training:
         self.log.truncate(state.log_sizes)  # last, since a refusal above leaves everything as it is
 
     def close(self, state: str) -> None:
-        """Write how the run ended, "finished" or "failed", to status.json, and tell all recorders."""
+        """Write how the run ended, "finished", "stopped" or "failed", to status.json, and tell all recorders."""
         status = {"state": state, **vars(self.progress)}
         endings = [partial(write_json, self.folder / "status.json", status)]
         endings += [partial(recorder.close, state) for recorder in self.recorders]

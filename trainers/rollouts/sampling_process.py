@@ -57,7 +57,7 @@ class ProcessPool:
         self._jobs: dict[str, Future[Done]] = {}
         self._done: dict[str, Group] = {}
         manager: Any = _Manager(ctx=multiprocessing.get_context("spawn"))
-        manager.start()
+        manager.start(outlive_signals)
         self._manager = manager
         self._sampler = manager.sampler(build)
         self._process = int(self._sampler.process())
@@ -130,6 +130,11 @@ class Sampler:
     def on_engine(self, method: str, *arguments: Any) -> Any:
         """What a method of the engine returns."""
         return getattr(self._collector.engine, method)(*arguments)
+
+
+def outlive_signals() -> None:
+    """Leave SIGTERM, which a scheduler sends to every process, to the one that trains; it ends this one."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class _Manager(BaseManager):

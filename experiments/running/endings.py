@@ -1,0 +1,116 @@
+"""What SIGTERM and Ctrl-C do to a run: the first ends it after its step, with a checkpoint, a second one at once."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+LEAVE_SECONDS = 12.0
+"""A step that lasts longer after the first signal is left. Slurm and Kubernetes kill after 30 s by default."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal ended what was under way.
+
+    Attributes:
+        number: the signal.
+    """
+
+    def __init__(self, number: int = signal.SIGINT):
+        super().__init__(number)
+        self.number = number
+
+
+def exit_code(error: KeyboardInterrupt) -> int:
+    """The exit code of a process that a signal ended, as a shell reports it: 130 or 143."""
+    return 128 + getattr(error, "number", signal.SIGINT)
+
+
+class Ending:
+    """Whether a signal has asked this process to end.
+
+    Attributes:
+        number: the first signal; 0 = none yet.
+    """
+
+    def __init__(self, supervised: bool, leaves: bool):
+        """
+        Args:
+            supervised: whether another process passes signals on and kills this one in the end, so that a second
+                signal is the first one again, and Ctrl-C is that process's matter.
+            leaves: whether a step that lasts too long is left.
+        """
+        self.number = 0
+        self._supervised, self._leaves, self._late = supervised, leaves, False
+
+    def __call__(self) -> bool:
+        return self.number != 0
+
+    def hear(self, number: int, _: FrameType | None) -> None:
+        """Take note of a signal."""
+        if self._late:
+            self._late = False
+            raise Interrupted(self.number)
+        if not self.number:
+            self.number = number
+            if self._leaves:
+                timer = threading.Timer(LEAVE_SECONDS, self._leave)
+                timer.daemon = True
+                timer.start()
+        elif not self._supervised:
+            end_at_once(number)
+
+    def _leave(self) -> None:
+        if signal.getsignal(self.number) == self.hear:  # the run is still under way
+            self._late = True
+            os.kill(os.getpid(), self.number)
+
+
+@contextmanager
+def heeded(supervised: bool = False, leaves: bool = True) -> Iterator[Ending]:
+    """A scope in which signals ask for an end, see `Ending`. Outside the main thread, none is heard."""
+    ending = Ending(supervised, leaves)
+    if threading.current_thread() is not threading.main_thread():
+        yield ending
+        return
+    before = {number: signal.getsignal(number) for number in NUMBERS}
+    for number in NUMBERS:
+        signal.signal(number, ending.hear)
+    if supervised:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield ending
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def raised() -> Iterator[None]:
+    """A scope in which the first signal raises `Interrupted`, so that processes can be ended, and a second ends all."""
+
+    def hear(number: int, _: FrameType | None) -> None:
+        for one in NUMBERS:
+            signal.signal(one, lambda number, _: end_at_once(number))
+        raise Interrupted(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, hear) for number in NUMBERS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def end_at_once(number: int) -> None:
+    """End this process now. Those it has started end with it."""
+    if sys.stderr.isatty():
+        os.write(2, b"\x1b[?25h\n")  # a progress display hides the cursor
+    os._exit(128 + number)

@@ -1,0 +1,190 @@
+"""SIGTERM and Ctrl-C: a run ends after its step, or before it, with a checkpoint, and goes on to the same bits."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import IMPORTABLE
+
+from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.running import endings
+from halfway.experiments.running.build import build_run
+from halfway.experiments.running.runs import read_state
+
+RUN = """
+problems: {source: running_sums, train: 16}
+model: {path: experiments/starting_models/sums}
+controllers: [uniform, retire]
+fill: {groups: 3}
+rollouts: {num_rollouts: 4, max_response_tokens: 32}
+learner: {lr: 1e-3}
+budget: {steps: STEPS}
+evaluation: {points: 2, samples: 2, problems: 2}
+checkpoint: {every: 1000}
+tracking: {mlflow: false}
+threads: 1
+"""
+PATIENCE_SECONDS = 120
+
+
+def begin(folder: Path, *words: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE}
+    command = [sys.executable, "-m", "halfway.experiments.cli", *words]
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def await_that(what: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not what():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def lines_of(folder: Path, name: str = "steps.jsonl") -> int:
+    path = folder / name
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def children_of(pid: int) -> list[int]:
+    """All processes below a process."""
+    table: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            table.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    own = table.get(pid, [])
+    return own + [below for child in own for below in children_of(child)]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_run_ends_after_its_step_with_a_checkpoint(tmp_path: Path, number: int, code: int) -> None:
+    (tmp_path / "run.yaml").write_text(RUN.replace("STEPS", "1000"))
+    folder = tmp_path / "runs" / "run"
+    process = begin(tmp_path, "run", "run.yaml", "--quiet")
+    await_that(lambda: lines_of(folder) > 0, process)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=endings.LEAVE_SECONDS + 30)
+    assert process.returncode == code, said
+    assert "halfway resume runs/run" in said and len(said.split("\n")) <= 3
+    assert read_state(folder) == "stopped"
+    [saved] = (folder / "checkpoints").glob("step-*")
+    assert int(saved.name.removeprefix("step-")) == lines_of(folder)
+
+
+def test_a_comparison_ends_all_of_its_runs_with_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(RUN.replace("budget: {steps: STEPS}\n", ""))
+    (tmp_path / "both.yaml").write_text(
+        "base: {base: run.yaml}\narms: {one: {}, two: {controllers: [uniform]}}\nseeds: [0]\nbudget: {steps: 1000}\n"
+    )
+    folders = [tmp_path / "runs" / "both" / arm / "seed-0" for arm in ("one", "two")]
+    process = begin(tmp_path, "compare", "both.yaml", "--jobs", "2", "--quiet")
+    await_that(lambda: all(map(lines_of, folders)), process)
+    below = children_of(process.pid)
+    assert len(below) >= 2
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 143 and "halfway resume runs/both" in said
+    for folder in folders:
+        assert read_state(folder) == "stopped"
+        [saved] = (folder / "checkpoints").glob("step-*")
+        assert int(saved.name.removeprefix("step-")) == lines_of(folder)
+    deadline = time.monotonic() + 20
+    while left := [pid for pid in below if alive(pid)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+@pytest.mark.parametrize("how", ["left in rollouts", "left in the update", "finished"])
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, staleness: int
+) -> None:
+    if staleness and how != "left in rollouts":
+        pytest.skip("one way is enough for a process that samples")
+    (tmp_path / "run.yaml").write_text(RUN.replace("STEPS", "4"))
+    changes = [f"rollouts.staleness={staleness}", "learner.mismatch=token_masked"] if staleness else []
+    config = load_run_config(tmp_path / "run.yaml", changes)
+    build_run(config, tmp_path / "peace").train()
+    stopped = build_run(config, tmp_path / "stopped")
+    asked = False
+
+    def interrupt(*arguments: Any, **options: Any) -> Any:
+        nonlocal asked
+        if stopped.progress.step == 2:
+            asked = True
+            if how != "finished":
+                raise endings.Interrupted(signal.SIGTERM)
+        return original(*arguments, **options)
+
+    owner, name = (stopped.session, "commit") if how == "left in rollouts" else (stopped.learner, "update")
+    original = getattr(owner, name)
+    monkeypatch.setattr(owner, name, interrupt)
+    stopped.stop = lambda: asked
+    if how == "finished":
+        stopped.train()
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            stopped.train()
+    assert json.loads((tmp_path / "stopped" / "status.json").read_text())["state"] == "stopped"
+    saved = [path.name for path in (tmp_path / "stopped" / "checkpoints").glob("step-*")]
+    assert (
+        saved == {"left in rollouts": ["step-00000002"], "left in the update": [], "finished": ["step-00000003"]}[how]
+    )
+    build_run(config, tmp_path / "stopped").train()
+    last = "checkpoints/step-00000004/policy/model.safetensors"
+    for part in ("decisions.jsonl", last):
+        assert (tmp_path / "peace" / part).read_bytes() == (tmp_path / "stopped" / part).read_bytes()
+    evaluations = [(tmp_path / name / "evaluations.jsonl").read_text().count("\n") for name in ("peace", "stopped")]
+    assert evaluations == [3, 3]
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    """Even where a step would never end."""
+    program = (
+        "import os, sys, time\nfrom halfway.experiments.running.endings import heeded\n"
+        "with heeded() as ending:\n print('ready', flush=True)\n"
+        " while True:\n  time.sleep(0.01)\n  if ending(): print('heard', flush=True); time.sleep(600)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": IMPORTABLE}
+    words = [sys.executable, "-c", program]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.readline() == "heard\n"
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130 and time.monotonic() - began < 5
+
+
+def test_a_step_that_lasts_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endings, "LEAVE_SECONDS", 0.1)
+    with pytest.raises(endings.Interrupted) as left, endings.heeded():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+    assert endings.exit_code(left.value) == 143
+
+
+def test_who_is_supervised_takes_a_second_signal_for_the_first() -> None:
+    with endings.heeded(supervised=True, leaves=False) as ending:
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert ending() and ending.number == signal.SIGTERM
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
