@@ -33,7 +33,10 @@ LITERAL = frozenset({"binary_matrix", "n_queens", "number_sorting", "spiral_matr
 EVALUATING = frozenset(
     {"countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration"}
 )
-"""Families that parse an answer with sympy, which evaluates it."""
+"""Families that parse an answer, and texts of the entry, with sympy, which evaluates them."""
+
+ARITHMETIC = frozenset({"bitwise_arithmetic"})
+"""Families that call `eval` on a text of the entry, an expression of whole numbers."""
 
 SECONDS = 30.0
 """Limit on one answer of theirs."""
@@ -82,6 +85,8 @@ class ReasoningGym(Source):
         families = load_extra("reasoning_gym.factory", "source reasoning_gym").DATASETS
         if self.family not in families:
             raise unknown("source reasoning_gym: family", self.family, families)
+        if self.family == "composite":
+            raise UserError("source reasoning_gym: composite is not supported; use the families that it combines")
         _, config_type = families[self.family]
         options = set(config_type.__dataclass_fields__) - {"seed", "size"}
         for name in self.config:
@@ -130,7 +135,7 @@ def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     verdicts: dict[int, bool] = {}
     tasks: list[tuple[str, str]] = []
     for row, (problem, response) in enumerate(zip(problems, responses, strict=True)):
-        if _unpack_answer(problem.answer)["family"] in EVALUATING | LITERAL:
+        if _unpack_answer(problem.answer)["family"] in EVALUATING | LITERAL | ARITHMETIC:
             tasks.append((problem.answer, response))
         else:
             verdicts[row] = passes(problem.answer, response)
@@ -158,6 +163,54 @@ def passes(answer: str, response: str) -> bool:
     return bool(score >= SUCCESS)
 
 
+def require_harmless(family: str, entry: Mapping[str, Any]) -> None:
+    """Raise ValueError if a family that evaluates texts of its entries would evaluate anything but a formula.
+
+    Entries come from problem files, which may be a stranger's.
+    """
+    if family == "composite":  # its members would escape the rules below, and those for answers
+        raise ValueError("it is of the family composite; use the families that it combines, each by itself")
+    metadata = entry.get("metadata") if isinstance(entry, Mapping) else None
+    if not isinstance(metadata, Mapping):
+        raise ValueError(f"its entry of {family} has no metadata")
+    if family in EVALUATING:
+        # Some answers of the family's own hold integrals that sympy could not solve.
+        found = (
+            text for text in _texts([entry.get("answer"), metadata]) if not is_formula(text.replace("Integral", ""))
+        )
+    elif family in ARITHMETIC:
+        found = (text for text in _texts(metadata.get("problem")) if not is_arithmetic(text))
+    else:
+        return
+    for text in found:
+        raise ValueError(f"its entry of {family} holds {one_line(text, 60)}, which is no formula")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in nested lists and mappings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts([*value.keys(), *value.values()])
+    elif isinstance(value, list | tuple | set):
+        for item in value:
+            yield from _texts(item)
+
+
+def is_arithmetic(text: str) -> bool:
+    """Whether a text is an expression of whole numbers and operators, with no names, calls or powers."""
+    try:
+        nodes = ast.walk(ast.parse(text, mode="eval"))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    allowed = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
+    return all(
+        (isinstance(node, allowed) and not isinstance(node, ast.Pow))
+        or (isinstance(node, ast.Constant) and type(node.value) is int)
+        for node in nodes
+    )
+
+
 def is_formula(text: str) -> bool:
     """Whether a text holds numbers, symbols and mathematical functions only.
 
@@ -179,6 +232,7 @@ def _is_mathematical(name: str) -> bool:
 @lru_cache(maxsize=4096)
 def _unpack_answer(answer: str) -> dict[str, Any]:
     carried: dict[str, Any] = ast.literal_eval(answer)
+    require_harmless(carried["family"], carried["entry"])
     return carried
 
 

@@ -1,20 +1,29 @@
 """Hostile answers, drawn at random with a seed: every verifier gives a verdict on each, in time, and raises on none."""
 
+import ast
+import importlib
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks import expressions, reasoning_gym
 from halfway.curriculum.tasks.function_induction import Reference
 from halfway.curriculum.tasks.helpers import take_counts
 from halfway.curriculum.tasks.lab import sums
 from halfway.curriculum.tasks.lab.sources import OperatorSheets
-from halfway.curriculum.tasks.reasoning_gym import EVALUATING, LITERAL, ReasoningGym
+from halfway.curriculum.tasks.reasoning_gym import ARITHMETIC, EVALUATING, LITERAL, ReasoningGym, require_harmless
 from halfway.curriculum.tasks.verifiers import VERIFIERS, verify_all
 
+FAMILIES = sorted(name for name in importlib.import_module("reasoning_gym.factory").DATASETS if name != "composite")
 NUMBER = 100
 """Answers for each verifier; 1,000 were tried once."""
 
@@ -58,6 +67,55 @@ def test_families_judge_hostile_answers(family: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reasoning_gym, "SECONDS", 5.0)
     [problem] = ReasoningGym(family).load(1, Stream(0)).problems
     judged_in_time(problem, hostile(family))
+
+
+def hostile_texts(value: Any, code: str) -> Iterator[Any]:
+    """The value with each of its texts, one after the other, replaced by code."""
+    match value:
+        case str():
+            yield code
+        case dict():
+            for key, part in value.items():
+                yield from ({**value, key: changed} for changed in hostile_texts(part, code))
+        case list() | tuple():
+            for i, part in enumerate(value[:3]):
+                yield from ([*value[:i], changed, *value[i + 1 :]] for changed in hostile_texts(part, code))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_family_runs_code_of_an_entry(family: str, tmp_path: Path) -> None:
+    """Entries come from problem files, which may be a stranger's: at load, in `validate`, at the first response."""
+    try:
+        [problem] = ReasoningGym(family).load(1, Stream(0)).problems
+    except UserError as error:  # a family that cannot be drawn without a configuration
+        pytest.skip(str(error)[:80])
+    carried = ast.literal_eval(problem.answer)
+    mark = tmp_path / "mark"
+    code = f"__import__('pathlib').Path({str(mark)!r}).touch()"
+    changed = list(hostile_texts({"entry": carried["entry"], "config": carried["config"]}, code))
+    assert changed
+    for each in changed[:12]:
+        stranger = replace(problem, answer=repr(carried | each))
+        for response in ("", carried["entry"]["answer"]):
+            with suppress(UserError):
+                verify_all([stranger], [str(response)])
+            assert not mark.exists(), f"{each} was executed"
+
+
+def test_composite_data_sets_are_refused() -> None:
+    """Their members would escape the rules for families that evaluate."""
+    with pytest.raises(UserError, match="composite"):
+        ReasoningGym("composite").load(1, Stream(0))
+    answer = repr({"family": "composite", "config": {}, "entry": {"answer": "1", "metadata": {}}})
+    with pytest.raises(UserError, match="composite"):
+        verify_all([Problem("p", "?", answer, "s", "reasoning_gym")], ["1"])
+
+
+@pytest.mark.parametrize("family", sorted(EVALUATING | ARITHMETIC))
+def test_entries_of_families_that_evaluate_them_pass_as_they_are(family: str) -> None:
+    for problem in ReasoningGym(family).load(30, Stream(1)).problems:
+        carried = ast.literal_eval(problem.answer)
+        require_harmless(family, carried["entry"])
 
 
 def judged_in_time(problem: Problem, texts: list[str]) -> None:
