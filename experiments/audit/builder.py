@@ -249,6 +249,8 @@ class HistoryBuilder:
             above_R = columns["reward"] >= np.float32(at - EQUAL)  # rounded as the rewards are
             columns["passed"] = above_R if passes_at is not None else np.where(passed_R == UNKNOWN, above_R, passed_R)
             passes_at = at
+        elif values == 2:
+            self._check_verdicts(reward_R, passed_R)
         history = self._history(columns)
         self._check_groups(history, values)
         self._check_texts(history)
@@ -306,6 +308,15 @@ class HistoryBuilder:
                 f"the trainer's own advantages contradict this reading in {odd:,} of {known:,} groups: equal rewards "
                 "with advantages other than 0, or unequal ones with none but 0; either --reward names another reward "
                 "than the trained one, or advantages do not compare the rollouts of a group"
+            )
+
+    def _check_verdicts(self, reward_R: NDArray[np.float64], passed_R: NDArray[np.int8]) -> None:
+        """Compare the log's own verdicts with its two rewards."""
+        odd = int(((reward_R > (reward_R.min() + reward_R.max()) / 2) != passed_R).sum())
+        if odd >= MANY * len(reward_R):
+            self.doubt(
+                f"the log's own verdicts contradict its rewards in {odd:,} of {len(reward_R):,} rollouts: the two may "
+                "belong to different rollouts, or measure different things"
             )
 
     def _check_groups(self, history: History, values: int) -> None:

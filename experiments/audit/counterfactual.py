@@ -5,6 +5,10 @@ in that step or, if the controller chooses problems itself, with the problem's g
 learns only from what it asked for: a filter that skips a visit does not see its outcome, but the log has the outcome
 and shows whether the skip was right. Requests that the log cannot answer are counted.
 
+A controller that skips is judged at the pace of its own run: a step ends when the batch is full of groups that were
+let through, not when the log's step does, since what such a controller learns, and how far it adapts, goes by its own
+steps. A second replay ends a step when the batch is full of mixed groups, as dynamic sampling does.
+
 All answers come from the policy as it was trained. A run that had really spent its rollouts differently would have
 learnt differently, and no log can tell how.
 """
@@ -13,7 +17,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -36,6 +41,9 @@ DEFAULTS = ("greso", "retire", "knapsack", "pilot", "rounds", "mopps", "pros", "
 """The controllers that are replayed by default, which need nothing but counts from a log."""
 
 MOST_VISITS = 50_000
+MOST_ROUNDS = 10
+"""Batches that may be rolled out to fill one with mixed groups, as in DAPO's recipe."""
+
 NO_VISIT, NO_MORE = "the log has no visit nearby", "the group has no more rollouts"
 BINS = 10
 
@@ -80,6 +88,7 @@ class Replayed:
         rollouts: number of rollouts that it asked for and the log holds.
         teaching: number of the answered groups that would have taught something.
         skipped: number of visits that it refused.
+        refilled: the same if batches are filled with mixed groups; None for a controller that does not skip.
         rightly: number of refused visits that had zero variance.
         zero_variance: number of offered visits that had zero variance.
         unanswered: number of rollouts that it asked for but the log does not hold, by reason.
@@ -95,6 +104,7 @@ class Replayed:
     rollouts: int
     teaching: int
     skipped: int = 0
+    refilled: int | None = None
     rightly: int = 0
     zero_variance: int = 0
     unanswered: Mapping[str, int] = field(default_factory=dict)
@@ -105,6 +115,17 @@ class Replayed:
     def price(self) -> float | None:
         """Rollouts spent per group that would have taught something; None without any."""
         return self.rollouts / self.teaching if self.teaching else None
+
+    @property
+    def forecast(self) -> tuple[float, float]:
+        """The share of visits that a run of its own would skip, from least to most.
+
+        The ends are those of the two ways to fill a batch, each with 95 % of the chance in the controller's draws.
+        """
+        shares = [count / self.visits for count in (self.skipped, self.refilled) if count is not None]
+        low, high = min(shares), max(shares)
+        apart = [1.96 * (share * (1 - share) / self.visits) ** 0.5 for share in (low, high)]
+        return max(0.0, low - apart[0]), min(1.0, high + apart[1])
 
     @property
     def precision(self) -> float | None:
@@ -161,6 +182,11 @@ class World:
     near: int
     left_out: int = 0
 
+    @property
+    def batch(self) -> int:
+        """The usual number of visits in a step."""
+        return int(np.median([len(due) for due in self.schedule]))
+
     def nearest(self, position: int, step: int) -> Visit | None:
         """The problem's visit nearest to a step, the earlier one in a tie; None if none is within `near` steps.
 
@@ -202,22 +228,46 @@ def _problem(history: History, place: int) -> Problem:
     return Problem(history.problems[place], "", "", features={"category": category} if category else {})
 
 
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """How many of the log's visits have been proposed."""
+
+    visits: int = 0
+
+
 @dataclass(frozen=True)
-class AsLogged(PassRateController[None]):
-    """Proposes the log's visits step by step, in the log's order."""
+class AsLogged(PassRateController[Proposed]):
+    """Proposes the log's visits in the log's order.
+
+    Attributes:
+        onward: whether visits of the log's next steps take the places of those that are skipped.
+    """
 
     world: World
+    onward: bool = False
+
+    @cached_property
+    def visits(self) -> list[tuple[int, Visit]]:
+        return [visit for due in self.world.schedule for visit in due]
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """How many visits the log has up to the end of each step."""
+        return list(accumulate(map(len, self.world.schedule)))
 
     @property
     def claims(self) -> frozenset[str]:
         return frozenset({"problems"})
 
-    def propose(self, plan: Plan, state: None, stream: Stream) -> tuple[Plan, None]:
-        if plan.skipped or plan.in_hand or any(request.decided_by(plan.member) for request in plan.requests):
-            return plan, state  # each step's visits are proposed only once
-        due = self.world.schedule[plan.step]
+    def init(self, problems: ProblemSet) -> Proposed:
+        return Proposed()
+
+    def propose(self, plan: Plan, state: Proposed, stream: Stream) -> tuple[Plan, Proposed]:
+        end = len(self.visits) if self.onward else self.ends[plan.step]
+        due = self.visits[state.visits : min(end, state.visits + max(0, plan.missing))]
         problems = self.world.problems
-        return plan.add([Request(problems[position], visit.size) for position, visit in due], "logged"), state
+        requests = [Request(problems[position], visit.size) for position, visit in due]
+        return plan.add(requests, "logged") if requests else plan, Proposed(state.visits + len(due))
 
 
 def replay(log: Log, names: Sequence[str] = DEFAULTS, most: int = MOST_VISITS) -> list[Replayed | Refused]:
@@ -251,7 +301,10 @@ def _replayed(name: str, make: type[PassRateController[Any]], world: World) -> R
             controller, name = replace(controller, reuse=False), f"{name} (selection only)"  # type: ignore[type-var]
         if "problems" in controller.claims and world.near == 0:
             return Refused(name, "it chooses problems, and no problem occurs twice in the log")
-        return Replay(name, controller, world).run()
+        replayed = Replay(name, controller, world).run()
+        if replayed.kind == "skips":
+            replayed = replace(replayed, refilled=Replay(name, controller, world, refills=True).run().skipped)
+        return replayed
     except UserError as error:
         return Refused(name, _reason(str(error), name))
 
@@ -278,15 +331,19 @@ class Pool:
 class Replay:
     """Replays one controller against a world."""
 
-    def __init__(self, name: str, controller: PassRateController[Any], world: World):
+    def __init__(self, name: str, controller: PassRateController[Any], world: World, refills: bool = False):
         """
+        Args:
+            refills: whether a step ends when the batch is full of mixed groups, if the controller skips.
+
         Raises:
             UserError: if the controller needs something that no log has.
         """
         self.name, self.controller, self.world = name, controller, world
-        self.kind = kind_of(controller)
+        self.kind, self.refills = kind_of(controller), refills
+        self.logged = AsLogged(world, onward=self.kind == "skips")
         own = (name.partition(" ")[0], controller)
-        members = [own] if self.kind == "chooses" else [("log", AsLogged(world)), own]
+        members = [own] if self.kind == "chooses" else [("log", self.logged), own]
         self.session = Session(world.problems, chain(*members), world.num_rollouts, provides=PROVIDES, host="a log")
         self.pools: dict[str, Pool] = {}
         self.unanswered: Counter[str] = Counter()
@@ -298,9 +355,12 @@ class Replay:
 
     def run(self) -> Replayed:
         """Replay the whole world, step by step."""
-        for due in self.world.schedule:
-            self._remember(due)
-            self._step(due)
+        if self.kind == "skips":
+            while self._left:
+                self._step(self.world.batch)
+        else:
+            for due in self.world.schedule:
+                self._step(len(due), due)
         return Replayed(
             name=self.name,
             kind=self.kind,
@@ -316,21 +376,44 @@ class Replay:
             calibration=calibration(self.beliefs) if self.beliefs else None,
         )
 
-    def _step(self, due: Sequence[tuple[int, Visit]]) -> None:
-        tickets = self.session.next_batch(len(due))
+    def _step(self, wanted: int, due: Sequence[tuple[int, Visit]] = ()) -> None:
+        """Take a step with a batch of so many groups; a controller that chooses is shown the log's visits in it."""
         if self.kind == "chooses":
-            for ticket in tickets:
+            self._remember(due)
+            for ticket in self.session.next_batch(wanted):
                 self._answer(ticket, None)
         else:
-            refused = Counter(skip.problem_id for _, skip in self.session.skipped)
-            for ticket, (position, visit) in zip(tickets, self._kept(due, refused), strict=True):
-                assert ticket.request.problem.id == self.world.problems[position].id
-                self._answer(ticket, visit)
+            mixed = self._round(wanted)
+            while self.refills and mixed < wanted and self.session.round < MOST_ROUNDS and self._left:
+                mixed += self._round(wanted - mixed)
         while self.session.continues and (more := self.session.next_batch(0)):
             for ticket in more:
                 self._answer(ticket, None)
         self.teaching += sum(group.teaches for group in self.session.weigh(list(self.session.in_hand())))
         self.session.commit()
+
+    @property
+    def _left(self) -> bool:
+        """Whether the log has visits that were not proposed yet."""
+        return self._proposed < len(self.logged.visits)
+
+    @property
+    def _proposed(self) -> int:
+        return int(self.session.state["log"].visits)
+
+    def _round(self, wanted: int) -> int:
+        """Roll out so many of the next visits that are let through; returns how many of them are mixed."""
+        first, this = self._proposed, self.session.round
+        state = self.session.state[self.name.partition(" ")[0]]
+        tickets = self.session.next_batch(wanted)
+        due = self.logged.visits[first : self._proposed]
+        self._remember(due, state)
+        refused = Counter(skip.problem_id for round, skip in self.session.skipped if round == this)
+        kept = self._kept(due, refused)
+        for ticket, (position, visit) in zip(tickets, kept, strict=True):
+            assert ticket.request.problem.id == self.world.problems[position].id
+            self._answer(ticket, visit)
+        return sum(not visit.zero_variance for _, visit in kept)
 
     def _kept(self, due: Sequence[tuple[int, Visit]], refused: "Counter[str]") -> list[tuple[int, Visit]]:
         """The visits that the controller kept, in order; counts those that it refused."""
@@ -368,9 +451,9 @@ class Replay:
             self.unanswered[NO_MORE] += request.num_rollouts - count
             self.session.abandon(ticket.id, NO_MORE)
 
-    def _remember(self, due: Sequence[tuple[int, Visit]]) -> None:
-        """Note the believed pass rates of the problems that the log visits in this step, with their outcomes."""
-        state = self.session.state[self.name.partition(" ")[0]]
+    def _remember(self, due: Sequence[tuple[int, Visit]], state: Any = None) -> None:
+        """Note the pass rates that a state, else the present one, believes of visited problems, with their outcomes."""
+        state = self.session.state[self.name.partition(" ")[0]] if state is None else state
         rate_P = believed_rates(self.controller, state, self.session.step)
         for position, visit in due:
             observed = visit.passed / visit.size

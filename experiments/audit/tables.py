@@ -59,7 +59,8 @@ def in_short(one: Audited) -> str:
     greso = next((each for each in one.replays if isinstance(each, Replayed) and each.name == "greso"), None)
     if greso is None or greso.precision is None:
         return text + "."
-    skipped = f"GRESO would have skipped {100 * greso.skipped / greso.visits:.0f} % of the visits"
+    low, high = (100 * share for share in greso.forecast)
+    skipped = f"GRESO would have skipped {low:.0f} to {high:.0f} % of the visits"
     return f"{text}; {skipped}, {in_words(greso.precision)} of them rightly."
 
 
@@ -158,11 +159,12 @@ def counterfactuals(one: Audited) -> list[TextTable]:
         columns = ("", "does", "skipped", "precision", "recall", "rollouts per mixed group", "answered")
         left_out = done[0].left_out
         caption = (
-            "Each controller with its defaults, answered from the log. Precision: share of the skipped visits that "
-            "had zero variance. Recall: share of the zero-variance visits that were skipped. In a mixed group some "
-            "passed and some failed; dynamic sampling pays the price in the first row for each. Answered: share of "
-            "the requested rollouts that the log holds; again: answered by groups that had been used before, so a "
-            "controller that chooses problems would not keep these savings for long."
+            "Each controller with its defaults, answered from the log. Skipped: at its own pace, in batches of the "
+            "log's size; in brackets what a run of its own may skip, with dynamic sampling or without. Precision: "
+            "share of the skipped visits that had zero variance. Recall: share of the zero-variance visits that were "
+            "skipped. In a mixed group some passed and some failed; dynamic sampling pays the price in the first row "
+            "for each. Answered: share of the requested rollouts that the log holds; again: answered by groups that "
+            "had been used before, so a controller that chooses problems would not keep these savings for long."
         )
         if left_out > 0:
             caption += f" {left_out:,} later groups were not replayed (the first {MOST_VISITS:,} are)."
@@ -272,12 +274,17 @@ def _replayed(each: Replayed) -> tuple[str, ...]:
     return (
         each.name,
         DOES[each.kind],
-        share(each.skipped, each.visits) if skips else NONE,
+        _skipped(each) if skips else NONE,
         percent(each.precision) if skips else NONE,
         percent(each.caught) if skips else NONE,
         NONE if each.price is None else f"{each.price:.1f}",
         percent(each.answered) + (f", {percent(each.again)} again" if each.again else ""),
     )
+
+
+def _skipped(each: Replayed) -> str:
+    low, high = (f"{100 * share:.1f}" for share in each.forecast)
+    return f"{share(each.skipped, each.visits)} [{low} to {high}]"
 
 
 def _calibrated(each: Calibration) -> tuple[str, ...]:

@@ -41,9 +41,9 @@ class VerlRow(msgspec.Struct, gc=False):
         return (self.uid or "").rsplit("_", 2)[0]
 
     @property
-    def first(self) -> bool:
-        """Whether this is a rollout's first output: a context that was compacted leaves several with one score."""
-        return self.uid is None or self.uid.rpartition("_")[2] in ("", "0") or "_" not in self.uid
+    def rollout(self) -> str:
+        """The part of the uid that the outputs of one rollout share."""
+        return (self.uid or "").rpartition("_")[0]
 
 
 class Verl(JsonLines[VerlRow]):
@@ -73,10 +73,10 @@ class Verl(JsonLines[VerlRow]):
 
     def rollouts(self, rows: Sequence[VerlRow], file: LogFile, into: HistoryBuilder) -> RolloutColumns:
         if rows[0].uid is not None:
-            first = [row for row in rows if row.first]
-            if len(first) < len(rows):
-                into.drop("further output of a rollout", len(rows) - len(first))
-            rows = first or rows
+            last = list({row.rollout: row for row in rows}.values())  # which has the score, as the trainer has it
+            if len(last) < len(rows):
+                into.drop("earlier output of a rollout", len(rows) - len(last))
+            rows = last
         rollouts = super().rollouts(rows, file, into)
         assert rollouts is not None and rollouts.passed is not None
         if self.choices.passes_at is None and any(flag is not None for flag in rollouts.passed):

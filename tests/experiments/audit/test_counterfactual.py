@@ -63,18 +63,27 @@ def log(passed_TP: "np.ndarray[tuple[int, int], np.dtype[np.int32]]", **reading:
 STEADY = np.tile(np.asarray([0, 4, 8, 3]), (6, 1))  # a dead problem, an easy one, and two that teach
 
 
+def among_others(
+    passed_TP: "np.ndarray[tuple[int, int], np.dtype[np.int32]]",
+) -> "np.ndarray[tuple[int, int], np.dtype[np.int32]]":
+    """With eight mixed problems that are visited once, so that a batch of four is not offered all problems at once."""
+    others = np.full((len(passed_TP), 8), -1)
+    others[0] = 4
+    return np.hstack([passed_TP, others])
+
+
 def test_retirement_skips_what_passed_and_is_told_whether_that_was_right() -> None:
-    found = Replay("retire", Retire(above=0.9), world_of(history(STEADY))).run()
-    assert (found.kind, found.visits) == ("skips", 24)
+    found = Replay("retire", Retire(above=0.9), world_of(history(among_others(STEADY)))).run()
+    assert (found.kind, found.visits) == ("skips", 32)
     assert (found.skipped, found.rightly, found.zero_variance) == (5, 5, 12)  # the easy one, after its first visit
     assert found.precision == 1.0 and found.caught == pytest.approx(5 / 12)
-    assert found.rollouts == (24 - 5) * N and found.teaching == 12
+    assert found.rollouts == (32 - 5) * N and found.teaching == 12 + 8
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 0, 1, 3], [0, 1, 3, 2]])
 def test_skips_are_counted_wherever_the_step_has_them(order: list[int]) -> None:
     """The last order has the refused visit after every one that was kept."""
-    found = Replay("retire", Retire(above=0.9), world_of(history(STEADY[:, order]))).run()
+    found = Replay("retire", Retire(above=0.9), world_of(history(among_others(STEADY[:, order])))).run()
     assert (found.skipped, found.rightly, found.zero_variance) == (5, 5, 12)
 
 
@@ -100,15 +109,32 @@ def test_problems_may_come_up_twice_in_a_step() -> None:
 def test_a_skip_that_was_wrong_is_called_so_and_is_not_evidence() -> None:
     woken = STEADY.copy()
     woken[1:, 2] = 4  # what always passed at first does so no more, which nobody sees who skips it
-    found = Replay("retire", Retire(above=0.9), world_of(history(woken))).run()
+    found = Replay("retire", Retire(above=0.9), world_of(history(among_others(woken)))).run()
     assert (found.skipped, found.rightly) == (5, 0) and found.precision == 0.0
 
 
 def test_greso_skips_by_its_streaks_alone() -> None:
     """With base probability 0 and floor near 0, every visit after a zero-variance one is skipped."""
     certain = Greso(p_easy=0.0, p_hard=0.0, floor=1e-12, step=0.0, bounds=(0.0, 0.0))
-    found = Replay("greso", certain, world_of(history(STEADY))).run()
+    found = Replay("greso", certain, world_of(history(among_others(STEADY)))).run()
     assert (found.skipped, found.rightly) == (10, 10)
+
+
+def test_a_step_of_a_controller_that_skips_ends_when_its_own_batch_is_full() -> None:
+    """GRESO's base probability falls by 0.1 a step, of which a batch of 20 groups takes two if half are skipped."""
+    dead = np.zeros((40, 40), np.int32)
+    greso = Greso(p_hard=0.5, step=0.1, floor=1e-3, frozen_epochs=0)
+    world = world_of(history(dead))
+    kept, mixed = (Replay("greso", greso, world, refills) for refills in (False, True))
+    found, refilled = kept.run(), mixed.run()
+    let_through = found.visits - found.skipped
+    assert world.batch == 40 and kept.session.step == -(-let_through // 40) < 40
+    assert kept.session.state["greso"].p_hard == pytest.approx(max(0.05, 0.5 - 0.1 * kept.session.step))
+    # No group is mixed, so a batch is given up after ten times its size.
+    assert mixed.session.step == -(-(refilled.visits - refilled.skipped) // 400)
+    both = dataclasses.replace(found, refilled=refilled.skipped)
+    low, high = both.forecast
+    assert low < refilled.skipped / 1600 <= found.skipped / 1600 < high
 
 
 def test_a_pilot_goes_on_where_the_first_rollouts_differ() -> None:
@@ -230,6 +256,7 @@ def test_the_command_from_log_to_json(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "50.0 % of 24 groups had zero variance (25.0 % all failed, 25.0 % all passed)" in result.output
     [one] = json.loads(out.read_text())["logs"]
+    # A batch of four is once offered as many visits as there are problems, and takes what would be skipped.
     assert one["findings"]["spending"]["zero_variance_hours"] == 4.0
     assert [each["name"] for each in one["replays"]] == ["retire", "prefix_sampling"]
-    assert one["replays"][0]["skipped"] == 5 and one["replays"][1]["why"]
+    assert one["replays"][0]["skipped"] == 4 and one["replays"][1]["why"]

@@ -343,16 +343,16 @@ def test_episodes_without_keys_are_told_apart_by_their_prompts_and_broken_ones_a
     assert log.reading.dropped == {"rollout that ended in an error": 1}
 
 
-def test_further_outputs_of_a_rollout_do_not_count_again(tmp_path: Path) -> None:
-    """verl's V1 writes each part of a context that was compacted, with the score of the whole."""
-    outputs = {"a": [(0, 1.0), (1, 1.0), (2, 1.0)], "b": [(0, 0.0)]}
+def test_earlier_outputs_of_a_rollout_do_not_count(tmp_path: Path) -> None:
+    """verl's V1 writes each part of a context that was compacted; the last one has the score."""
+    outputs = {"a": [(0, 0.0), (1, 0.0), (2, 1.0)], "b": [(0, 0.0)]}
     rows = [
         {"input": "q", "output": f"{name}{i}", "gts": "1", "score": score, "step": 1, "uid": f"x_{name}_{i}"}
         for name, parts in outputs.items()
         for i, score in parts
     ]
     log = read(write(tmp_path / "1.jsonl", rows))
-    assert groups(log) == [(1, 1, 2)] and log.reading.dropped == {"further output of a rollout": 2}
+    assert groups(log) == [(1, 1, 2)] and log.reading.dropped == {"earlier output of a rollout": 2}
 
 
 # What a reader is told.
@@ -370,7 +370,8 @@ def test_one_sentence_says_what_was_lost_and_what_would_have_been_skipped(tmp_pa
     [greso] = [each for each in one.replays if isinstance(each, Replayed) and each.name == "greso"]
     assert findings(one.log).zero_variance == 0.5
     text = in_short(one)
-    skipped = f"GRESO would have skipped {100 * greso.skipped / greso.visits:.0f} % of the visits"
+    low, high = (100 * share for share in greso.forecast)
+    skipped = f"GRESO would have skipped {low:.0f} to {high:.0f} % of the visits"
     assert text == f"170 of 340 hours bought no gradient; {skipped}, all of them rightly."
 
 
