@@ -8,11 +8,12 @@ from typing import Any
 
 from rich.console import Console
 
+from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.comparing.jobs import Board, Failure, Job, board_of
 from halfway.experiments.comparing.processes import Process, Start, end, start
 from halfway.experiments.running.progress_bars import spent
-from halfway.experiments.running.runs import LOG, RecordForwarder, train
+from halfway.experiments.running.runs import LOG, STATUS, RecordForwarder, read_state, train
 from halfway.experiments.tracking.recording import Tracker
 from halfway.trainers.contracts import Recorder
 
@@ -117,6 +118,8 @@ class Runner:
         if state == "finished":
             self.console.print(f"{one.job.name} finished")
             return []
+        if read_state(one.job.folder) == "starting":
+            write_json(one.job.folder / STATUS, {"state": state})
         failure = Failure(one.job, last_words(one.job, status))
         self.console.print(f"[red]{failure}[/red]", soft_wrap=True)
         return [failure]

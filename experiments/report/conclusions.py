@@ -26,6 +26,8 @@ def conclude(summary: Summary) -> list[str]:
     said += _decisions(summary)
     if unfinished := sum(arm.unfinished for arm in summary.arms):
         said.append(f"Preliminary: {unfinished} run{' has' if unfinished == 1 else 's have'} not finished.")
+    if summary.failed:
+        said.append(f"Failed before the first step: {', '.join(summary.failed)}.")
     if arms := [f"{arm.arm} ({arm.told})" for arm in summary.arms if arm.told]:
         said.append(f"Told more than the outcomes of rollouts: {'; '.join(arms)}.")
     return said

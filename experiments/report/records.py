@@ -241,6 +241,12 @@ def _spent(record: "StepRecord | EvaluationRecord", steps: int) -> dict[str, flo
     }
 
 
+def failed_early(comparison: Comparison, arm: str) -> bool:
+    """Whether a run of an arm failed before it wrote a record."""
+    statuses = (comparison.directory / arm).glob("seed-*/status.json")
+    return any(read_json(path).get("state") == "failed" for path in statuses)
+
+
 def outcome_rollouts(groups: Sequence[GroupRecord]) -> Counter[str]:
     """Number of generated rollouts by outcome: that of their group, or "lost" if they were dropped before scoring.
 

@@ -39,6 +39,7 @@ class ArmSummary:
             not recorded.
         steps: learner steps.
         trained_per_step: mixed trained groups per step.
+        mixed: mixed trained groups of a run.
         band_fresh: share of fresh groups, including zero-variance ones, whose pass rate lies in 3/8..5/8. A fresh group
             starts at the beginning of one of the data set's own problems: not generated, and not behind a prefix.
         band_trained: the same share among trained groups of any origin.
@@ -74,6 +75,7 @@ class ArmSummary:
     starved: float
     seconds: float
     controller_share: float | None
+    mixed: Estimate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ def summarize_arm(arm: str, runs: Sequence[Run], apart: bool = False) -> ArmSumm
         starved=fmean(sum(step.starved for step in run.steps) for run in runs),
         seconds=median(run.steps[-1].seconds for run in runs),
         controller_share=controller_share(runs),
+        mixed=_per_seed(runs, lambda run: valid_per_step(run) * run.num_steps),
     )
 
 

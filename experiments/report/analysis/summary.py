@@ -11,7 +11,7 @@ from halfway.experiments.report.analysis.plan import Design, read_design
 from halfway.experiments.report.analysis.savings import Savings, savings
 from halfway.experiments.report.analysis.starts import StartRow, StrataRow, start_rows, strata_rows
 from halfway.experiments.report.analysis.sweeps import Sweep, read_tuning
-from halfway.experiments.report.records import Comparison
+from halfway.experiments.report.records import Comparison, failed_early
 from halfway.experiments.report.statistics.intervals import FEW
 
 
@@ -23,7 +23,7 @@ class Summary:
         budget: unit and size of the shared budget.
         intervals: how the intervals of pass@1 were computed, in words.
         unreadable: number of cut-off last lines that were left out of the records.
-        arms: the arms that have finished a step, in the declared order; `not_started` names the others.
+        arms: the arms that have finished a step, in the declared order; `failed` and `not_started` name the others.
         ranking: the evaluated arms by pass@1 where all have spent equally, or else by the final one, highest first; not
             those that are the same as another one.
         ranks: the place of each of these arms; arms with equal scores share the better place, as in 1, 1, 3.
@@ -47,6 +47,7 @@ class Summary:
     # Earlier reports lack these fields.
     not_started: tuple[str, ...] = ()
     ranks: Mapping[str, int] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()
     decided: tuple[Decided, ...] = ()
     idle: tuple[Idle, ...] = ()
 
@@ -76,6 +77,7 @@ def summarize(comparison: Comparison) -> Summary:
     decided = compare_decisions(runs_of, design.baseline)
     same = {one.arm for one in decided if one.same}
     distinct = {arm: runs for arm, runs in runs_of.items() if arm not in same}
+    failed = tuple(arm for arm in comparison.arms if arm not in runs_of and failed_early(comparison, arm))
     matched = tuple(match(runs_of, design, same))
     ends = {arm.arm: arm.after.value for arm in arms if arm.after is not None}
     ends |= {row.arm: row.pass_at_1.value for found in matched if found.headline for row in found.rows}
@@ -93,7 +95,8 @@ def summarize(comparison: Comparison) -> Summary:
         starts=tuple(row for runs in runs_of.values() for row in start_rows(runs)),
         timing=timing_of(started.all_runs),
         tuned=read_tuning(comparison.directory),
-        not_started=tuple(arm for arm in comparison.arms if arm not in runs_of),
+        not_started=tuple(arm for arm in comparison.arms if arm not in runs_of and arm not in failed),
+        failed=failed,
         ranks=ranks,
         decided=tuple(decided),
         idle=tuple(idle_members(runs_of)),

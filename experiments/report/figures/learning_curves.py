@@ -42,9 +42,10 @@ def learning_curves(comparison: Comparison) -> Figure | None:
     shared = comparison.budget[0] if comparison.budget else ""
     lines = lines_of(comparison, design.baseline)
     apart = problems_told_apart(comparison.all_runs, design.instances)
+    alone = all(len(runs) == 1 for runs in comparison.runs.values())
     for axis, ax in zip(measures, flat(axes), strict=False):
         for arm, line in lines.items():
-            _curve(ax, comparison.runs[arm], axis, line, apart)
+            _curve(ax, comparison.runs[arm], axis, line, apart, alone)
         for target in design.targets:
             ax.axhline(target, color=MUTED, linewidth=0.8, linestyle=":")
         ax.set_xlabel(f"{axis.label} (the shared budget)" if axis.name == shared else axis.label)
@@ -122,7 +123,7 @@ def _last(runs: Sequence[Run]) -> float:
     return fmean([run.evaluations[-1].pass_at_1 for run in runs if run.evaluations] or [0.0])
 
 
-def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, line: Line, apart: bool) -> None:
+def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, line: Line, apart: bool, alone: bool) -> None:
     runs = keep_evaluated(runs)
     points = min((len(run.evaluations) for run in runs), default=0)
     if points == 0:
@@ -139,6 +140,6 @@ def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, line: Line, apart: bool) -
         for run in runs:
             heights = [each.pass_at_1 for each in run.evaluations]
             ax.plot(amounts(run, axis), heights, ".-", color=line.color, linewidth=0.6, markersize=3, alpha=0.6)
-    elif line.band and all(estimate.low is not None for estimate in estimates):
+    elif line.band and (len(runs) > FEW or alone) and all(estimate.low is not None for estimate in estimates):
         low, high = ([getattr(estimate, end) for estimate in estimates] for end in ("low", "high"))
         ax.fill_between(x, low, high, color=line.color, alpha=0.13, linewidth=0)

@@ -51,6 +51,8 @@ def missing_text(summary: Summary) -> list[str]:
     notes = []
     if summary.not_started:
         notes.append(f"No run of {', '.join(summary.not_started)} has finished a step yet.")
+    if summary.failed:
+        notes.append(f"Failed before the first step: {', '.join(summary.failed)}; log.txt of their runs says why.")
     if summary.matched and summary.without_curve:
         without = ", ".join(summary.without_curve)
         notes.append(f"No run of {without} has two evaluations, so it is in none of the comparisons below.")
@@ -104,14 +106,14 @@ def quick_table(summary: Summary) -> TextTable:
         ("arm", lambda arm: arm.arm),
         ("pass@1", lambda arm: interval(level.get(arm.arm, arm.after))),
         ("rollouts", lambda arm: number(arm.rollouts, 0)),
-        ("mixed\ngroups\n/ step", lambda arm: number(arm.trained_per_step, 1)),
+        ("mixed\ngroups", lambda arm: NONE if arm.mixed is None else number(arm.mixed, 0)),
         ("wasted", lambda arm: percent(arm.wasted)),
         ("time\n(s)", lambda arm: f"{arm.seconds:.0f}"),
     ]
     before = " or ".join(dict.fromkeys(number(arm.before) for arm in summary.arms))
     caption = (
-        f"pass@1: {when}; before, it was {before}. Mixed groups: trained groups in which some rollouts passed "
-        "and some failed. Wasted: rollouts in dropped or surplus groups, or lost before scoring. Budget: "
+        f"pass@1: {when}; before, it was {before}. Mixed groups: trained groups of a run in which some rollouts "
+        "passed and some failed. Wasted: rollouts in dropped or surplus groups, or lost before scoring. Budget: "
         f"{budget_text(summary)}. Intervals: {summary.intervals}."
     )
     return table_of("Arms", summary.arms, columns, caption)

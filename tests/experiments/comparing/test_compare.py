@@ -345,3 +345,11 @@ def test_a_comparison_may_begin_without_its_baseline(comparison: ComparisonConfi
     planned = replace(comparison, contrasts={"baseline": "a"})
     assert prepare_comparison(with_arms(planned, ["b"]), comparison.folder).contrasts is None
     assert prepare_comparison(planned, comparison.folder).contrasts == {"baseline": "a"}
+
+
+def test_a_run_that_ends_before_its_first_record_has_failed(
+    comparison: ComparisonConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "start", lambda config, folder, parallel: Program("raise SystemExit('lost')", folder))
+    assert len(go(comparison)) == 2
+    assert read_state(comparison.folder / "a" / "seed-0") == "failed"

@@ -189,8 +189,9 @@ def test_of_a_crowd_of_arms_the_ends_and_the_baseline_are_named():
 
 def test_two_or_three_seeds_are_drawn_as_runs() -> None:
     runs = [run_of(arm, seed, scores=[0.1, 0.3 + seed / 10]) for arm in "ab" for seed in range(2)]
+    runs.append(run_of("late", 0, [[0, 8], [8, 8]]))
     ax = learning_curves(comparison_of(runs)).axes[0]
-    assert len(ax.lines) == 2 + len(runs) and not ax.collections, "a line for each arm and each run, and no band"
+    assert len(ax.lines) == 3 + 4 and not ax.collections, "a line for each arm and each run, and no band"
 
 
 def test_a_legend_of_many_long_names_fits_the_page():

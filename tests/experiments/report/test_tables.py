@@ -20,7 +20,7 @@ from halfway.experiments.report.analysis.sweeps import Sweep, Trial
 from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.tables.all_tables import tables, write_tables
-from halfway.experiments.report.tables.arm_tables import arm_table, plan_text, timing_text
+from halfway.experiments.report.tables.arm_tables import arm_table, plan_text, quick_table, timing_text
 from halfway.experiments.report.tables.contrasts import contrast_table, equal_cost_table
 from halfway.experiments.report.tables.costs import ratio_text, saving_tables
 from halfway.experiments.report.tables.sweep_table import tuning_table
@@ -105,6 +105,23 @@ def test_what_is_missing_is_said() -> None:
     assert "No run of" not in arm_table(whole).caption and "the one contrast that" in contrast_table(whole).caption
     headless = saving_tables(summarize(comparison_of(runs[2:], **planned)))[0]
     assert "No run of grpo has two evaluations yet" in headless.caption
+
+
+def test_an_arm_that_failed_is_not_one_that_has_not_started(tmp_path: Path) -> None:
+    write_comparison(tmp_path, {"grpo": ARMS["grpo"]}, steps=8)
+    (tmp_path / "comparison.yaml").write_text("arms: {grpo: {}, lost: {}, later: {}}\n")
+    (tmp_path / "lost/seed-0").mkdir(parents=True)
+    (tmp_path / "lost/seed-0/status.json").write_text('{"state": "failed"}')
+    summary = summarize(load_comparison_records(tmp_path))
+    assert (summary.failed, summary.not_started) == (("lost",), ("later",))
+    assert "Failed before the first step: lost" in arm_table(summary).caption
+
+
+def test_mixed_groups_are_those_of_a_run_whatever_the_batch(written: Path) -> None:
+    summary = summarize(load_comparison_records(written))
+    for arm, row in zip(summary.arms, quick_table(summary).rows, strict=True):
+        assert arm.trained_per_step is not None
+        assert float(row[3]) == pytest.approx(arm.trained_per_step.value * arm.steps.value, abs=0.51)
 
 
 def test_the_plan_is_said_in_words(written: Path) -> None:
