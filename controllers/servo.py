@@ -107,7 +107,7 @@ class Servo(PassRateController[ServoState]):
             distance_F = np.abs(difficulty_P[free_F] - state.target)
             return np.asarray(free_F[first_by([distance_F, turns_P[free_F]], wanted, generator)])
 
-        def scheduled(free_F: Positions, wanted: int) -> Positions:
+        def schedule(free_F: Positions, wanted: int) -> Positions:
             return draw_problems(kinds, share_K, free_F, wanted, turns_P, generator)
 
         if self.rule == "adarft":
@@ -116,7 +116,7 @@ class Servo(PassRateController[ServoState]):
         else:
             kinds = self._levels(state.problems)
             share_K = self.shares(plan.step, len(kinds))
-            chosen, action = fill_slots(plan, state.problems, scheduled), self.rule
+            chosen, action = fill_slots(plan, state.problems, schedule), self.rule
         plan = plan.add([Request(state.problems[position], plan.num_rollouts) for position in chosen], action)
         return plan, replace(state, turns_P=count_turns(turns_P, chosen))
 

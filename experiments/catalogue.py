@@ -177,20 +177,20 @@ def attribute_texts(kind: type[Any]) -> dict[str, str]:
 
 def _option(field: Field[Any]) -> str:
     if field.default is not MISSING:
-        return f"{field.name}={_written(field.default)}"
+        return f"{field.name}={_write(field.default)}"
     if field.default_factory is not MISSING:
-        return f"{field.name}={_written(field.default_factory())}"
+        return f"{field.name}={_write(field.default_factory())}"
     return f"{field.name} (required)"
 
 
-def _written(value: Any) -> str:
+def _write(value: Any) -> str:
     """A default as it is written in YAML."""
     if isinstance(value, Component):
         return value.name or "{}"
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_written, value))}]"
+        return f"[{', '.join(map(_write, value))}]"
     # Strings that would break the line or be invisible are quoted.
     return json.dumps(value) if isinstance(value, str) and (not value.strip() or "\n" in value) else str(value)
 

@@ -93,7 +93,7 @@ def first_by(
     if wanted <= 0 or length == 0:
         return np.zeros(0, np.int64)
     if wanted >= length:
-        return _sorted(np.arange(length), keys, generator, digits)
+        return _sort(np.arange(length), keys, generator, digits)
     edge = _smallest(key, wanted)
     if digits is not None and _has_near_ties(key, edge, 10.0**-digits):
         within = np.flatnonzero(key <= edge + 10.0**-digits)  # no others can be chosen, so only these are rounded
@@ -106,10 +106,10 @@ def first_by(
         tied = tied[first_by([other[tied] for other in keys[1:]], left, generator)]
     else:
         tied = _some_equal(key, edge, left, generator)
-    return _sorted(np.concatenate([below, tied]), keys, generator, digits)
+    return _sort(np.concatenate([below, tied]), keys, generator, digits)
 
 
-def _sorted(
+def _sort(
     places: Positions, keys: Sequence[NDArray[Any]], generator: np.random.Generator, digits: int | None
 ) -> Positions:
     values = [values[places] for values in keys]

@@ -41,7 +41,7 @@ class Registry:
         self._added[name] = value
 
     def names(self) -> list[str]:
-        return sorted({*self.builtin, *self._installed(), *self._added})
+        return sorted({*self.builtin, *self._find_installed(), *self._added})
 
     def get(self, name: str) -> Any:
         """The object called `name`. Raises UserError, with the nearest known name, if there is none."""
@@ -50,7 +50,7 @@ class Registry:
         if name in self.builtin:
             module, _, attribute = self.builtin[name].partition(":")
             return getattr(import_module(module), attribute)
-        installed = self._installed()
+        installed = self._find_installed()
         if name in installed:
             self._added[name] = installed[name].load()  # scanning the installed packages takes milliseconds
             return self._added[name]
@@ -62,5 +62,5 @@ class Registry:
             return UserError(f"{what}: {name!r} was removed: {self.removed[name]}")
         return unknown(what, name, self.names())
 
-    def _installed(self) -> dict[str, Any]:
+    def _find_installed(self) -> dict[str, Any]:
         return {point.name: point for point in entry_points(group=self.group)} if self.group else {}

@@ -222,18 +222,18 @@ def _require_moderate(path: Path, unpacked: int) -> None:
 def _pieces(path: Path, packed: str) -> Iterator[bytes]:
     """The bytes of a file, unpacked, without the mark with which some editors begin UTF-8 files."""
     total = 0
-    for piece in _unpacked(path, packed):
+    for piece in _unpack(path, packed):
         yield piece if total else piece.removeprefix(b"\xef\xbb\xbf")
         total += len(piece)
         if packed:
             _require_moderate(path, total)
 
 
-def _unpacked(path: Path, packed: str) -> Iterator[bytes]:
+def _unpack(path: Path, packed: str) -> Iterator[bytes]:
     if packed == "zstd":
         options = "columns = {'line': 'VARCHAR'}, delim = '', quote = '', escape = '', header = false"
         query = f"FROM read_csv(?, {options}, auto_detect = false, compression = 'zstd', {LONGEST})"
-        for lines in _fetched(path, query, "packed by Zstandard"):
+        for lines in _fetch(path, query, "packed by Zstandard"):
             yield "".join(f"{line or ''}\n" for (line,) in lines).encode()
         return
     with gzip.open(path) if packed else open(path, "rb") as file:
@@ -250,13 +250,13 @@ def _lines(path: Path, pieces: Iterator[bytes]) -> Iterator[Block]:
             continue
         whole = rest + piece[:end]
         rest = piece[end:]
-        yield _decoded(path, whole, first)
+        yield _decode(path, whole, first)
         first += whole.count(b"\n")
     if rest:
-        yield _decoded(path, rest, first)
+        yield _decode(path, rest, first)
 
 
-def _decoded(path: Path, lines: bytes, first: int) -> Block:
+def _decode(path: Path, lines: bytes, first: int) -> Block:
     """The rows in whole lines."""
     try:
         rows = DECODER.decode_lines(lines)
@@ -265,7 +265,7 @@ def _decoded(path: Path, lines: bytes, first: int) -> Block:
     except UNREADABLE:
         pass
     numbered = [(number, line) for number, line in enumerate(lines.split(b"\n"), first) if line.strip()]
-    return Block(path, [number for number, _ in numbered], [_parsed(line) for _, line in numbered], "")
+    return Block(path, [number for number, _ in numbered], [_parse(line) for _, line in numbered], "")
 
 
 def _json(text: bytes) -> Any:
@@ -279,7 +279,7 @@ def _json(text: bytes) -> Any:
             return Bad("not JSON", one_line(error))
 
 
-def _parsed(line: bytes) -> Row:
+def _parse(line: bytes) -> Row:
     value = _json(line)
     return value if isinstance(value, dict | Bad) else Bad("not an object")
 
@@ -289,7 +289,7 @@ def _array(path: Path, text: bytes) -> Iterator[Block]:
     values = _json(text)
     if isinstance(values, Bad):
         if text.lstrip()[:1] == b"{":
-            yield _decoded(path, text, 1)
+            yield _decode(path, text, 1)
             return
         raise UserError(f"{path}: {values}; correct it")
     if not isinstance(values, list):
@@ -301,7 +301,7 @@ def _array(path: Path, text: bytes) -> Iterator[Block]:
 # ---------------------------------------------------------------- tables
 
 
-def _fetched(path: Path, query: str, what: str, rows: int = 64) -> Iterator[list[tuple[Any, ...]]]:
+def _fetch(path: Path, query: str, what: str, rows: int = 64) -> Iterator[list[tuple[Any, ...]]]:
     """The rows of a query on one file, about `BLOCK` characters of text at a time.
 
     Args:
@@ -330,7 +330,7 @@ def _size(cells: Sequence[Any]) -> int:
     )
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -349,7 +349,7 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Blo
         f"header = true, auto_detect = false, compression = '{packed or 'none'}', {LONGEST})"
     )
     first = 1
-    for found in _fetched(path, query, "a table in CSV"):
+    for found in _fetch(path, query, "a table in CSV"):
         rows = [dict(zip(names, map(_plain_cell, cells), strict=True)) for cells in found]
         yield Block(path, range(first, first + len(rows)), rows, "row ")
         first += len(rows)
@@ -380,15 +380,15 @@ def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[
     """As `blocks`, for a table whose floating-point numbers are read by their shortest decimal form."""
     what = "a Parquet file"
     require_sealed(path)
-    stated = next(_fetched(path, "SELECT sum(total_uncompressed_size) FROM parquet_metadata(?)", what))[0][0] or 0
+    stated = next(_fetch(path, "SELECT sum(total_uncompressed_size) FROM parquet_metadata(?)", what))[0][0] or 0
     _require_moderate(path, stated)
     kinds = _types(path, "*")
     chosen = dict(_column(path, name, kinds) for name in (kinds if columns is None else columns))
-    types = _types(path, ", ".join(f"{cell} AS {_quoted(name)}" for name, cell in chosen.items()))
+    types = _types(path, ", ".join(f"{cell} AS {_quote(name)}" for name, cell in chosen.items()))
     floats = [name for name, kind in types.items() if kind in ("FLOAT", "DOUBLE")]
     cells = (f"{cell}::VARCHAR" if name in floats else cell for name, cell in chosen.items())
     first, unpacked, few = 1, 0, 64 if stated * 10 < max(UNPACKED, DENSEST * path.stat().st_size) else 4
-    for found in _fetched(path, f"SELECT {', '.join(cells)} {TABLE}{limit}", what, few):
+    for found in _fetch(path, f"SELECT {', '.join(cells)} {TABLE}{limit}", what, few):
         unpacked += sum(map(_size, found))
         _require_moderate(path, unpacked)
         rows = [dict(zip(chosen, cells, strict=True)) for cells in found]
@@ -400,7 +400,7 @@ def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[
 
 def _types(path: Path, columns: str) -> dict[str, str]:
     """The types of columns of a Parquet file, by name."""
-    described = _fetched(path, f"DESCRIBE SELECT {columns} {TABLE}", "a Parquet file")
+    described = _fetch(path, f"DESCRIBE SELECT {columns} {TABLE}", "a Parquet file")
     return {row[0]: row[1] for rows in described for row in rows}
 
 
@@ -408,12 +408,12 @@ def _column(path: Path, name: str, types: Mapping[str, str]) -> tuple[str, str]:
     """SQL for a column, or for a value inside one, with the name by which its rows have it."""
     top, _, inside = name.partition(".")
     if name in types:
-        return name, _quoted(name)
+        return name, _quote(name)
     if top not in types or not inside:
         raise unknown(f"{path}: column", name, types)
     if not types[top].startswith("STRUCT"):  # JSON as text, or a map
-        return top, _quoted(top)
+        return top, _quote(top)
     known = column_names(sample(path)[0]) if sample(path) else [name]
     if name not in known:
         raise unknown(f"{path}: column", name, known)
-    return name, ".".join(map(_quoted, name.split(".")))
+    return name, ".".join(map(_quote, name.split(".")))

@@ -68,7 +68,7 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
             if late:
                 return None
             raise ValueError(f"math-verify finds no expression in the answer {answer!r}")
-        found = math_verify.parse(_spelled(response), parsing_timeout=seconds)
+        found = math_verify.parse(_spell_out(response), parsing_timeout=seconds)
         equal = bool(math_verify.verify(list(parsed), found, timeout_seconds=seconds))
     if equal:
         return not (
@@ -123,14 +123,14 @@ def _time_outs() -> Iterator[list[str]]:
 @lru_cache(maxsize=4096)
 def _symbolic_reference(answer: str, seconds: int) -> tuple[Any, ...]:
     # math-verify looks for LaTeX only between delimiters, and a bare x+1 is an expression to the reader of a data set.
-    text = _spelled(answer)
+    text = _spell_out(answer)
     delimited = text.count("$") >= 2 or any(mark in text for mark in ("\\boxed", "\\(", "\\["))
     if not delimited:
         text = f"\\boxed{{{text.replace('$', '')}}}"
     return tuple(load_extra("math_verify", "the symbolic verifier").parse(text, parsing_timeout=seconds))
 
 
-def _spelled(text: str) -> str:
+def _spell_out(text: str) -> str:
     """The text as math-verify can read it: money without its escaped sign, numbers `tidy`, one kind of box."""
     return tidy(re.sub(r"\\\$\s?(?=[\d.])", "", text)).replace("\\fbox", "\\boxed")
 

@@ -47,9 +47,9 @@ class Hub(Rows):
 
     def files(self) -> list[Path]:
         script = f"{self.label}.py"
-        about = self._fetched(["README.md", script])
+        about = self._fetch(["README.md", script])
         patterns = _patterns(about / "README.md", self)
-        folder = self._fetched(patterns)
+        folder = self._fetch(patterns)
         names = {path: str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
         found = [path for path, name in names.items() if kind_of(path)[0] and any(_fits(name, p) for p in patterns)]
         if not found and (about / script).exists():
@@ -65,7 +65,7 @@ class Hub(Rows):
             )
         return in_order(found)
 
-    def _fetched(self, patterns: list[str]) -> Path:
+    def _fetch(self, patterns: list[str]) -> Path:
         """The local folder of the data set, with the files that fit; what the cache holds if there is no network."""
         hub = load_extra("huggingface_hub", f"the data set {self.name}")
         options: dict[str, Any] = {"repo_type": "dataset", "revision": self.revision, "allow_patterns": patterns}

@@ -91,7 +91,7 @@ def renderings(answer: str, verifier: str) -> Iterator[tuple[str, bool]]:
         yield f"#### {bare}", True
         for other in dict.fromkeys((number + 1, -number, _other_digit(bare, number))):
             if other != number:
-                yield f"\\boxed{{{_written(other)}}}", False
+                yield f"\\boxed{{{_write(other)}}}", False
         yield f"I cannot say, but it is certainly not {bare}", False
 
 
@@ -104,7 +104,7 @@ def _other_digit(text: str, number: Fraction) -> Fraction:
     return number + (Fraction(1, 10**places) if digits[-1] != "9" else -Fraction(1, 10**places))
 
 
-def _written(number: Fraction) -> str:
+def _write(number: Fraction) -> str:
     if number.denominator == 1:
         return str(number.numerator)
     text = f"{float(number):.15g}"

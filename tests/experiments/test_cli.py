@@ -148,9 +148,9 @@ def test_list_explains_the_options_of_one() -> None:
 
 
 def test_list_keeps_every_option_on_a_line_and_shows_empty_defaults() -> None:
-    greso = halfway("list", "greso").stdout
-    assert "belief.bayes.mu=0.0, belief.bayes.tau=1.5: mean and standard deviation" in greso
-    assert greso.count("mean and standard deviation of the roots") == 1
+    retire = halfway("list", "retire").stdout
+    assert "belief.bayes.mu=0.0, belief.bayes.tau=1.5: mean and standard deviation" in retire
+    assert retire.count("mean and standard deviation of the roots") == 1
     hints = halfway("list", "hints").stdout
     assert "low=0.2, high=0.6: " in hints and 'separator="", width=0, shortest=1: ' in hints
     assert r'seed_functions=["def f(a):\n    return a"]: ' in halfway("list", "function_induction").stdout
