@@ -128,8 +128,8 @@ def train_run(
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.progress_bars import single_run
     from halfway.experiments.running.runs import last_spent, read_state, train
-    from halfway.experiments.running.waste import Waste
     from halfway.experiments.tracking.opening import open_trackers
+    from halfway.trainers.loop.waste import Waste
 
     console = shown.progress
     if start is None and read_state(folder) == "finished":

@@ -19,7 +19,7 @@ def conclude(summary: Summary) -> list[str]:
     """The sentences, the most important first."""
     headline = next((matched for matched in summary.matched if matched.headline), None)
     if headline is None:
-        return ["No run has been evaluated twice yet, so there is nothing to say."]
+        return [*_without_evaluation(summary), *_decisions(summary)]
     rows = [row for row in headline.rows if row.arm not in summary.same]
     said = list(_comparison(summary, headline, rows) if len(rows) > 1 else _single(summary))
     said[:0] = map(sentence_of_same, summary.same.values())
@@ -31,6 +31,16 @@ def conclude(summary: Summary) -> list[str]:
     if arms := [f"{arm.arm} ({arm.told})" for arm in summary.arms if arm.told]:
         said.append(f"Told more than the outcomes of rollouts: {'; '.join(arms)}.")
     return said
+
+
+def _without_evaluation(summary: Summary) -> Iterator[str]:
+    """What the rollouts of runs without evaluations were good for, as in another trainer."""
+    for arm in summary.arms:
+        if arm.wasted is not None:
+            share = f"{arm.wasted.value:.0%} of its {arm.rollouts.value:,.0f} rollouts are in groups that did not train"
+            remedy = "" if arm.wasted.value < 1 else ": read some answers and their rewards, or take easier problems"
+            yield f"{arm.arm}: {share}, or are lost{remedy}."
+    yield "No run has been evaluated twice yet, so nothing can be said of what they learned."
 
 
 def _single(summary: Summary) -> Iterator[str]:

@@ -14,5 +14,4 @@
 - `kubernetes`: writes a run as objects of Kubernetes
 - `slurm`: submits a run as a job of Slurm
 - `progress_bars`: shows progress in a terminal or a log file
-- `waste`: says in one line that a run is being wasted
 """

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
@@ -17,10 +18,12 @@ from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.session import Session, Ticket
 from halfway.curriculum.support.atomic import reading, write_json
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import clean
 from halfway.trainers.hosts.rows import Rows
 from halfway.trainers.loop.fill import GroupOutcome
 from halfway.trainers.loop.records import FinishedStep, RunLog
 from halfway.trainers.loop.samples import Decode, Samples
+from halfway.trainers.loop.waste import Waste
 
 STATE_FILE = "halfway.json"
 """The file in a host's checkpoint that holds the session's state."""
@@ -45,6 +48,11 @@ class Host:
 
     name: str
     provides: Collection[str] = ()
+
+
+def warn(line: str) -> None:
+    """Write a warning to stderr, whatever the host does with its own output."""
+    print(f"halfway: {clean(line)}", file=sys.stderr, flush=True)
 
 
 class Hosting:
@@ -84,6 +92,7 @@ class Hosting:
         self._rollouts = self._tokens = 0
         self._seconds, self._since = 0.0, time.monotonic()
         self._timing: defaultdict[str, float] = defaultdict(float)
+        self._waste = Waste(warn, stalls=False)
 
     def begin(self) -> None:
         """Start a new run. Records of an earlier run in the same folder are erased.
@@ -168,7 +177,7 @@ class Hosting:
                 controllers=self.session.metrics(),
                 groups=groups,
             )
-            self._log.append(finished)
+            self._waste.step(self._log.append(finished))
         self._timing.clear()
         return groups
 

@@ -4,6 +4,7 @@
 - `fill`: how a batch is filled: which groups train, which are surplus, how many more to ask for
 - `progress`: what has been spent
 - `records`: what is recorded of a step, and the files, cut to the checkpoint on resume
+- `waste`: says in one line that a run is being wasted
 - `samples`: prompts and responses that are kept to be read
 - `events`: the event log of a run whose rollouts do not wait, from which it can be retraced
 - `checkpoint`: one folder per step, complete or absent

@@ -89,6 +89,23 @@ def test_halfway_report_reads_a_hosted_run(tmp_path: Path, capsys: pytest.Captur
     assert "No texts to read: a host handed over none." in (tmp_path / "mine" / "report.html").read_text()
 
 
+def test_a_hosted_run_whose_rewards_are_all_0_says_so_once_and_in_its_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = hosting(tmp_path / "mine")
+    run.begin()
+    for step in range(12):
+        for ticket in run.draw(GROUPS):
+            for _ in range(SIZE):
+                run.record(ticket.id, rollout_of([5, 1], False, 0.0, {1}, step))
+        run.commit(step)
+        said = capsys.readouterr().err
+        assert ("halfway: all" in said and "rewards" in said and "verifier" in said) == (step == 4), said
+    run.end()
+    app(["report", str(tmp_path / "mine")], standalone_mode=False)
+    assert "mine: 100% of its" in capsys.readouterr().out
+
+
 def test_a_batch_that_does_not_fill_is_one_line(tmp_path: Path) -> None:
     nobody = chain(("greso", Greso()))
     run = hosting(tmp_path, nobody, rows_of(problem_set(3), nobody))

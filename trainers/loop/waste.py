@@ -10,6 +10,8 @@ from halfway.trainers.rollouts.rollout_options import GAP_ROUNDED
 
 STEPS = 10
 """A warning is about the sum of this many steps in a row, so that one bad batch says nothing."""
+STEPS_WITHOUT_REWARD = 5
+"""A warning is given once this many steps in a row have had no reward but 0."""
 ZERO_VARIANCE, TRUNCATED, LOST, UNJUDGED = 0.8, 0.2, 0.1, 0.02
 """Shares above which a warning is given: of the groups, and of the responses for the others."""
 STALL_SECONDS, STALL_FACTOR = 60.0, 10.0
@@ -25,14 +27,19 @@ class Waste:
         say: is given each warning, one line without its end.
         largest_gap: mean |log-probability of the learner - of the engine| in nats a token that rounding can explain.
         clock: seconds; replaced by tests.
+        stalls: whether a step that takes far longer than those before it is told.
     """
 
     def __init__(
-        self, say: Callable[[str], None], largest_gap: float = GAP_ROUNDED, clock: Callable[[], float] = time.monotonic
+        self,
+        say: Callable[[str], None],
+        largest_gap: float = GAP_ROUNDED,
+        clock: Callable[[], float] = time.monotonic,
+        stalls: bool = True,
     ):
         self.say, self.largest_gap, self.clock = say, largest_gap, clock
         self.recent: deque[Record] = deque(maxlen=STEPS)
-        self.told: set[str] = set()
+        self.told: set[str] = set() if stalls else {"stalled"}
         self.last = clock()
         self.seconds: deque[float] = deque(maxlen=STEPS)
         self.timer: threading.Timer | None = None
@@ -45,6 +52,9 @@ class Waste:
         self.recent.append(record)
         if first and (wrong := gap_warning([record], self.largest_gap)):
             self.tell("mismatch", wrong)  # of thousands of tokens, and every step would be wasted
+        if rewardless := _without_reward(list(self.recent)[-STEPS_WITHOUT_REWARD:]):
+            self.tell("no_reward", rewardless)
+            self.told.add("zero_variance")  # the same, said with its cause
         if len(self.recent) == STEPS:
             for kind, warning in warnings(self.recent, self.largest_gap):
                 self.tell(kind, warning)
@@ -122,6 +132,18 @@ def gap_warning(records: Sequence[Record], largest_gap: float) -> str:
         remedy += ", or correct for it with learner.mismatch=token_truncated"
     differ = f"engine and learner differ by {gap:.3g} nats a token that is not late"
     return f"{differ}, more than the {largest_gap:g} of rounding; {remedy}"
+
+
+def _without_reward(records: Sequence[Record]) -> str:
+    """The warning about steps in which every reward is 0; empty if there are too few, or one is not."""
+    scored = _sum(records, "responses", "scored")
+    some = any(record.get("reward", {}).get("mean", 0.0) for record in records)
+    if len(records) < STEPS_WITHOUT_REWARD or not scored or some:
+        return ""
+    return (
+        f"all {scored:.0f} rewards of {len(records)} steps are 0, so nothing is learned; read some answers and what "
+        "the verifier makes of them (`halfway survey`), raise the limit of tokens, or take easier problems"
+    )
 
 
 def _zero_variance(records: Sequence[Record], zero_variance: float, groups: float) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from halfway.experiments.running.waste import STALL_SECONDS, STEPS, Waste
+from halfway.trainers.loop.waste import STALL_SECONDS, STEPS, Waste
 
 
 def record(**other: Any) -> dict[str, Any]:
@@ -16,8 +16,32 @@ def record(**other: Any) -> dict[str, Any]:
         "fresh_counts": [1, 6, 1],
         "timing": {"rollout": 2.0, "update": 1.0},
         "learner": {"engine_gap": 1e-6},
+        "reward": {"mean": 0.4},
         **other,
     }
+
+
+def test_rewards_that_are_all_0_are_told_after_five_steps() -> None:
+    said: list[str] = []
+    waste = Waste(said.append)
+    failing = record(fresh_counts=[8, 0, 0], groups={"rolled_out": 8, "zero_variance": 8}, reward={"mean": 0.0})
+    for _ in range(4):
+        waste.step(failing)
+    assert said == []
+    for _ in range(20):
+        waste.step(failing)
+    waste.close("finished")
+    [line] = said
+    assert "320 rewards of 5 steps" in line and "easier problems" in line
+
+
+def test_one_reward_among_five_steps_is_enough() -> None:
+    said: list[str] = []
+    waste = Waste(said.append)
+    for mean in (0.0, 0.0, 0.0, 0.0, 0.01) * 2:
+        waste.step(record(reward={"mean": mean}))
+    waste.close("finished")
+    assert said == []
 
 
 ZERO_VARIANCE: Mapping[str, Any] = {"groups": {"rolled_out": 8, "zero_variance": 7, "trained": 1}}
