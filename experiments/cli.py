@@ -380,24 +380,21 @@ def launch(
     ] = False,
     through: Annotated[str, typer.Option(help="How other hosts are reached: ssh or srun.")] = "ssh",
     on: Annotated[
-        str, typer.Option(help="hosts: those of --nodes; slurm, kubernetes: submit a job that comes back by itself.")
+        str, typer.Option(help="hosts: those of --nodes; slurm: submit a job that comes back by itself.")
     ] = "hosts",
-    image: Annotated[str, typer.Option(help="With kubernetes: an image whose python3 has halfway.")] = "",
-    claim: Annotated[
-        str, typer.Option(help="With kubernetes: NAME:PATH, a PersistentVolumeClaim that all pods write to.")
-    ] = "",
 ) -> None:
     """Start a run on its cluster: the engine's servers on rollout hosts, the ranks on training hosts."""
     from halfway.curriculum.support.errors import UserError
     from halfway.experiments.config.loading import load_run_config
+    from halfway.experiments.running import slurm
     from halfway.experiments.running.launch import commands, kinds, run_all
     from halfway.experiments.running.memory import require_room
     from halfway.trainers.engines.vllm_servers import auth
 
     if through not in ("ssh", "srun"):
         raise UserError(f"--through: {through!r} is not known; give ssh or srun")
-    if on not in ("hosts", "slurm", "kubernetes"):
-        raise UserError(f"--on: {on!r} is not known; give hosts, slurm or kubernetes")
+    if on not in ("hosts", "slurm"):
+        raise UserError(f"--on: {on!r} is not known; give hosts or slurm; for Kubernetes, see docs/deploy")
     config = load_run_config(file, overrides or [])
     hosts = [host for host in nodes.replace(",", " ").split() if host]
     if on != "hosts":  # the scheduler chooses them
@@ -407,8 +404,8 @@ def launch(
     if config.cluster.gpus:
         require_room(config)
     if on != "hosts":
-        job, submitted = _job(config, file.resolve(), overrides or [], (image, claim) if on == "kubernetes" else None)
-        typer.echo(job if dry_run else submitted(job))
+        script = slurm.batch_script(config, file.resolve(), overrides or [])
+        typer.echo(script if dry_run else slurm.submit(script))
         return
     if dry_run:
         for line in kinds(needed):
@@ -419,21 +416,6 @@ def launch(
     if status:
         complain(f"a training process ended with status {status}, see its own message above")
         raise typer.Exit(FAILED)
-
-
-def _job(
-    config: "RunConfig", file: Path, overrides: Sequence[str], pods: tuple[str, str] | None
-) -> tuple[str, Callable[[str], str]]:
-    """A run as a job of a scheduler, and what submits it.
-
-    Args:
-        pods: image and claim, for Kubernetes; None for Slurm.
-    """
-    from halfway.experiments.running import kubernetes, slurm
-
-    if pods is None:
-        return slurm.batch_script(config, file, overrides), slurm.submit
-    return kubernetes.manifest(config, *pods), kubernetes.apply
 
 
 @command()

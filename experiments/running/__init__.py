@@ -11,7 +11,6 @@
 - `launch`: makes and runs the commands that start a run on several hosts
 - `on_host`: what `launch` starts on another host
 - `serve`: starts the engine's servers of a run on this host
-- `kubernetes`: writes a run as objects of Kubernetes
 - `slurm`: submits a run as a job of Slurm
 - `progress_bars`: shows progress in a terminal or a log file
 """
