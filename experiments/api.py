@@ -132,14 +132,15 @@ def train_run(
     from halfway.trainers.loop.waste import Waste
 
     console = shown.progress
-    if start is None and read_state(folder) == "finished":
+    spent = last_spent(folder, config.budget)  # less than all in a finished run whose budget was raised
+    if start is None and read_state(folder) == "finished" and spent >= config.budget.total:
         console.print(f"{folder} is already finished; to train it differently, give another name=...")
         return
     write_provenance(folder, command)
     with busy("starting"):
         recorders = [tracker.run(config, folder) for tracker in open_trackers(config.tracking, output)]
     waste = Waste(functools.partial(shown.warn, console), config.rollouts.largest_gap(config.model.dtype))
-    with single_run(console, config.name, config.budget, last_spent(folder, config.budget)) as recorder:
+    with single_run(console, config.name, config.budget, spent) as recorder:
         train(config, folder, [recorder, waste, *recorders], start)
 
 

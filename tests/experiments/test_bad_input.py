@@ -326,6 +326,18 @@ def test_a_full_disk_while_writing_a_checkpoint(
     assert_goes_on_as_if_nothing_had_happened(undisturbed)
 
 
+def test_a_finished_run_whose_budget_was_raised_is_trained_on(run_file: Path, undisturbed: Path) -> None:
+    shutil.copytree(undisturbed, "runs/run")
+    assert "already finished" in halfway("resume", "runs/run").output
+    config = Path("runs/run/config.yaml")
+    assert "steps: 4" in config.read_text()
+    config.write_text(config.read_text().replace("steps: 4", "steps: 5"))
+    done = halfway("resume", "runs/run")
+    assert done.exit_code == 0, done.output
+    assert len(Path("runs/run/steps.jsonl").read_text().splitlines()) == 5
+    assert decisions(Path("runs/run")).startswith(decisions(undisturbed))
+
+
 def removed(path: Path) -> None:
     path.unlink()
 
