@@ -469,7 +469,7 @@ def prove(
     from halfway.curriculum.support.errors import require
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.proving.host import host_checks
-    from halfway.experiments.proving.prove import FAULTS, LIMITS, written
+    from halfway.experiments.proving.prove import FAULTS, LIMITS, write_checks
     from halfway.experiments.proving.prove import prove as proved
 
     wanted = part or ["host", *LIMITS]
@@ -482,7 +482,7 @@ def prove(
     for check in chain(host, proved([name for name in wanted if name != "host"], ranks, plant or ())):
         typer.echo(check)
         checks.append(check)
-    if failures := written(checks, proof):
+    if failures := write_checks(checks, proof):
         complain(f"{failures} of {len(checks)} checks failed, see {proof}")
         raise typer.Exit(FAILED)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halfway.curriculum import Group, Origin, Prefix, Request, Rollout, Stream, Turn, UserError
-from halfway.experiments.proving.checks import Check, judged, skipped
+from halfway.experiments.proving.checks import Check, judge, skip
 from halfway.experiments.proving.whole_run import RECIPE
 
 if TYPE_CHECKING:
@@ -96,12 +96,12 @@ def agreement_checks(_: "Path", __: int, planted: Sequence[str]) -> Iterator[Che
         _train_prefixes()
     for adapted in (False, True):
         if adapted and not find_spec("peft"):
-            yield skipped(PART, "adapters", "peft is not installed")
+            yield skip(PART, "adapters", "peft is not installed")
             return
-        yield from _tried(planted, adapted)
+        yield from _try_policy(planted, adapted)
 
 
-def _tried(planted: Sequence[str], adapted: bool) -> Iterator[Check]:
+def _try_policy(planted: Sequence[str], adapted: bool) -> Iterator[Check]:
     kind = "adapters: " if adapted else ""
     trial = Trial(planted, adapted)
     try:
@@ -121,7 +121,7 @@ def _tried(planted: Sequence[str], adapted: bool) -> Iterator[Check]:
 def _gap(trial: Trial, name: str, groups: Sequence[Group], suspects: str) -> Check:
     """Update, and judge how far the engine's log-probabilities were from the learner's."""
     gap = trial.learner.update([one_passes(group) for group in groups], Stream(0))["engine_gap"]
-    return judged(PART, name, gap <= TOLERANCE, f"{gap:.1e} nats a token apart", f"compare {suspects} of both")
+    return judge(PART, name, gap <= TOLERANCE, f"{gap:.1e} nats a token apart", f"compare {suspects} of both")
 
 
 def one_passes(group: Group) -> Group:
@@ -140,7 +140,7 @@ def _ends(trial: Trial, kind: str, groups: Sequence[Group]) -> Check:
         wrong += int(not sequence.mask_T[-1] or sequence.tokens_T[-1] not in trial.ends)
     found = f"{len(ended)} responses ended, {wrong} of them in another way"
     remedy = "give the engine the end tokens of the policy"
-    return judged(PART, f"{kind}end tokens end responses and are trained", bool(ended) and not wrong, found, remedy)
+    return judge(PART, f"{kind}end tokens end responses and are trained", bool(ended) and not wrong, found, remedy)
 
 
 def _prefixes(trial: Trial, groups: Sequence[Group]) -> Check:
@@ -159,7 +159,7 @@ def _prefixes(trial: Trial, groups: Sequence[Group]) -> Check:
     gap = float((weights[0] - weights[1]).abs().max())
     found = f"largest difference of a weight {gap:.1e}"
     remedy = "the tokens of a prefix are in the loss: look at Turn.num_replayed and the mask of the batch"
-    return judged(PART, "prefixes stay out of the loss", gap <= 1e-4, found, remedy)
+    return judge(PART, "prefixes stay out of the loss", gap <= 1e-4, found, remedy)
 
 
 def in_prompt(group: Group) -> Group:

@@ -30,15 +30,15 @@ class Check:
         return f"{self.verdict:4} {self.part}: {self.name}: {self.found}{remedy}"
 
 
-def judged(part: str, name: str, holds: bool, found: str, remedy: str) -> Check:
+def judge(part: str, name: str, holds: bool, found: str, remedy: str) -> Check:
     """A check that is ok if something holds, and failed otherwise."""
     return Check(part, name, "ok" if holds else "FAIL", found, remedy)
 
 
-def skipped(part: str, name: str, why: str) -> Check:
+def skip(part: str, name: str, why: str) -> Check:
     return Check(part, name, "skip", why)
 
 
-def finished(*words: str) -> None:
+def run_program(*words: str) -> None:
     """Run a program of a part to its end. Raises CalledProcessError if it fails; its messages are the part's."""
     subprocess.run(words, check=True, stdin=subprocess.DEVNULL, env={"OMP_NUM_THREADS": "1"} | os.environ)

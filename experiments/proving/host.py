@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.proving.checks import Check, judged, skipped
+from halfway.experiments.proving.checks import Check, judge, skip
 from halfway.experiments.running.memory import estimate
 from halfway.trainers.distributed.ports import INTERFACE_VARIABLES, LOOPBACK
 from halfway.trainers.engines.part import GIB
@@ -35,20 +35,20 @@ def _limits(config: RunConfig) -> Iterator[Check]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = max(FILES_AT_LEAST, 2 * config.rollouts.max_sequences)
     enough = hard == resource.RLIM_INFINITY or hard >= wanted
-    yield judged(PART, "open files", enough, f"limit {hard}, wanted {wanted}", f"raise it: ulimit -Hn {wanted}")
+    yield judge(PART, "open files", enough, f"limit {hard}, wanted {wanted}", f"raise it: ulimit -Hn {wanted}")
     with open("/proc/meminfo") as table:
         total = int(table.readline().split()[1]) * 1024 / GIB
     for need in estimate(config):
         if need.where == "its memory":
             found = f"{total:.0f} GiB, needed {need.gib:.0f}"
-            yield judged(PART, "main memory", need.gib <= total, found, "use a larger host, or more of them")
+            yield judge(PART, "main memory", need.gib <= total, found, "use a larger host, or more of them")
 
 
 def _cores() -> Iterator[Check]:
     mine, all_cores = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     found = f"{mine} of {all_cores} for this process"
     remedy = "Slurm binds a step to one core: srun --cpu-bind=none, sbatch --cpus-per-task=N; or taskset -pc 0-N PID"
-    yield judged(PART, "cores", mine > 1 or all_cores == 1, found, remedy)
+    yield judge(PART, "cores", mine > 1 or all_cores == 1, found, remedy)
 
 
 def _network(config: RunConfig) -> Iterator[Check]:
@@ -56,7 +56,7 @@ def _network(config: RunConfig) -> Iterator[Check]:
     for variable in INTERFACE_VARIABLES:
         name = os.environ.get(variable, "").lstrip("=^").split(",")[0]
         known = not name or any(each.startswith(name) for each in interfaces)
-        yield judged(PART, variable, known, name or "not set", f"name one of {', '.join(sorted(interfaces))}")
+        yield judge(PART, variable, known, name or "not set", f"name one of {', '.join(sorted(interfaces))}")
     cluster = config.cluster
     if cluster.train_nodes + cluster.rollout_nodes > 1:
         yield _own_name()
@@ -65,7 +65,7 @@ def _network(config: RunConfig) -> Iterator[Check]:
     taken = [f"{port} by {holder}" for port in ports if (holder := holder_of(port))]
     found = f"taken: {', '.join(taken)}" if taken else "free"
     remedy = "end what holds them, or set cluster.port"
-    yield judged(PART, f"ports {ports[0]} to {ports[-1]}", not taken, found, remedy)
+    yield judge(PART, f"ports {ports[0]} to {ports[-1]}", not taken, found, remedy)
     for pid, words in leaked_servers():
         yield Check(PART, "leaked server", "FAIL", f"process {pid} ({words[:80]})", f"kill {pid}")
 
@@ -77,7 +77,7 @@ def _own_name() -> Check:
     except OSError:
         address = "no address"
     remedy = "give --nodes addresses, or set GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME"
-    return judged(PART, "own name", not address.startswith((LOOPBACK, "no")), f"{name} is {address}", remedy)
+    return judge(PART, "own name", not address.startswith((LOOPBACK, "no")), f"{name} is {address}", remedy)
 
 
 def holder_of(port: int) -> str | None:
@@ -130,7 +130,7 @@ def _room(name: str, folder: str, wanted: float, purpose: str, remedy: str) -> C
     free = shutil.disk_usage(nearest).free
     writable = os.access(nearest, os.W_OK)
     found = f"{free / GIB:.2f} GiB free in {folder}, {wanted / GIB:.2f} wanted {purpose}"
-    return judged(PART, name, writable and free >= wanted, found if writable else f"{nearest} is read-only", remedy)
+    return judge(PART, name, writable and free >= wanted, found if writable else f"{nearest} is read-only", remedy)
 
 
 def _programs(config: RunConfig) -> Iterator[Check]:
@@ -141,23 +141,23 @@ def _programs(config: RunConfig) -> Iterator[Check]:
         wanted["vllm"] = "vllm"
     for module, extra in wanted.items():
         there = find_spec(module) is not None
-        yield judged(PART, module, there, "installed" if there else "missing", f"pip install 'halfway[{extra}]'")
+        yield judge(PART, module, there, "installed" if there else "missing", f"pip install 'halfway[{extra}]'")
     if "deepspeed" in wanted:
         compiler = shutil.which("g++") or shutil.which("c++")
-        yield judged(PART, "compiler", compiler is not None, compiler or "none", "DeepSpeed compiles: install g++")
+        yield judge(PART, "compiler", compiler is not None, compiler or "none", "DeepSpeed compiles: install g++")
 
 
 def _devices(config: RunConfig) -> Iterator[Check]:
     cluster = config.cluster
     if not cluster.gpus:
-        yield skipped(PART, "devices", "cluster.device_gib is 0, so the run needs none")
+        yield skip(PART, "devices", "cluster.device_gib is 0, so the run needs none")
         return
     import torch
 
     count = torch.cuda.device_count()
     found = f"{count} of {cluster.devices_per_node}"
-    yield judged(PART, "devices", count >= cluster.devices_per_node, found, "check nvidia-smi, CUDA_VISIBLE_DEVICES")
+    yield judge(PART, "devices", count >= cluster.devices_per_node, found, "check nvidia-smi, CUDA_VISIBLE_DEVICES")
     for index in range(count):
         gib = torch.cuda.get_device_properties(index).total_memory / GIB
         enough = gib >= 0.95 * cluster.device_gib  # the driver keeps some
-        yield judged(PART, f"device {index}", enough, f"{gib:.0f} GiB", f"set cluster.device_gib={gib:.0f}")
+        yield judge(PART, f"device {index}", enough, f"{gib:.0f} GiB", f"set cluster.device_gib={gib:.0f}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
-from halfway.experiments.proving.checks import Check, finished, judged, skipped
+from halfway.experiments.proving.checks import Check, judge, run_program, skip
 
 if TYPE_CHECKING:
     from halfway.trainers.learner.learner import PolicyGradientLearner
@@ -151,30 +151,30 @@ def learner_checks(folder: Path, ranks: int, planted: Sequence[str]) -> Iterator
         ranks = min(ranks, torch.cuda.device_count())  # NCCL wants a GPU for each
     ways = list(STAGES) if find_spec("deepspeed") else ["plain"]
     several = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
-    _trained(folder, several, planted, [f"{way}:0" for way in ways])
+    _train(folder, several, planted, [f"{way}:0" for way in ways])
     if "wrong-checkpoint" in planted:
         _damage(folder)
-    _trained(folder, (), (), ["plain:0", "plain:1", *(f"{way}:{ranks}" for way in ways)])
+    _train(folder, (), (), ["plain:0", "plain:1", *(f"{way}:{ranks}" for way in ways)])
     lost = "a checkpoint does not hold the learner's state"
-    yield _compared(folder, f"plain, saved after {SAVED} of {STEPS} updates and loaded", "plain-by-1-on-1", lost)
+    yield _compare(folder, f"plain, saved after {SAVED} of {STEPS} updates and loaded", "plain-by-1-on-1", lost)
     apart = "a rank's gradients or weights do not reach the others: check NCCL_SOCKET_IFNAME, versions of DeepSpeed"
     for way in ways:
-        yield _compared(folder, f"{way} on {ranks} processes = plain on one", f"{way}-by-0-on-{ranks}", apart)
+        yield _compare(folder, f"{way} on {ranks} processes = plain on one", f"{way}-by-0-on-{ranks}", apart)
         digests = set(json.loads((folder / f"{way}-by-0-on-{ranks}.json").read_text()))
         found = "equal" if len(digests) == 1 else f"{len(digests)} different ones"
-        yield judged(PART, f"{way}: the same weights on every process", len(digests) == 1, found, apart)
-        yield _compared(folder, f"{way} saved by {ranks}, loaded by one", f"{way}-by-{ranks}-on-1", lost)
+        yield judge(PART, f"{way}: the same weights on every process", len(digests) == 1, found, apart)
+        yield _compare(folder, f"{way} saved by {ranks}, loaded by one", f"{way}-by-{ranks}-on-1", lost)
     if len(ways) == 1:
-        yield skipped(PART, "ZeRO", "DeepSpeed is not installed")
+        yield skip(PART, "ZeRO", "DeepSpeed is not installed")
 
 
-def _trained(folder: Path, launcher: Sequence[str], planted: Sequence[str], tasks: Sequence[str]) -> None:
+def _train(folder: Path, launcher: Sequence[str], planted: Sequence[str], tasks: Sequence[str]) -> None:
     """Do tasks in a fresh program: together if the model is small, since DeepSpeed keeps all memory to the end."""
     import torch
 
     shares = [[task] for task in tasks] if torch.cuda.is_available() else [tasks] if tasks else []
     for share in shares:
-        finished(
+        run_program(
             sys.executable,
             *launcher,
             "-m",
@@ -185,13 +185,13 @@ def _trained(folder: Path, launcher: Sequence[str], planted: Sequence[str], task
         )
 
 
-def _compared(folder: Path, name: str, file: str, remedy: str) -> Check:
+def _compare(folder: Path, name: str, file: str, remedy: str) -> Check:
     """Whether weights equal those of one plain process that was never interrupted."""
     import torch
 
     expected, actual = (torch.load(folder / f"{each}.pt") for each in ("plain-by-0-on-1", file))
     gap = max(float((expected[each] - actual[each]).abs().max()) for each in expected)
-    return judged(PART, name, gap <= TOLERANCE, f"largest difference of a weight {gap:.1e}", remedy)
+    return judge(PART, name, gap <= TOLERANCE, f"largest difference of a weight {gap:.1e}", remedy)
 
 
 def _damage(folder: Path) -> None:

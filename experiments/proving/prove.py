@@ -51,7 +51,7 @@ def prove(parts: Sequence[str], ranks: int, planted: Sequence[str] = ()) -> Iter
     for name in parts:
         begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix=f"prove-{name}-") as folder:
-            why = _supervised(name, Path(folder), ranks, planted)
+            why = _supervise(name, Path(folder), ranks, planted)
             path = Path(folder) / CHECKS
             lines = path.read_text().splitlines() if path.exists() else []
         for check in (Check(**json.loads(line)) for line in lines):
@@ -66,7 +66,7 @@ def prove(parts: Sequence[str], ranks: int, planted: Sequence[str] = ()) -> Iter
             yield Check("prove", f"{fault} is found", "FAIL", "no check saw what was planted", remedy)
 
 
-def _supervised(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> str:
+def _supervise(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> str:
     """Run a part in a process of its own. Returns why it did not end well; "" if it did."""
     words = (sys.executable, "-m", __name__, name, str(folder), str(ranks), *planted)
     log = folder / "log"
@@ -88,7 +88,7 @@ def _supervised(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> 
     return why
 
 
-def written(checks: Sequence[Check], file: Path) -> int:
+def write_checks(checks: Sequence[Check], file: Path) -> int:
     """Write all checks to a file of JSON. Returns the number of failures."""
     failures = sum(check.verdict == "FAIL" for check in checks)
     write_json(file, {"failures": failures, "checks": [asdict(check) for check in checks]})

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from halfway.curriculum.support.errors import UserError
-from halfway.experiments.proving.checks import Check, judged, skipped
+from halfway.experiments.proving.checks import Check, judge, skip
 
 PART = "servers"
 LENGTH, TOLERANCE_CPU, TOLERANCE_GPU = 256, 1e-3, 0.6
@@ -86,7 +86,7 @@ def _leak(command: Sequence[str]) -> "subprocess.Popen[bytes]":
 def servers_checks(folder: Path, _: int, planted: Sequence[str]) -> Iterator[Check]:
     """Start a server, and try all that is promised of it."""
     if not find_spec("vllm"):
-        yield skipped(PART, "all", "vLLM is not installed")
+        yield skip(PART, "all", "vLLM is not installed")
         return
     begun = time.monotonic()
     trial = Trial(folder, planted)
@@ -97,7 +97,7 @@ def servers_checks(folder: Path, _: int, planted: Sequence[str]) -> Iterator[Che
         os.environ["HALFWAY_SERVER_TOKEN"] = trial.server.token
         yield from _broadcast(trial)
         yield _stranger(trial)
-        yield from _killed(trial)
+        yield from _kill_server(trial)
     finally:
         trial.engine.close()
     yield _left_behind(folder)
@@ -110,12 +110,12 @@ def _weights(trial: Trial, engine: Any, how: str) -> Iterator[Check]:
     limit = TOLERANCE_GPU if trial.gpu else TOLERANCE_CPU
     trial.perturb()
     stale = trial.gap(engine)
-    yield judged(PART, f"{how}: stale weights are noticed", stale > limit, f"{stale:.2g} nats", "the check is too weak")
+    yield judge(PART, f"{how}: stale weights are noticed", stale > limit, f"{stale:.2g} nats", "the check is too weak")
     seconds = trial.sync(engine)
     gap, size = trial.gap(engine), sum(weight.nbytes for weight in trial.model.parameters())
     found = f"{gap:.1e} nats after a sync of {size / 1e9:.3g} GB in {seconds:.2f} s"
     remedy = "the server has kept older weights: look into its log for the update, and restart it"
-    yield judged(PART, f"{how}: a sync brings the learner's weights", gap <= limit, found, remedy)
+    yield judge(PART, f"{how}: a sync brings the learner's weights", gap <= limit, found, remedy)
 
 
 def _broadcast(trial: Trial) -> Iterator[Check]:
@@ -124,7 +124,7 @@ def _broadcast(trial: Trial) -> Iterator[Check]:
         import torch
 
         if torch.cuda.device_count() < 2:
-            yield skipped(PART, "broadcast", "NCCL wants a GPU of its own for the learner and the server")
+            yield skip(PART, "broadcast", "NCCL wants a GPU of its own for the learner and the server")
             return
     part = replace(trial.part, addresses=(trial.server.address,), transfer="broadcast")
     other: Any = part.build(trial.setup)
@@ -147,10 +147,10 @@ def _stranger(trial: Trial) -> Check:
             stranger.call(method, path, {})
         except ServerError as error:
             refused += isinstance(error, OtherTokenError)
-    return judged(PART, "a stranger is refused", refused == len(paths), f"on {refused} of {len(paths)} routes", "")
+    return judge(PART, "a stranger is refused", refused == len(paths), f"on {refused} of {len(paths)} routes", "")
 
 
-def _killed(trial: Trial) -> Iterator[Check]:
+def _kill_server(trial: Trial) -> Iterator[Check]:
     """A server that is killed is started again, with the current weights."""
     import numpy as np
 
@@ -166,7 +166,7 @@ def _killed(trial: Trial) -> Iterator[Check]:
         return
     limit = TOLERANCE_GPU if trial.gpu else TOLERANCE_CPU
     gap, seconds = trial.gap(trial.engine), time.monotonic() - begun
-    yield judged(
+    yield judge(
         PART, name, gap <= limit, f"after {seconds:.0f} s, with {gap:.1e} nats", "it came back with old weights"
     )
 
@@ -179,7 +179,7 @@ def _left_behind(folder: Path) -> Check:
         time.sleep(0.2)
     files = [path.name for path in folder.iterdir() if path.name.startswith("halfway-")]
     found = f"processes {left}, files {files}" if left or files else "nothing"
-    return judged(PART, "what is left behind", not left and not files, found, f"kill {' '.join(left)}")
+    return judge(PART, "what is left behind", not left and not files, found, f"kill {' '.join(left)}")
 
 
 def _names(pid: str, text: str) -> bool:

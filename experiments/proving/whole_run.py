@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from halfway.experiments.config.paths import REPOSITORY
-from halfway.experiments.proving.checks import Check, judged
+from halfway.experiments.proving.checks import Check, judge
 
 PART = "run"
 RECIPE = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
@@ -27,7 +27,7 @@ def whole_run_checks(folder: Path, _: int, planted: Sequence[str]) -> Iterator[C
     begun = time.monotonic()
     status = _start(folder, "straight").wait()
     found = f"{STEPS} steps in {time.monotonic() - begun:.0f} s, with status {status}"
-    yield judged(PART, "a run ends", status == 0, found, "see its message above")
+    yield judge(PART, "a run ends", status == 0, found, "see its message above")
     process = _start(folder, "killed")
     records = folder / "killed" / RECORDS
     while process.poll() is None and _lines(records) < KILLED:
@@ -41,10 +41,10 @@ def whole_run_checks(folder: Path, _: int, planted: Sequence[str]) -> Iterator[C
             path.write_bytes(path.read_bytes()[:-4] + b"\0\0\x80?")
     status = _start(folder, "killed").wait()
     remedy = "see its message above; `halfway resume FOLDER --from STEP` goes back to a sound checkpoint"
-    yield judged(PART, f"killed after {done} steps, it is continued", status == 0, f"status {status}", remedy)
+    yield judge(PART, f"killed after {done} steps, it is continued", status == 0, f"status {status}", remedy)
     for name, one, two in (("decisions", *_hashes(folder, DECISIONS)), ("weights", *_hashes(folder, "*.safetensors"))):
         remedy = "resuming is not exact here: compare versions, threads and devices of both"
-        yield judged(PART, f"{name} after resuming", one == two, "equal" if one == two else "others", remedy)
+        yield judge(PART, f"{name} after resuming", one == two, "equal" if one == two else "others", remedy)
 
 
 def _start(folder: Path, name: str) -> "subprocess.Popen[bytes]":

@@ -17,7 +17,7 @@ from halfway.curriculum.support.atomic import reading
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation, summarize
-from halfway.trainers.loop.events import unpacked
+from halfway.trainers.loop.events import unpack
 from halfway.trainers.loop.loop_options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.progress import Stopwatch
 from halfway.trainers.loop.training import Training
@@ -145,5 +145,5 @@ class Recorded:
                 f"events.jsonl: the ticket {request.ticket} now asks for {request.problem.id!r}, and in the run for "
                 f"{self._drawn.get(request.ticket)!r}; retrace with the code, configuration and problems of the run"
             )
-        group = unpacked(event["group"])
+        group = unpack(event["group"])
         return replace(group, request=request) if group.request.origin is request.origin else group

@@ -77,7 +77,7 @@ def layer_matrices(policy: nn.Module, name: str) -> tuple[nn.Parameter, nn.Param
     return layer.lora_A[NAME].weight, layer.lora_B[NAME].weight, float(layer.scaling[NAME])
 
 
-def merged(weight: Tensor, down_RI: Tensor, up_OR: Tensor, factor: float) -> Tensor:
+def merge(weight: Tensor, down_RI: Tensor, up_OR: Tensor, factor: float) -> Tensor:
     """A weight with what its adapter adds, in the weight's type."""
     return (weight.float() + factor * (up_OR.float() @ down_RI.float())).to(weight.dtype)
 

@@ -172,7 +172,7 @@ class ValuedRollouts:
         return self.learner.with_values(self.rollouts.run(requests, stream))
 
 
-def valued(rollout: Rollout, values_T: FloatArray) -> Rollout:
+def add_values(rollout: Rollout, values_T: FloatArray) -> Rollout:
     """The rollout with a value on every token.
 
     Args:

@@ -23,7 +23,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.trainers.learner.adapters import add_adapters, has_adapters, require_same_scale
 from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend
 from halfway.trainers.learner.batch import Batch, TrainingSequence, continuation, lags_of, make_batch, make_sequence
-from halfway.trainers.learner.critic import Critic, valued
+from halfway.trainers.learner.critic import Critic, add_values
 from halfway.trainers.learner.learner_options import LearnerOptions, LoraOptions
 from halfway.trainers.learner.microbatches import count_minibatches, split_minibatches
 from halfway.trainers.learner.objective.gae import with_targets
@@ -159,9 +159,9 @@ class PolicyGradientLearner:
 
         def appraise(rollout: Rollout, num_prompt: int) -> Rollout:
             if rollout.num_generated > 0:
-                return valued(rollout, next(values)[num_prompt:].astype(np.float32))
+                return add_values(rollout, next(values)[num_prompt:].astype(np.float32))
             length = sum(len(turn.tokens_T) + len(turn.observation_tokens_O) for turn in rollout.turns)
-            return valued(rollout, np.zeros(length, np.float32))
+            return add_values(rollout, np.zeros(length, np.float32))
 
         return [replace(g, rollouts=tuple(appraise(r, len(g.prompt_tokens_P)) for r in g.rollouts)) for g in groups]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from halfway.curriculum.support.errors import require
 
 
-def changed(options: Any) -> dict[str, Any]:
+def list_changes(options: Any) -> dict[str, Any]:
     """The options that differ from their defaults, for a message."""
     defaults = vars(type(options)())
     return {name: value for name, value in vars(options).items() if value != defaults[name]}
@@ -233,7 +233,7 @@ class LearnerOptions:
         require(
             self.advantage == "gae" or self.critic == CriticOptions(),
             "learner.critic",
-            changed(self.critic),
+            list_changes(self.critic),
             f"advantage={self.advantage} has no critic; use learner.advantage=gae, or leave learner.critic out",
         )
         require(

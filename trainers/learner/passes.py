@@ -42,16 +42,16 @@ class Passes:
         bounds = (options.max_microbatch_tokens, accelerator.num_processes, options.max_padding)
         shares = scatter(sequences, *bounds, options.share_contexts)
         return [
-            (positions, self._padded([sequences[i] for i in positions]), weight)
+            (positions, self._pad([sequences[i] for i in positions]), weight)
             for positions, weight in shares[accelerator.process_index]
         ]
 
-    def _padded(self, sequences: Sequence[TrainingSequence]) -> Padded:
+    def _pad(self, sequences: Sequence[TrainingSequence]) -> Padded:
         return pad(sequences, self.pad_token_id, self.accelerator.device, self.options.share_contexts)
 
     def logprobs(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
         """The policy's log-probabilities of the tokens in the loss, one array per sequence, on every process."""
-        return self._scored(sequences, lambda padded: self._tokens(self.model, padded).logprobs_BT)
+        return self._score(sequences, lambda padded: self._tokens(self.model, padded).logprobs_BT)
 
     def reference_logprobs(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
         """The reference policy's, likewise."""
@@ -59,15 +59,13 @@ class Passes:
         if self.reference is None:
             scope = adapters_off(self.accelerator.unwrap_model(self.model))
         with scope:
-            return self._scored(
-                sequences, lambda padded: self._tokens(self.reference or self.model, padded).logprobs_BT
-            )
+            return self._score(sequences, lambda padded: self._tokens(self.reference or self.model, padded).logprobs_BT)
 
     def values(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
         """The critic's values, likewise."""
         critic = self.critic
         assert critic is not None, "values need learner.advantage=gae, which the configuration checks"
-        return self._scored(sequences, lambda padded: critic.values(padded.tokens_BT, padded.mask_BT))
+        return self._score(sequences, lambda padded: critic.values(padded.tokens_BT, padded.mask_BT))
 
     def loss(
         self, padded: Padded, denominator: float, lags: Sequence[int] = (), first: bool = False
@@ -134,7 +132,7 @@ class Passes:
         return score_tokens(model, padded.tokens_BT, padded.mask_BT, self.temperature, gradient, hidden)
 
     @torch.no_grad()
-    def _scored(self, sequences: Sequence[TrainingSequence], score: Callable[[Padded], Tensor]) -> list[Floats]:
+    def _score(self, sequences: Sequence[TrainingSequence], score: Callable[[Padded], Tensor]) -> list[Floats]:
         own: dict[int, Floats] = {}
         for positions, padded, weight in self.microbatches(sequences):
             for i, row_T in zip(positions, score(padded).cpu().numpy(), strict=True):

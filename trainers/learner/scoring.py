@@ -157,7 +157,7 @@ def shares_contexts(model: nn.Module) -> bool:
 
 
 def _empty_cache(model: nn.Module) -> DynamicCache:
-    inner: Any = _unwrapped(model)
+    inner: Any = _unwrap(model)
     return DynamicCache(config=inner.config)
 
 
@@ -211,7 +211,7 @@ def _score_in_parts(
 
 def output_layer(model: nn.Module) -> nn.Linear | None:
     """The layer whose output is the model's logits as they are, if there is one."""
-    inner: Any = _unwrapped(model)
+    inner: Any = _unwrap(model)
     config = inner.config.to_dict()
     # Settings of models that change logits after that layer.
     if any(config.get(name) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling")):
@@ -221,9 +221,9 @@ def output_layer(model: nn.Module) -> nn.Linear | None:
 
 
 def _keeps_logits(model: nn.Module) -> bool:
-    return "logits_to_keep" in inspect.signature(_unwrapped(model).forward).parameters
+    return "logits_to_keep" in inspect.signature(_unwrap(model).forward).parameters
 
 
-def _unwrapped(model: nn.Module) -> nn.Module:
+def _unwrap(model: nn.Module) -> nn.Module:
     """The model itself, which wrappers for training call `module`."""
     return dict(model.named_children()).get("module", model)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from halfway.trainers.learner.adapters import BASE, adapter_parameters, layer_matrices, merged
+from halfway.trainers.learner.adapters import BASE, adapter_parameters, layer_matrices, merge
 
 
 def named_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -23,7 +23,7 @@ def named_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
         matrices = layer_matrices(policy, name)
         if matrices is not None:
             down, up, factor = matrices
-            weight = merged(weight, full_tensor(down), full_tensor(up), factor)
+            weight = merge(weight, full_tensor(down), full_tensor(up), factor)
         yield name.replace(f"{BASE}.", "."), weight
 
 

@@ -55,15 +55,13 @@ class Events:
         told = {"passed": group.num_passed, "size": group.size, "versions": group.policy_versions, "lag": group.lag}
         lost = {"dropped": dict(group.dropped)} if group.dropped else {}
         spent = {"began": times[0], "ended": times[1]}
-        self.append(
-            "done", time, ticket=group.request.ticket, **told, **lost, **spent, group=packed(group, self.tokens)
-        )
+        self.append("done", time, ticket=group.request.ticket, **told, **lost, **spent, group=pack(group, self.tokens))
 
     def append(self, event: str, time: float, **fields: Any) -> None:
         self.file.append({"event": event, "t": round(time, 3), **fields})
 
 
-def packed(group: Group, tokens: bool = True) -> str:
+def pack(group: Group, tokens: bool = True) -> str:
     """A group as text, without what its request brings.
 
     Args:
@@ -75,8 +73,8 @@ def packed(group: Group, tokens: bool = True) -> str:
     return base64.b64encode(zlib.compress(plain, 1)).decode()
 
 
-def unpacked(text: str) -> Group:
-    """The inverse of `packed`. Raises UserError if the text is damaged."""
+def unpack(text: str) -> Group:
+    """The inverse of `pack`. Raises UserError if the text is damaged."""
     try:
         plain = zlib.decompressobj().decompress(base64.b64decode(text), MOST_BYTES)
         group: Group = from_plain(Group, msgspec.msgpack.decode(plain))

@@ -65,8 +65,8 @@ class Samples:
             "k": group.num_passed,
             "n": group.size,
             "decisions": [list(decision) for decision in request.decisions],
-            "prompt": self._text(group.prompt_tokens_P) or shortened(request.problem.prompt),
-            "hint": shortened(request.hint.text) if request.hint else "",
+            "prompt": self._text(group.prompt_tokens_P) or shorten(request.problem.prompt),
+            "hint": shorten(request.hint.text) if request.hint else "",
             "rollouts": [self._rollout(one) for side in sides for one in side],
         }
 
@@ -75,14 +75,14 @@ class Samples:
             {
                 "replayed": self._text(turn.tokens_T[: turn.num_replayed]),
                 "text": self._text(turn.tokens_T[turn.num_replayed :]),
-                "observation": shortened(turn.observation),
+                "observation": shorten(turn.observation),
             }
             for turn in rollout.turns
         ]
         return {"passed": rollout.success, "truncated": rollout.truncated, "turns": turns}
 
     def _text(self, tokens: Any) -> str:
-        return shortened(self.decode(tokens.tolist())) if len(tokens) else ""
+        return shorten(self.decode(tokens.tolist())) if len(tokens) else ""
 
 
 def kept(visit: int) -> bool:
@@ -90,7 +90,7 @@ def kept(visit: int) -> bool:
     return visit >> max(visit.bit_length() - 2, 0) << max(visit.bit_length() - 2, 0) == visit
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """The text, or its beginning and end with the number of letters left out between them."""
     if len(text) <= LETTERS:
         return text

@@ -89,12 +89,12 @@ class Collector:
         number of the rollout, turn. A request begun anew draws from a part of that. So its tokens do not depend on the
         other requests.
         """
-        cohorts = self._replayed(self._begin(requests, stream))
+        cohorts = self._start_all(self._begin(requests, stream))
         attempts = [attempt for cohort in cohorts for attempt in cohort.attempts]
         try:
             deadline = time.monotonic() + (self.max_seconds or math.inf)
             if getattr(self.environment, "slow_tools", False):
-                self._overlapping(attempts, deadline)
+                self._overlap(attempts, deadline)
             else:
                 self._in_step(attempts, deadline)
         finally:
@@ -133,7 +133,7 @@ class Collector:
             cohorts.append(Cohort(request, prompt_P, attempts, group_stream))
         return cohorts
 
-    def _replayed(self, cohorts: Sequence[Cohort]) -> list[Cohort]:
+    def _start_all(self, cohorts: Sequence[Cohort]) -> list[Cohort]:
         """The attempts where their prefix or hint ends, or marked as lost.
 
         A request whose replay was not as recorded has become a fresh request with fresh attempts.
@@ -207,14 +207,14 @@ class Collector:
             return room
         return min(room, self.max_context_tokens - len(attempt.context_P) - len(attempt.start_T))
 
-    def _overlapping(self, attempts: Sequence[Attempt], deadline: float) -> None:
+    def _overlap(self, attempts: Sequence[Attempt], deadline: float) -> None:
         """Roll out with tools and engine working at once, see `Overlapping`."""
 
         def sample(some: Sequence[Attempt], told: Callable[[Attempt, Turn], None]) -> None:
             self._generate(some, lambda i, completion: told(some[i], self._response(some[i], completion)))
 
         def judge(attempt: Attempt, turn: Turn) -> StepResult[Any]:
-            [result] = self._judged([attempt.episode], [self._decode(turn.tokens_T)])
+            [result] = self._judge([attempt.episode], [self._decode(turn.tokens_T)])
             return result
 
         several = getattr(self.engine, "concurrent", False)
@@ -225,7 +225,7 @@ class Collector:
 
         def step(answered: Sequence[tuple[Attempt, Turn]]) -> Sequence[StepResult[Any]]:
             texts = [self._decode(turn.tokens_T) for _, turn in answered]
-            return self._judged([attempt.episode for attempt, _ in answered], texts)
+            return self._judge([attempt.episode for attempt, _ in answered], texts)
 
         with BackgroundCalls(step) as answers:
 
@@ -249,7 +249,7 @@ class Collector:
             )
         return response_of(attempt.start_T, completion)
 
-    def _judged(self, episodes: Sequence[Any], texts: Sequence[str]) -> list[StepResult[Any]]:
+    def _judge(self, episodes: Sequence[Any], texts: Sequence[str]) -> list[StepResult[Any]]:
         """The environment's answers, timed. Replays do not come here."""
         with self.judging.timed():
             return self.environment.step(episodes, texts)

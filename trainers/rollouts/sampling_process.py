@@ -64,7 +64,7 @@ class ProcessPool:
         self._threads = ThreadPoolExecutor(at_once, "rollouts")
 
     def submit(self, requests: Sequence[Request], stream: Stream) -> None:
-        job = self._threads.submit(self._asked, "run", requests, stream)
+        job = self._threads.submit(self._ask, "run", requests, stream)
         self._jobs |= {request.ticket: job for request in requests}
 
     def take(self, tickets: Sequence[str]) -> list[Group]:
@@ -77,11 +77,11 @@ class ProcessPool:
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         """Roll out, after everything that was submitted. See `halfway.trainers.contracts.Rollouts`."""
-        return self._groups(self._threads.submit(self._asked, "run", requests, stream))
+        return self._groups(self._threads.submit(self._ask, "run", requests, stream))
 
     def on_engine(self, method: str, *arguments: Any) -> Any:
         """What a method of the engine there returns, called after everything that was submitted."""
-        return self._threads.submit(self._asked, "on_engine", method, *arguments).result()
+        return self._threads.submit(self._ask, "on_engine", method, *arguments).result()
 
     def time(self) -> float:
         return time.time()
@@ -92,7 +92,7 @@ class ProcessPool:
             os.kill(self._process, signal.SIGKILL)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _asked(self, method: str, *arguments: Any) -> Any:
+    def _ask(self, method: str, *arguments: Any) -> Any:
         """What a method of the sampler returned or raised. Raises UserError if its process has ended."""
         try:
             return getattr(self._sampler, method)(*arguments)

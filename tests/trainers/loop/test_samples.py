@@ -14,7 +14,7 @@ from halfway.curriculum import Rollout
 from halfway.curriculum.prefix import Hint
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.loop_options import Budget, FillOptions
-from halfway.trainers.loop.samples import LETTERS, PROBLEMS, Samples, kept, shortened
+from halfway.trainers.loop.samples import LETTERS, PROBLEMS, Samples, kept, shorten
 
 
 def decode(tokens: Any) -> str:
@@ -52,10 +52,10 @@ def test_a_group_keeps_two_of_each_kind_with_prefix_hint_and_observations_apart(
 
 def test_a_text_is_bounded() -> None:
     text = "".join(chr(ord("a") + i % 26) for i in range(3 * LETTERS))
-    short = shortened(text)
+    short = shorten(text)
     assert short.startswith(text[: LETTERS // 2]) and short.endswith(text[-LETTERS // 2 :])
     assert f"[... {2 * LETTERS} letters ...]" in short and len(short) < LETTERS + 50
-    assert shortened(text[:LETTERS]) == text[:LETTERS]
+    assert shorten(text[:LETTERS]) == text[:LETTERS]
 
 
 class KilledError(Exception):

@@ -25,9 +25,9 @@ class Keeper:
         servers, version = self._engine.available()
         return [server.address for server in servers], version
 
-    def failed(self, errors: Mapping[str, ServerError]) -> None:
+    def note_failures(self, errors: Mapping[str, ServerError]) -> None:
         """Take note of the servers, by address, that failed."""
-        self._engine.failed(
+        self._engine.note_failures(
             {server: errors[server.address] for server in self._engine.servers if server.address in errors}
         )
 
@@ -63,9 +63,9 @@ class ServersElsewhere(Spreading):
             self._servers.setdefault(address, new)
         return [self._servers[address] for address in addresses], version
 
-    def failed(self, errors: Mapping[Server, ServerError]) -> None:
+    def note_failures(self, errors: Mapping[Server, ServerError]) -> None:
         if errors:
-            self._keeper.failed({server.address: error for server, error in errors.items()})
+            self._keeper.note_failures({server.address: error for server, error in errors.items()})
 
     def last_words(self) -> str:
         return str(self._keeper.last_words())

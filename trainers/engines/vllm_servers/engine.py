@@ -229,8 +229,8 @@ class VllmServersEngine(Spreading):
         with self._lock:
             return self._wait_for(self._revive), self.version
 
-    def failed(self, errors: Mapping[Server, ServerError]) -> None:
-        """See `Spreading.failed`."""
+    def note_failures(self, errors: Mapping[Server, ServerError]) -> None:
+        """See `Spreading.note_failures`."""
         with self._lock:
             for server, error in errors.items():
                 if isinstance(error, OtherWeightsError):

@@ -50,7 +50,7 @@ class Spreading(ABC):
         """
 
     @abstractmethod
-    def failed(self, errors: Mapping[Server, ServerError]) -> None:
+    def note_failures(self, errors: Mapping[Server, ServerError]) -> None:
         """Take note of the servers that failed in a round."""
 
     @abstractmethod
@@ -111,7 +111,7 @@ class Spreading(ABC):
             for server, i in zip(servers, turn, strict=True)
             if i is not None
         ]
-        self.failed(self.client.run(errands, version, done))
+        self.note_failures(self.client.run(errands, version, done))
 
     def _sampling(self, limit: int, seed: int) -> dict[str, Any]:
         return {

@@ -63,9 +63,9 @@ def with_targets(
     filled = [
         replace(
             s,
-            advantages_T=_placed(s, advantages_K),
-            values_T=_placed(s, values_K),
-            returns_T=_placed(s, returns_K),
+            advantages_T=_place(s, advantages_K),
+            values_T=_place(s, values_K),
+            returns_T=_place(s, returns_K),
         )
         for s, advantages_K, values_K, returns_K in zip(sequences, *parts, strict=True)
     ]
@@ -75,7 +75,7 @@ def with_targets(
     return filled, {name: float(value) for name, value in metrics.items()}
 
 
-def _placed(sequence: TrainingSequence, values_K: Floats) -> NDArray[Any]:
+def _place(sequence: TrainingSequence, values_K: Floats) -> NDArray[Any]:
     """One value per token of the sequence, 0 outside its mask."""
     placed_T = np.zeros(sequence.length)
     placed_T[sequence.mask_T] = values_K

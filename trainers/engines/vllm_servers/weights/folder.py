@@ -48,7 +48,7 @@ def own_folder(parent: str) -> Path:
         UserError: if the folder cannot be made.
     """
     for left in filter(_is_ours, Path(parent).glob(f"{PREFIX}*")):
-        with suppress(OSError), _claimed(left):
+        with suppress(OSError), _claim(left):
             shutil.rmtree(left, ignore_errors=True)
     try:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
@@ -73,7 +73,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 @contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
+def _claim(folder: Path) -> Iterator[None]:
     """A scope that holds the lock of a folder. Raises OSError if its run lives, or if it holds something else."""
     claim = os.open(folder / CLAIM, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
