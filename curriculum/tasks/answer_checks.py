@@ -55,9 +55,11 @@ class AnswerChecks:
             numbers: the number of each row in the file.
         """
         result, apart = list(made), []
+        named = {problem.verifier for problem in made if isinstance(problem, Problem)}
+        batched = {name for name in named if isinstance(VERIFIERS.get(name), Batched)}
         for i, problem in enumerate(made):
             if isinstance(problem, Problem):
-                if isinstance(VERIFIERS.get(problem.verifier), Batched):
+                if problem.verifier in batched:
                     apart.append(i)
                 elif why := _trouble(problem):
                     result[i] = _unreadable(problem, why)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -184,11 +184,20 @@ def _beside(
 
 def content_id(source: str, prompt: str, answer: str) -> str:
     """An id that depends on what the problem says, and on nothing else."""
-    digest = hashlib.blake2b(digest_size=8)
-    for text in (source, prompt, answer):
-        encoded = text.encode("utf-8", "surrogatepass")
-        digest.update(len(encoded).to_bytes(8, "little") + encoded)
-    return f"{source}-{digest.hexdigest()}"
+    return content_ids(source)(prompt, answer)
+
+
+def content_ids(source: str) -> Callable[[str, str], str]:
+    """`content_id` of many problems of one source, as a function of prompt and answer."""
+    encoded = source.encode("utf-8", "surrogatepass")
+    begin = len(encoded).to_bytes(8, "little") + encoded
+
+    def identity(prompt: str, answer: str) -> str:
+        first, second = prompt.encode("utf-8", "surrogatepass"), answer.encode("utf-8", "surrogatepass")
+        sized = begin + len(first).to_bytes(8, "little") + first + len(second).to_bytes(8, "little") + second
+        return f"{source}-{hashlib.blake2b(sized, digest_size=8).hexdigest()}"
+
+    return identity
 
 
 def distinct(name: str, wanted: int | None, draws: Iterator[Problem]) -> Loaded:

@@ -29,7 +29,8 @@ OWN = """\
 # Any field by itself: halfway list learner
 problems:
   source:
-    {kind}: {{{options}}} # {read}; `halfway list {kind}` has all options
+    # {read}; `halfway list {kind}` explains all options
+    {kind}: {{{options}}}
 model:
   path: {model} # a Hugging Face folder, or owner/name on its hub
   dtype: {dtype}
