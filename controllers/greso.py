@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from halfway.controllers.beliefs.counts import is_whole
 from halfway.controllers.laws.control import TOLERANCE, bound, damp_gain
 from halfway.controllers.laws.slots import judge_fresh
 from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, Verdict, require
@@ -28,8 +29,8 @@ class GresoState:
             that had any.
         considered: number of fresh candidates judged so far; divided by the number of problems, it gives the epoch.
         skipped_easy, skipped_hard, readmitted: numbers of these verdicts so far.
-        unjudged: number of fresh groups so far that came back with fewer than two rollouts, and so say nothing about
-            variance.
+        unjudged: number of fresh groups so far that came back with fewer than two rollouts, or fewer than half of them,
+            and so say nothing about variance.
     """
 
     problems: ProblemSet
@@ -63,8 +64,8 @@ class Greso(PassRateController[GresoState]):
 
     - k = N is easy and k = 0 is hard, whatever the shaped reward. The code's thresholds on the mean reward (0.98, 0.11)
       mislabel groups of ten and more, and its hard share misses groups with another reward than the format credit;
-    - a plan never starves: once it has been offered as many candidates as there are problems, it takes whatever comes
-      next ("readmitted");
+    - a plan never starves: once it has been offered as many candidates as there are problems, or has refused a hundred
+      for a slot, it takes whatever comes next ("readmitted");
     - exactly as many problems are rolled out as were asked for; none are dropped to suit devices or chunks of 32;
     - `step` is smaller on late evidence (`halfway.controllers.laws.control.damp_gain`);
     - order and draws come from the run's seed, not from the clock, and everything that steers is in the checkpoint.
@@ -130,7 +131,8 @@ class Greso(PassRateController[GresoState]):
     def observe(self, state: GresoState, groups: Sequence[Group], step: int) -> GresoState:
         fresh = [group for group in groups if group.request.origin is Origin.FRESH]
         positions = [state.problems.position(group.request.problem.id) for group in fresh]
-        visits = [(position, g.num_passed, g.size) for position, g in zip(positions, fresh, strict=True) if g.size > 1]
+        judging = [(position, g) for position, g in zip(positions, fresh, strict=True) if g.size > 1 and is_whole(g)]
+        visits = [(position, g.num_passed, g.size) for position, g in judging]
         state = replace(state, unjudged=state.unjudged + len(fresh) - len(visits))
         if not visits:
             return state

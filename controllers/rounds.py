@@ -37,7 +37,8 @@ class Rounds(PassRateController[RoundsState]):
     AR3PO's rounds (arXiv 2509.25808), of which no code is published: `stop: positive, keep: 0`. Its reuse of old
     correct responses is not here.
 
-    Rollouts of one outcome are exchangeable, so the first of them train.
+    Rollouts of one outcome are exchangeable, so the first of them train (see `Group.draw_order_N`). Rollouts that the
+    learner leaves out, or another member has, count neither as enough nor among those that train.
 
     Attributes:
         stop: what ends a group's rounds.
@@ -83,14 +84,17 @@ class Rounds(PassRateController[RoundsState]):
         return self.size or plan.num_rollouts
 
     def _enough(self, group: Group) -> bool:
-        failed, half = group.size - group.num_passed, max(1, self.keep // 2)
-        return group.num_passed >= 1 if self.stop == "positive" else min(group.num_passed, failed) >= half
+        left = [rollout.success for rollout, fit in zip(group.rollouts, group.trainable_N, strict=True) if fit]
+        passed, half = sum(left), max(1, self.keep // 2)
+        return passed >= 1 if self.stop == "positive" else min(passed, len(left) - passed) >= half
 
     def weigh(self, groups: Sequence[Group], state: RoundsState, stream: Stream) -> Sequence[Group]:
-        return [self._down_sample(group) if 0 < self.keep < group.size else group for group in groups]
+        return [self._down_sample(group) if 0 < self.keep < group.trainable_N.sum() else group for group in groups]
 
     def _down_sample(self, group: Group) -> Group:
-        chosen = choose_balanced([rollout.success for rollout in group.rollouts], self.keep)
+        order_N = group.draw_order_N
+        left_R = order_N[group.trainable_N[order_N]]
+        chosen = left_R[choose_balanced([group.rollouts[place].success for place in left_R], self.keep)]
         return group.with_weights(np.isin(np.arange(group.size), chosen).astype(np.float64))
 
     def observe(self, state: RoundsState, groups: Sequence[Group], step: int) -> RoundsState:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from halfway.curriculum.prefix import Hint, Prefix
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import IntArray, Origin, Rollout, Unit
+from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
 Floats = NDArray[np.floating[Any]]
@@ -110,6 +111,8 @@ class Group:
         replay_cost: None if nothing was replayed through the environment.
         lag: how many updates the learner was ahead of the weights that sampled the group (the oldest of several) when
             its outcome was recorded; 0 also where that is not known.
+        trains_truncated: whether the learner trains on rollouts that a limit cut; if not, they count in the baseline.
+        in_pieces: whether the rollouts were recorded bit by bit, so that they may stand in the order they finished.
     """
 
     request: Request
@@ -120,6 +123,8 @@ class Group:
     weights: LossWeights | None = None
     replay_cost: ReplayCost | None = None
     lag: int = 0
+    trains_truncated: bool = True
+    in_pieces: bool = False
 
     @property
     def size(self) -> int:
@@ -160,6 +165,23 @@ class Group:
     def weights_N(self) -> Floats:
         """Factor on the loss of each rollout; 1 unless a controller says otherwise."""
         return np.ones(self.size) if self.weights is None else self.weights.weights_N
+
+    @property
+    def trainable_N(self) -> NDArray[np.bool_]:
+        """Which rollouts are left for the loss: in time, not cut unless `trains_truncated`, with a weight above 0."""
+        fit_N = [not r.late and (self.trains_truncated or not r.truncated) for r in self.rollouts]
+        return np.asarray(fit_N, np.bool_) & (self.weights_N > 0)
+
+    @property
+    def draw_order_N(self) -> NDArray[np.intp]:
+        """The rollouts' indices in an order that says nothing about them, so that the first are a fair draw.
+
+        Rollouts that were sampled together stand in such an order. Where they stand as they finished, the short ones
+        first, the order is drawn by the ticket.
+        """
+        if not self.in_pieces:
+            return np.arange(self.size)
+        return Stream(0, ("order", self.request.ticket)).generator().permutation(self.size)
 
     def with_weights(self, factors_N: Sequence[float] | Floats) -> "Group":
         """The group with its weights multiplied by the factors, advantages as they are."""

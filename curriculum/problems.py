@@ -107,6 +107,17 @@ class ProblemSet(Sequence[Problem]):
         digest = self._problems.fingerprint()
         return f"{digest}+{fingerprint(self.generated)}" if self.generated else digest
 
+    def feature_fingerprint(self, feature: str) -> str:
+        """A hash of one feature of all problems: of its numbers or words, and of vectors only the shape, since a model
+        may compute them again, with other rounding.
+
+        Raises:
+            UserError: as `column` does.
+        """
+        column = self.column(feature)
+        facts = column.shape if column.ndim > 1 else column.tolist()
+        return hashlib.blake2b(repr(facts).encode("utf-8", "replace"), digest_size=16).hexdigest()
+
     def column(self, feature: str) -> NDArray[Any]:
         """One feature of all problems, by position: an array of P numbers or words, or of P x D numbers if it is a
         vector.

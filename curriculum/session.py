@@ -72,6 +72,7 @@ class Session:
         seed: int = 0,
         provides: Collection[str] = ALWAYS_PROVIDED,
         host: str = "this trainer",
+        trains_truncated: bool = True,
     ):
         """
         Args:
@@ -79,6 +80,7 @@ class Session:
             provides: which of `NEEDS` the trainer can give. Generated problems, reference solutions and features are
                 looked up in `problems`.
             host: the trainer's name, for messages.
+            trains_truncated: whether the learner trains on rollouts that a limit cut, for members that choose rollouts.
 
         Raises:
             UserError: if a controller needs what the trainer or the problems cannot give, or has a state that cannot be
@@ -86,6 +88,8 @@ class Session:
         """
         require_needs(controller, problems, provides, host)
         self._fingerprint = problems.fingerprint()
+        features = {need.removeprefix("feature:") for need in controller.needs if need.startswith("feature:")}
+        self._features = {feature: problems.feature_fingerprint(feature) for feature in sorted(features)}
         self.problems, self.controller, self.num_rollouts = problems, controller, num_rollouts
         self.state: Any = controller.init(problems)
         require_savable(self.state)
@@ -93,6 +97,7 @@ class Session:
         self.step = self.round = 0
         self.skipped: list[tuple[int, Skip]] = []
         self._stream = Stream(seed)
+        self._trains_truncated = trains_truncated
         self._groups: dict[str, Group] = {}  # what has come back for each ticket, in the order they were drawn
         self._reissued: list[str] = []
 
@@ -105,8 +110,7 @@ class Session:
         """Requests for up to `wanted` more groups, and for more rollouts of groups in hand.
 
         There are fewer if the chain has no more to propose. Tickets of an interrupted run that are still in flight come
-        first. A
-        request with `stored` is not rolled out: its group is trained on again, and nothing is recorded for it.
+        first. A request with `stored` is not rolled out: its group is trained on again, and nothing is recorded for it.
         """
         again = []
         while self._reissued and (wanted or self._groups[self._reissued[0]].request.extends):
@@ -150,6 +154,7 @@ class Session:
             dropped=_add_counts(group.dropped, lost or {}),
             prompt_tokens_P=prompt_tokens_P if len(prompt_tokens_P) else group.prompt_tokens_P,
             unit=unit or group.unit,
+            in_pieces=group.in_pieces or bool(rollouts and group.rollouts),
         )
         if after.missing < 0:
             raise UserError(
@@ -268,6 +273,7 @@ class Session:
         """Everything that steers, as plain JSON data, including tickets in flight with what has come back for them."""
         return {
             "problems": self._fingerprint,
+            "features": self._features,
             "step": self.step,
             "round": self.round,
             "skipped": to_plain(self.skipped),
@@ -291,6 +297,13 @@ class Session:
                 f"problems: {len(self.problems)} training problems, and the saved session had others; resume "
                 "with the data and problem options that wrote it, or begin a new run"
             )
+        known = saved.get("features", {})
+        changed = [name for name in known.keys() & self._features if known[name] != self._features[name]]
+        if changed:
+            raise UserError(
+                f"problems: their feature {min(changed)!r} has other values than in the saved session, by which the "
+                "chain has learned; resume with the data that wrote it, or begin a new run"
+            )
         state = restore_state(self.controller.init(self.problems), saved["controller"])
         step, rounds = int(saved["step"]), int(saved["round"])
         skipped = from_plain(list[tuple[int, Skip]], saved["skipped"])
@@ -298,7 +311,7 @@ class Session:
         reissued = [ticket for ticket in saved["reissued"] if groups[ticket].missing]
         if reissue:
             reissued = [ticket for ticket, group in groups.items() if group.missing]
-            groups |= {ticket: start_group(groups[ticket].request) for ticket in reissued}
+            groups |= {ticket: self._start_group(groups[ticket].request) for ticket in reissued}
         self.state, self.step, self.round, self.skipped = state, step, rounds, skipped
         self._groups, self._reissued = groups, reissued
 
@@ -319,8 +332,11 @@ class Session:
             replace(request, ticket=f"{self.step}.{self.round}.{i}", step=self.step, round=self.round)
             for i, request in enumerate(requests)
         ]
-        self._groups |= {request.ticket: start_group(request) for request in issued if request.stored is None}
+        self._groups |= {request.ticket: self._start_group(request) for request in issued if request.stored is None}
         return [Ticket(request) for request in issued]
+
+    def _start_group(self, request: Request) -> Group:
+        return replace(start_group(request), trains_truncated=self._trains_truncated)
 
     def _join(self, ticket: str) -> None:
         """Make a complete extension part of the group that it extends."""
@@ -360,6 +376,7 @@ def join_group(group: Group, more: Group) -> Group:
         dropped=dropped,
         replay_cost=cost,
         lag=max(group.lag, more.lag),
+        in_pieces=group.in_pieces or more.in_pieces,
     )
 
 

@@ -64,6 +64,8 @@ def standardize(rewards_N: ArrayLike, virtual: Sequence[float] = (), epsilon: fl
     the number of degrees of freedom is one less than the number of rewards."""
     values_N = np.asarray(rewards_N, np.float64)
     known = np.concatenate([values_N, np.asarray(virtual, np.float64)])
+    if len(known) and (known == known[0]).all():
+        return np.zeros(len(values_N))  # not what rounding leaves of the difference
     return np.asarray((values_N - known.mean()) / (known.std(ddof=1) + epsilon))
 
 

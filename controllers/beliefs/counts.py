@@ -29,6 +29,12 @@ def fresh_groups(groups: Iterable[Group], problems: ProblemSet) -> list[Group]:
     return fresh
 
 
+def is_whole(group: Group) -> bool:
+    """Whether at least half of the rollouts that were asked for came back. What a problem is judged by in one stroke
+    should not be the few that were left."""
+    return group.size > 0 and 2 * group.size >= group.request.num_rollouts
+
+
 def fresh_counts(groups: Iterable[Group], problems: ProblemSet) -> Counts:
     """The outcomes of `fresh_groups` that have rollouts.
 

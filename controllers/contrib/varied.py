@@ -45,7 +45,8 @@ class Varied(PassRateController[VariedState]):
         early, late: lowest variance score at which a group trains, in the first `early_steps` steps and afterwards.
             The score is 1 for a group of which half passed, and 0 for one without variance. 0 = all.
         keep: share of a group's rollouts that trains, those whose rewards vary most, rounded to the nearest number, at
-            least 2. Zero-variance groups and groups that are small enough stay as they are. 1 = all.
+            least 2. Zero-variance groups and groups that are small enough stay as they are, and rollouts that the
+            learner or another member leaves out are not among the choice. 1 = all.
         baseline: "selected" = (r - mean) / std over the rollouts that train; "group" = the learner's own advantages, to
             which all rollouts of the group contribute. With "group", another member may give advantages.
     """
@@ -95,11 +96,12 @@ class Varied(PassRateController[VariedState]):
         return low | set(ranked[math.ceil(self.share * len(ranked) - 1e-9) :])
 
     def _select(self, group: Group) -> Group:
-        keep = max(2, round(self.keep * group.size))
-        if group.zero_variance or keep >= group.size:
+        keep, order_N = max(2, round(self.keep * group.size)), group.draw_order_N
+        left_R = order_N[group.trainable_N[order_N]]
+        if group.zero_variance or keep >= len(left_R):
             return group
         rewards_N = np.asarray([rollout.trained_reward for rollout in group.rollouts])
-        places = find_most_varied(rewards_N, keep)
+        places = left_R[find_most_varied(rewards_N[left_R], keep)]
         factors_N = np.zeros(group.size)
         factors_N[places] = 1.0
         if self.baseline == "selected":

@@ -1,6 +1,5 @@
 """How many open slots of a plan a member may take, which problems may take them, and which may not."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -11,6 +10,8 @@ from halfway.controllers.laws.choice import Choice
 from halfway.controllers.laws.control import floor_product
 from halfway.curriculum import Origin, Plan, ProblemSet, Request, Stream, Verdict
 
+PATIENCE = 100
+"""How many candidates a filter refuses for each slot before a plan takes whatever comes."""
 GOLDEN = (5**0.5 - 1) / 2
 
 Rates = Callable[[Positions, Aim | None, Stream], tuple[Positions, Floats]]
@@ -112,22 +113,21 @@ def _positions(problems: ProblemSet, ids: Iterable[object]) -> set[int]:
     return {problems.position(str(problem_id)) for problem_id in ids if problem_id in problems}
 
 
-def judge_fresh(
-    plan: Plan, problems: int, judge: Callable[[Request], Verdict], patience: float = math.inf
-) -> list[Verdict]:
+def judge_fresh(plan: Plan, problems: int, judge: Callable[[Request], Verdict]) -> list[Verdict]:
     """A filter's verdicts on the undecided requests of a plan, in order; requests that are not fresh are exempt.
 
-    A plan never starves: once as many candidates have been offered as there are problems, or `patience` were refused
-    for every slot, it takes whatever comes ("readmitted").
+    A plan never starves: once as many candidates have been offered as there are problems, or `PATIENCE` were refused
+    for each slot that was filled and one more, it takes whatever comes ("readmitted"). So some hundred passes fill it.
     """
+    fresh = [request for request in plan.decided if request.origin is Origin.FRESH]
     refused = sum(skip.member == plan.member for skip in plan.skipped)
-    offered = refused + sum(request.origin is Origin.FRESH for request in plan.decided)
-    verdicts = []
+    offered, filled, verdicts = refused + len(fresh), sum(not request.ticket for request in fresh), []
     for request in plan.undecided:
         verdict = judge(request) if request.origin is Origin.FRESH else Verdict(True, "exempt")
-        if not verdict.keep and (offered >= problems or refused >= patience * plan.wanted):
+        if not verdict.keep and (offered >= problems or refused >= PATIENCE * (filled + 1)):
             verdict = Verdict(True, "readmitted")
         offered += request.origin is Origin.FRESH
+        filled += verdict.keep and request.origin is Origin.FRESH
         refused += not verdict.keep
         verdicts.append(verdict)
     return verdicts

@@ -134,11 +134,12 @@ class Saved:
 def save_one(group: Group, success: bool, step: int) -> Saved | str:
     """The first rollout of a group with the given outcome that can be cut, or the reason why there is none.
 
-    Rollouts of a group are exchangeable, so the first is a uniform draw. Truncated rollouts are left out ("truncated"),
-    since how they would have ended is unknown, and so are rollouts of a single unit ("too_short"), since nothing would
-    be left to generate.
+    Rollouts of a group are exchangeable, so the first is a uniform draw (see `Group.draw_order_N`). Truncated rollouts
+    are left out ("truncated"), since how they would have ended is unknown, and so are rollouts of a single unit
+    ("too_short"), since nothing would be left to generate.
     """
-    wanted = [rollout for rollout in group.rollouts if rollout.success == success]
+    drawn = [group.rollouts[place] for place in group.draw_order_N]
+    wanted = [rollout for rollout in drawn if rollout.success == success]
     whole = [rollout for rollout in wanted if not rollout.truncated]
     usable = [rollout for rollout in whole if rollout.length(group.unit) >= 2]
     if not usable:

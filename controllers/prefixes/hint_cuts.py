@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from halfway.controllers.beliefs.forest import Floats
 from halfway.controllers.beliefs.item_response import Trial
-from halfway.curriculum import Group, Hint, Plan, Problem, hint_of
+from halfway.curriculum import Group, Hint, Origin, Plan, Problem, hint_of
 from halfway.curriculum.prefix import Place
 
 PARTS = 16
@@ -113,14 +113,15 @@ def trial_of(group: Group) -> Trial:
 
 
 def zero_variance_tries(group: Group, plan: Plan, most: int) -> list[Group]:
-    """The problem's groups in hand on which the plan's member has decided, if `group` is the latest of them and the
-    problem should be tried again; otherwise none.
+    """The problem's fresh and hinted groups in hand on which the plan's member has decided, if `group` is the latest of
+    them and the problem should be tried again; otherwise none.
 
     It should be if `group` has zero variance, the plan holds no other request for the problem, and there are fewer
     than `most` groups.
     """
     problem = group.request.problem
-    tried = [g for g in plan.in_hand if g.request.problem.id == problem.id and g.request.decided_by(plan.member)]
+    own = [g for g in plan.in_hand if g.request.origin in (Origin.FRESH, Origin.HINTED)]
+    tried = [g for g in own if g.request.problem.id == problem.id and g.request.decided_by(plan.member)]
     waits = any(request.problem.id == problem.id for request in plan.requests)
     over = not tried or tried[-1] is not group or len(tried) >= most or not group.size
     return [] if waits or over or not group.zero_variance else tried

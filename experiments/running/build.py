@@ -121,7 +121,8 @@ def build_session(config: RunConfig, problems: ProblemSet, policy: Callable[[], 
         problems = with_prompt_states(problems, policy())
     critic = {"values"} if config.learner.advantage == "gae" else set()
     provides = ALWAYS_PROVIDED | {"measured"} | critic
-    return Session(problems, config.chain, config.rollouts.num_rollouts, config.seed, provides, "this run")
+    size, trains_truncated = config.rollouts.num_rollouts, not config.learner.compact_filtering
+    return Session(problems, config.chain, size, config.seed, provides, "this run", trains_truncated)
 
 
 def load_starting_policy(config: RunConfig) -> Policy:

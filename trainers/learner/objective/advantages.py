@@ -35,6 +35,8 @@ def advantages(
     num = len(values_N)
     if num < 2:
         raise ValueError(f"advantages: a group needs at least 2 rewards, not {num}")
+    if (values_N == values_N[0]).all():
+        return np.zeros(num)  # not what rounding leaves of the difference
     total = values_N.sum()
     baseline_N = (total - values_N) / (num - 1) if baseline == "leave_one_out" else total / num
     scale = values_N.std(ddof=1) + STD_EPSILON if divide_by_std else 1.0
