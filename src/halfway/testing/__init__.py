@@ -8,6 +8,7 @@
 | file | what it checks |
 |---|---|
 | `controllers` | determinism, saving, what may be learnt from what, the verbs of a plan |
+| `together` | what members of one chain promise each other, with rollouts late, lost, cut and in pieces |
 | `parts` | verifiers, environments, rollout engines |
 
 `simulator` has `SimulatedRollouts`, a learner without a model, on which a law can be watched for hundreds of steps in a
@@ -20,12 +21,16 @@ A check that fails raises AssertionError and says what was broken. `controller_c
 from halfway.testing.controllers import check_controller, controller_checks, sample_problems
 from halfway.testing.parts import check_engine, check_environment, check_verifier
 from halfway.testing.simulator import SimulatedRollouts
+from halfway.testing.together import Conduct, check_pairs, check_together
 
 __all__ = [
+    "Conduct",
     "SimulatedRollouts",
     "check_controller",
     "check_engine",
     "check_environment",
+    "check_pairs",
+    "check_together",
     "check_verifier",
     "controller_checks",
     "sample_problems",
