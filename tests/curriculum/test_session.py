@@ -562,3 +562,59 @@ def test_groups_in_hand_are_told_how_far_the_learner_is_ahead() -> None:
     session.age(5)
     session.record_counts(tickets[1].id, 1, 4)
     assert [group.lag for group in session.commit()] == [2, 0]
+
+
+@pytest.mark.parametrize("change", ["more", "fewer", "other"])
+def test_a_session_whose_features_have_changed_is_refused_if_the_chain_reads_them(change: str) -> None:
+    known = problem_set(20)
+    names = {"more": lambda i: f"c{i % 7}", "fewer": lambda i: f"c{i // 10}", "other": lambda i: f"c{(i + 1) % 5}"}[
+        change
+    ]
+    others = ProblemSet(
+        [replace(problem, features={**problem.features, "category": names(i)}) for i, problem in enumerate(known)]
+    )
+    before, after = (Session(problems, chain_of("bandit"), 8) for problems in (known, others))
+    state = json.dumps(after.state_dict())
+    with pytest.raises(UserError, match=r"'category' has other values .*; resume with the data that wrote it"):
+        after.load_state_dict(through_json(before))
+    assert json.dumps(after.state_dict()) == state
+    unread, anyway = (Session(problems, chain_of("mopps"), 8) for problems in (known, others))
+    anyway.load_state_dict(through_json(unread))
+
+
+def test_what_was_reissued_and_came_back_after_all_is_not_offered_again() -> None:
+    session, resumed = (Session(PROBLEMS, chain_of("uniform"), 8) for _ in range(2))
+    session.next_batch(4)
+    resumed.load_state_dict(through_json(session), reissue=True)
+    first, second, *_ = resumed.flying()
+    resumed.record_counts(first.id, 4, 8)
+    resumed.abandon(second.id, "stale")
+    resumed.commit()
+    again = resumed.next_batch(4)
+    assert len({ticket.id for ticket in again}) == 4 and {first.id, second.id}.isdisjoint(t.id for t in again)
+
+
+def test_reissued_extensions_take_no_slot_and_need_none() -> None:
+    session, resumed = (Session(PROBLEMS, chain_of("uniform", "pilot"), 8, provides=PROVIDES) for _ in range(2))
+    for ticket in session.next_batch(4):
+        session.record_counts(ticket.id, 2, 4)
+    extensions = session.next_batch(0)
+    resumed.load_state_dict(through_json(session), reissue=True)
+    assert [t.id for t in resumed.next_batch(0)] == [t.id for t in extensions] and len(extensions) == 4
+    resumed.load_state_dict(through_json(session), reissue=True)
+    batch = resumed.next_batch(4)
+    assert sum(bool(t.request.extends) for t in batch) == sum(not t.request.extends for t in batch) == 4
+
+
+@pytest.mark.parametrize("extended", [False, True])
+def test_rollouts_that_never_came_erase_neither_prompt_nor_unit(extended: bool) -> None:
+    session = Session(PROBLEMS, chain_of("uniform", "pilot"), 8, provides=PROVIDES)
+    (ticket,) = session.next_batch(1)
+    if extended:
+        session.record_counts(ticket.id, 2, 4)
+        (ticket,) = session.next_batch(0)
+    (made,) = SimulatedRollouts(unit="steps").run([ticket.request], Stream(0))
+    session.record(ticket.id, made.rollouts[:2], made.prompt_tokens_P, "steps")
+    session.record(ticket.id, (), lost={"crash": 2})
+    (whole,) = session.in_hand()
+    assert (whole.unit, len(whole.prompt_tokens_P)) == ("steps", len(made.prompt_tokens_P))
