@@ -56,8 +56,8 @@ class Retire(PassRateController[RetireState]):
 
     Attributes:
         above: lowest pass rate at which a problem is retired.
-        returns: steps after which a retired problem is tried again; null = never, as published. Elsewhere 21 % of the
-            problems once mastered were failed again later (arXiv 2606.03087), so a number is safer.
+        returns: steps after which a retired problem is tried again; null = never, as published. In one report
+            21 % of the problems once mastered were failed again later, so a number is safer.
         belief: what turns counts into pass rates. A problem that was never tried is never retired.
     """
 

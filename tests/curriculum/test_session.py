@@ -586,7 +586,7 @@ def test_what_was_reissued_and_came_back_after_all_is_not_offered_again() -> Non
     session, resumed = (Session(PROBLEMS, chain_of("uniform"), 8) for _ in range(2))
     session.next_batch(4)
     resumed.load_state_dict(through_json(session), reissue=True)
-    first, second, *_ = resumed.flying()
+    first, second, *_ = resumed.tickets_in_flight()
     resumed.record_counts(first.id, 4, 8)
     resumed.abandon(second.id, "stale")
     resumed.commit()

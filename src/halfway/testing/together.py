@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from halfway.controllers import CONTROLLERS
-from halfway.controllers.chains import Member, checked_chain
+from halfway.controllers.chains import Member, check_chain
 from halfway.curriculum import Chain, Group, Origin, PassRateController, Rollout, Stream, UserError
 from halfway.curriculum.controller import NEEDS
 from halfway.curriculum.rollouts import Unit
@@ -94,7 +94,7 @@ def arranged(members: Sequence[Member]) -> Chain | None:
     listed = list(members)
     for _ in range(len(listed) ** 2):
         try:
-            return checked_chain(listed)
+            return check_chain(listed)
         except UserError as error:
             words = str(error).rpartition("; list ")[2].split()
             if " both own the " in str(error) or " divides the batch among " in str(error):
@@ -128,6 +128,7 @@ class _Run:
     def __init__(self, chain: Chain, conduct: Conduct):
         self.chain, self.conduct = chain, conduct
         self.problems = sample_problems(conduct.problems, conduct.generated)
+        self.ids = {problem.id for problem in self.problems}
         self.random = np.random.default_rng(conduct.seed)
         self.session, self.twin = self.begin(), None  # type: Session, Session | None
         self.learner = SimulatedRollouts(skill=conduct.skill, unit=conduct.unit, length=6)
@@ -178,7 +179,7 @@ class _Run:
         """The rounds of a step."""
         wanted = self.conduct.wanted
         for round_ in range(6):
-            flying = [ticket.request for ticket in self.session.flying()]
+            flying = [ticket.request for ticket in self.session.tickets_in_flight()]
             hand = {group.request.ticket: group for group in self.session.in_hand()}
             tickets = self.both("next_batch", wanted)
             self.check_batch(tickets, wanted, flying, hand)
@@ -207,7 +208,7 @@ class _Run:
             self.require(started == ({request.origin} & begun.keys()), f"{request.origin} does not start as it says")
             self.require(request.num_rollouts >= 1, "a request asks for no rollout")
             if request.origin is not Origin.STORED:
-                own_set = request.problem.id in self.problems
+                own_set = request.problem.id in self.ids
                 self.require(own_set is (request.origin is not Origin.GENERATED), "a problem is not of its set")
             if request.extends:
                 first = hand[request.extends].request
