@@ -237,7 +237,7 @@ class Proposed:
 
 @dataclass(frozen=True)
 class AsLogged(PassRateController[Proposed]):
-    """Proposes the log's visits in the log's order.
+    """Proposes the log's visits in the log's order, each with its position there as the action.
 
     Attributes:
         onward: whether visits of the log's next steps take the places of those that are skipped.
@@ -264,10 +264,10 @@ class AsLogged(PassRateController[Proposed]):
 
     def propose(self, plan: Plan, state: Proposed, stream: Stream) -> tuple[Plan, Proposed]:
         end = len(self.visits) if self.onward else self.ends[plan.step]
-        due = self.visits[state.visits : min(end, state.visits + max(0, plan.missing))]
-        problems = self.world.problems
-        requests = [Request(problems[position], visit.size) for position, visit in due]
-        return plan.add(requests, "logged") if requests else plan, Proposed(state.visits + len(due))
+        end = min(end, state.visits + max(0, plan.missing))
+        for i, (position, visit) in enumerate(self.visits[state.visits : end], state.visits):
+            plan = plan.add([Request(self.world.problems[position], visit.size)], str(i))
+        return plan, Proposed(max(end, state.visits))
 
 
 def replay(log: Log, names: Sequence[str] = DEFAULTS, most: int = MOST_VISITS) -> list[Replayed | Refused]:
@@ -331,16 +331,19 @@ class Pool:
 class Replay:
     """Replays one controller against a world."""
 
-    def __init__(self, name: str, controller: PassRateController[Any], world: World, refills: bool = False):
+    def __init__(
+        self, name: str, controller: PassRateController[Any], world: World, refills: bool = False, batch: int = 0
+    ):
         """
         Args:
             refills: whether a step ends when the batch is full of mixed groups, if the controller skips.
+            batch: groups in the batch of a controller that skips; 0 = as many as the log's steps usually have.
 
         Raises:
             UserError: if the controller needs something that no log has.
         """
         self.name, self.controller, self.world = name, controller, world
-        self.kind, self.refills = kind_of(controller), refills
+        self.kind, self.refills, self.batch = kind_of(controller), refills, batch or world.batch
         self.logged = AsLogged(world, onward=self.kind == "skips")
         own = (name.partition(" ")[0], controller)
         members = [own] if self.kind == "chooses" else [("log", self.logged), own]
@@ -357,7 +360,7 @@ class Replay:
         """Replay the whole world, step by step."""
         if self.kind == "skips":
             while self._left:
-                self._step(self.world.batch)
+                self._step(self.batch)
         else:
             for due in self.world.schedule:
                 self._step(len(due), due)
@@ -403,31 +406,21 @@ class Replay:
 
     def _round(self, wanted: int) -> int:
         """Roll out so many of the next visits that are let through; returns how many of them are mixed."""
-        first, this = self._proposed, self.session.round
+        first = self._proposed
         state = self.session.state[self.name.partition(" ")[0]]
         tickets = self.session.next_batch(wanted)
         due = self.logged.visits[first : self._proposed]
         self._remember(due, state)
-        refused = Counter(skip.problem_id for round, skip in self.session.skipped if round == this)
-        kept = self._kept(due, refused)
-        for ticket, (position, visit) in zip(tickets, kept, strict=True):
-            assert ticket.request.problem.id == self.world.problems[position].id
-            self._answer(ticket, visit)
-        return sum(not visit.zero_variance for _, visit in kept)
-
-    def _kept(self, due: Sequence[tuple[int, Visit]], refused: "Counter[str]") -> list[tuple[int, Visit]]:
-        """The visits that the controller kept, in order; counts those that it refused."""
-        problems = self.world.problems
-        kept = []
-        for position, visit in due:
+        kept = {int(ticket.request.decisions[0].action): ticket for ticket in tickets}
+        for i, (position, visit) in enumerate(due, first):
             self.zero_variance += visit.zero_variance
-            if refused[problems[position].id]:
-                refused[problems[position].id] -= 1
+            if ticket := kept.get(i):
+                assert ticket.request.problem.id == self.world.problems[position].id
+                self._answer(ticket, visit)
+            else:
                 self.skipped += 1
                 self.rightly += visit.zero_variance
-            else:
-                kept.append((position, visit))
-        return kept
+        return sum(not self.logged.visits[i][1].zero_variance for i in kept)
 
     def _answer(self, ticket: Ticket, visit: Visit | None) -> None:
         request, step = ticket.request, self.session.step

@@ -13,20 +13,32 @@ from pathlib import Path
 
 import numpy as np
 
+from halfway.controllers.greso import Greso
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.support.atomic import write_json
-from halfway.experiments.audit.counterfactual import Replayed, replay
+from halfway.experiments.audit.counterfactual import Replay, Replayed, replay, world_of
 from halfway.experiments.audit.reading import read_logs
 from halfway.experiments.report.records import read_jsonl
 from halfway.experiments.scripts import script, script_parser
 
+GROUPS = 8
+"""Mixed groups in a batch of the contest's GRESO (`fill.groups` in contest.yaml)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Of the replay and of GRESO's run: share of visits skipped, and share of zero-variance groups among the rest."""
+    """Of the replay and of GRESO's run: share of visits skipped, and share of zero-variance groups among the rest.
+
+    Attributes:
+        least, most: the ends of the interval that the audit gives for `run`.
+        own_batch: the share skipped in a replay with the batch of GRESO's run, which is full at `GROUPS` mixed groups.
+    """
 
     seed: str
     replay: float
+    least: float
+    most: float
+    own_batch: float
     run: float
     zero_variance_replay: float
     zero_variance_run: float
@@ -36,11 +48,14 @@ def pair(grpo: Path, greso: Path) -> Pair:
     [log] = read_logs([grpo])
     [replayed] = replay(log, ["greso"])
     assert isinstance(replayed, Replayed), replayed
+    own = Replay("greso", Greso(), world_of(log.history), refills=True, batch=GROUPS).run()
     skipped = skipped_V(greso / "decisions.jsonl")[: replayed.visits]
     kept = replayed.visits - replayed.skipped
     return Pair(
         grpo.name,
         replayed.skipped / replayed.visits,
+        *replayed.forecast,
+        own.skipped / own.visits,
         float(skipped.mean()),
         (replayed.zero_variance - replayed.rightly) / kept,
         float(read_logs([greso])[0].history.fresh().zero_variance_V.mean()),
@@ -55,9 +70,13 @@ def skipped_V(path: Path) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
 
 
 def row(regime: str, pairs: list[Pair]) -> str:
-    error = np.asarray([each.replay - each.run for each in pairs])
+    error = np.asarray([each.own_batch - each.run for each in pairs])
     mean = {name: float(np.mean([getattr(each, name) for each in pairs])) for name in Pair.__slots__[1:]}
-    shares = f"{mean['replay']:.3f} | {mean['run']:.3f} | {error.mean():+.3f} | {error.min():+.3f}, {error.max():+.3f}"
+    within = sum(each.least <= each.run <= each.most for each in pairs)
+    shares = (
+        f"{mean['replay']:.3f} | {mean['least']:.3f} to {mean['most']:.3f} | {mean['run']:.3f} | {within} | "
+        f"{mean['own_batch']:.3f} | {error.mean():+.3f} | {error.min():+.3f}, {error.max():+.3f}"
+    )
     return (
         f"| {regime} | {len(pairs)} | {shares} | {mean['zero_variance_replay']:.3f} | {mean['zero_variance_run']:.3f} |"
     )

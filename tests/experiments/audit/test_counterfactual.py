@@ -120,6 +120,17 @@ def test_greso_skips_by_its_streaks_alone() -> None:
     assert (found.skipped, found.rightly) == (10, 10)
 
 
+def test_a_problem_may_be_let_through_and_then_refused_in_one_batch() -> None:
+    """Few problems that come again at once, so that a batch draws about one of them several times."""
+    generator = np.random.default_rng(0)
+    passed_TP = np.where(generator.random((60, 6)) < 0.8, 0, 4)
+    few = history(passed_TP)
+    few = dataclasses.replace(few, step_V=few.step_V // 6)
+    found = Replay("greso", Greso(frozen_epochs=0), world_of(few), refills=True).run()
+    assert 0 < found.skipped < 360 and found.rollouts == (360 - found.skipped) * N
+    assert found.teaching == int((passed_TP == 4).sum()) - (found.skipped - found.rightly)
+
+
 def test_a_step_of_a_controller_that_skips_ends_when_its_own_batch_is_full() -> None:
     """GRESO's base probability falls by 0.1 a step, of which a batch of 20 groups takes two if half are skipped."""
     dead = np.zeros((40, 40), np.int32)
