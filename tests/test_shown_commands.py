@@ -65,6 +65,8 @@ def test_the_commands_of_a_page_run(page: str, folder: Path) -> None:
         if words[0] in ("run", "compare"):
             words += [*SHORT, "budget={steps: 1}", *["--arms", "grpo"] * (words[0] == "compare")]
             words += HERE * ("init" in " ".join(commands(page)))
+        elif words[:2] == ["validate", "own.yaml"]:
+            words += HERE[-1:]
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, f"{line}\n{done.output}"
         assert done.stdout.strip() or words[0] == "init"
