@@ -66,7 +66,7 @@ def test_validate_warns_of_arms_that_are_judged_on_other_problems(tmp_path: Path
     path = tmp_path / "duel.yaml"
     path.write_text(f"base: {{base: {LAB}}}\nseeds: [0]\narms: {{a: {{}}, b: {{problems: {{seed: 7}}}}, c: {{}}}}\n")
     words = " ".join(halfway("validate", path).output.split())
-    assert "arms.b: is judged on other held-out problems than a; give both the same" in words and "arms.c" not in words
+    assert "arms.b: " in words and "held-out problems" in words and "arms.c" not in words
 
 
 def test_validate_tells_what_each_file_is_and_refuses_the_bad_ones(run_file: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_written_is_a_one_line_error(tmp_path: Path) -> No
     path = tmp_path / "absent" / "file"
     with pytest.raises(WriteError) as caught:
         write_text(path, "")
-    assert str(caught.value) == f"{path}: cannot be written (No such file or directory); make room for it and resume"
+    assert re.search(says(path, "No such file or directory", "resume"), str(caught.value))
     with pytest.raises(WriteError, match="No space left on device") as caught, writing(path):
         raise OSError(errno.ENOSPC, "whatever")
     assert caught.value.reason == "No space left on device"

@@ -311,7 +311,7 @@ def test_a_killed_run_is_resumed_to_the_same_bits_and_leaves_no_process_behind(r
     for moment in ENDS:
         status, sampler, said = runs.run(tmp_path / moment, moment)
         if moment == "sampler":
-            assert "rollouts.staleness: the process that samples has ended" in said
+            assert "rollouts.staleness: " in said
         else:
             assert status == -signal.SIGKILL, said
         deadline = time.monotonic() + 20
