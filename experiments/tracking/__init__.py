@@ -2,7 +2,6 @@
 
 - `recording`: the names, and what every tracker's copy has in common
 - `mlflow_store`: MLflow, by default in a file
-- `wandb_store`: Weights & Biases
-- `trackio_store`: Trackio
+- `stepped_stores`: Weights & Biases, and Trackio
 - `opening`: opens the trackers of a run
 """

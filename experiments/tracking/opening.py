@@ -6,8 +6,7 @@ from pathlib import Path
 from halfway.experiments.config.run import TrackingOptions
 from halfway.experiments.tracking.mlflow_store import Mlflow, ui_command
 from halfway.experiments.tracking.recording import Tracker
-from halfway.experiments.tracking.trackio_store import Trackio, show_command
-from halfway.experiments.tracking.wandb_store import Wandb, sync_command
+from halfway.experiments.tracking.stepped_stores import Trackio, Wandb, show_command, sync_command
 
 
 def open_trackers(tracking: TrackingOptions, output: Path) -> list[Tracker]:

@@ -9,7 +9,6 @@ reported in one line.
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -45,20 +44,6 @@ class Store(Protocol):
     def end(self, state: str, files: Sequence[Path]) -> None:
         """Attach the files, if the tracker keeps any, and mark the run as finished, stopped or failed."""
         ...
-
-
-class SteppedRun:
-    """A run whose tracker takes the metrics of one step at a time, as Weights & Biases and Trackio do."""
-
-    def __init__(self, run: Any, finish: Callable[[str], object]):
-        self.run, self.run_id, self.finish = run, str(run.id), finish
-
-    def send(self, metrics: Sequence[Metric]) -> None:
-        for step, batch in groupby(metrics, key=lambda metric: metric.step):
-            self.run.log({metric.name: metric.value for metric in batch}, step=step)
-
-    def end(self, state: str, files: Sequence[Path]) -> None:
-        self.finish(state)
 
 
 class Tracker:
