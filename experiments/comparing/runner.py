@@ -48,7 +48,8 @@ class Forecast:
         steps = config.budget.total / max(spent(record, config.budget), 1e-9)
         seconds = steps * record.get("seconds", 0.0) + (1 + config.evaluation.points) * timing.get("evaluate", 0.0)
         minutes = seconds * len(self.jobs) / min(self.parallel, len(self.jobs)) / 60
-        number = f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+        short, long = f"{60 * minutes:.0f} s", f"{minutes / 60:.1f} h"
+        number = short if minutes < 2 else f"{minutes:.0f} min" if minutes < 120 else long
         self.console.print(f"by the first step, {len(self.jobs)} runs take about {number}", highlight=False)
 
     def evaluation(self, record: Mapping[str, Any]) -> None: ...
