@@ -35,17 +35,18 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
         UserError: if a problem source, the model or its tokenizer cannot be loaded, or this machine cannot run the
             environment.
     """
+    check(config.environment.part)
+    problems = build_problems(config)
+    for note in problems.report.notes:
+        print(clean(note), file=sys.stderr)
+    model_path = find_model(config.model.path)
+    # Only now, since these import torch: what was refused above took no time.
     from halfway.experiments.running.parts import build_parts
     from halfway.trainers.learner.critic import ValuedRollouts
     from halfway.trainers.loop.checkpoint import Checkpoints
     from halfway.trainers.loop.evaluation import evaluate
     from halfway.trainers.loop.training import Training
 
-    check(config.environment.part)
-    problems = build_problems(config)
-    for note in problems.report.notes:
-        print(clean(note), file=sys.stderr)
-    model_path = find_model(config.model.path)
     prepare_torch(config.seed, config.threads)
     policy = load_policy(config.model, model_path)
     session = build_session(config, problems.train, lambda: policy)

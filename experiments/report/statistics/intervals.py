@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtrit
 
 LEVEL = 0.95
 FEW = 3
@@ -44,5 +43,7 @@ def over_seeds(values: Sequence[float]) -> Estimate:
 
 def student(value: float, stderr: float, dof: float) -> Estimate:
     """Student-t interval from an estimated standard error with `dof` degrees of freedom."""
+    from scipy.special import stdtrit  # not the core's: an audit of a log imports this module
+
     margin = float(stdtrit(dof, (1 + LEVEL) / 2)) * stderr
     return Estimate(value, value - margin, value + margin)
