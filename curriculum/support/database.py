@@ -26,6 +26,7 @@ def connect(root: Path | None = None) -> "duckdb.DuckDBPyConnection":
         option = "allowed_directories" if root.is_dir() else "allowed_paths"
         path = str(root.resolve()).replace("'", "''")
         connection.execute(f"SET {option} = ['{path}']")
+    connection.execute("SET enable_progress_bar = false")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

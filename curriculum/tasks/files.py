@@ -390,13 +390,13 @@ def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | B
     listed = value_at(values, column)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         return ()
+    if column == CONVERSATION:  # with the response of a supervised data set
+        while listed and listed[-1].get("role") == "assistant":
+            listed = listed[:-1]
     messages = [(entry.get("role"), _content(entry.get("content"))) for entry in listed]
     for entry, message in zip(listed, messages, strict=True):
         if not all(isinstance(part, str) and part.strip() for part in message):
             return Bad(f"{column} has a message without role and content", one_line(entry))
-    if column == CONVERSATION:  # with the response of a supervised data set
-        while messages and messages[-1][0] == "assistant":
-            messages.pop()
     if not messages or messages[-1][0] == "assistant":
         return Bad(f"{column} does not end with a message to the policy", one_line(listed))
     return tuple(Message(role, content) for role, content in messages)
