@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
@@ -52,23 +53,29 @@ def run(folder: str, command: list[str]) -> int:
 def _end_with_input(folder: str) -> None:
     sys.stdin.buffer.read()
     shutil.rmtree(folder, ignore_errors=True)  # shared memory, full of weights
-    remove_shared_memory(os.getpgid(0))
+    unlink(shared_blocks(os.getpgid(0)))
     os.killpg(0, signal.SIGKILL)
 
 
-def remove_shared_memory(group: int) -> None:
-    """Unlink the blocks of `multiprocessing.shared_memory` that a group of processes has open, before it is killed.
+def shared_blocks(group: int) -> set[str]:
+    """The blocks of `multiprocessing.shared_memory` that a group of processes has open, as paths.
 
-    Python's resource tracker would do so, but it is killed with the group.
+    Python's resource tracker would unlink them, but it is killed with the group.
     """
+    blocks: set[str] = set()
     for process in filter(str.isdecimal, os.listdir("/proc") if sys.platform == "linux" else ()):
         with suppress(OSError):
             if os.getpgid(int(process)) == group:
                 with open(f"/proc/{process}/maps") as maps:
-                    blocks = {line.split(maxsplit=5)[5].strip() for line in maps if "/dev/shm/psm_" in line}
-                for block in blocks:
-                    with suppress(OSError):
-                        os.unlink(block)
+                    blocks |= {line.split(maxsplit=5)[5].strip() for line in maps if "/dev/shm/psm_" in line}
+    return blocks
+
+
+def unlink(blocks: Iterable[str]) -> None:
+    """Remove such blocks; those that are gone already are passed over."""
+    for block in blocks:
+        with suppress(OSError):
+            os.unlink(block)
 
 
 if __name__ == "__main__":

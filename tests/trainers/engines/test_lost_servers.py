@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -71,6 +73,8 @@ class Double(Server):
 
     def ended(self) -> bool:
         return bool(self.command) and self.process is None
+
+    def remember_memory(self) -> None: ...
 
     def stop(self, grace_seconds: float = 0.0) -> None:
         self.usable, self.version, self.process = False, None, None
@@ -300,7 +304,8 @@ def test_the_same_error_after_other_weights_is_another_fault(tmp_path: Path) -> 
         engine._lost(server, ServerError("gone"))
 
 
-def test_shared_memory_of_a_killed_server_is_removed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_another", [False, True])
+def test_shared_memory_of_a_killed_server_is_removed(tmp_path: Path, by_another: bool) -> None:
     code = (
         "from multiprocessing.shared_memory import SharedMemory as S; import time\n"
         "block = S(create=True, size=100); print(block.name, flush=True); time.sleep(100)"
@@ -312,6 +317,11 @@ def test_shared_memory_of_a_killed_server_is_removed(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert Path("/dev/shm", name).exists()
+    if by_another:
+        server.remember_memory()  # as the engine does when it is usable
+        assert server.process is not None
+        os.killpg(server.process.pid, signal.SIGKILL)
+        server.process.wait(60)
     server.stop()
     assert not Path("/dev/shm", name).exists()
 

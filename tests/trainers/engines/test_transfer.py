@@ -51,6 +51,8 @@ class Receiver(Server):
         self.updates: list[str] = []
         self.process = object()  # type: ignore[assignment]
 
+    def remember_memory(self) -> None: ...
+
     def call(self, method: str, path: str, body: Any = None, seconds: float = 0) -> Any:
         self.updates.append(path)
         if path == "/update_weight_version":

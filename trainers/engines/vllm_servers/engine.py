@@ -153,6 +153,8 @@ class VllmServersEngine(Spreading):
         self.available()
 
     def _use(self, server: Server) -> None:
+        if not server.usable:
+            server.remember_memory()
         server.usable, server.attempts, server.failure = True, 0, ""
 
     def _refresh(self, server: Server) -> bool:

@@ -50,6 +50,7 @@ class Process:
     process: "subprocess.Popen[bytes] | None" = field(default=None, repr=False)
     _log_start: int = field(default=0, repr=False)
     _kept: Path | None = field(default=None, repr=False)
+    _blocks: set[str] = field(default_factory=set, repr=False)
 
     def start(self) -> None:
         """Start the process, after ending an earlier one."""
@@ -91,11 +92,18 @@ class Process:
         if self.process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(grace_seconds)
+            self.remember_memory()
             with suppress(ProcessLookupError):
-                end_with_parent.remove_shared_memory(self.process.pid)
                 os.killpg(self.process.pid, signal.SIGKILL)
+            end_with_parent.unlink(self._blocks)
+            self._blocks = set()
             self.process.communicate()
             self.process = None
+
+    def remember_memory(self) -> None:
+        """Note the shared memory it has open, since nothing else removes that of a process that somebody kills."""
+        if self.process is not None:
+            self._blocks |= end_with_parent.shared_blocks(self.process.pid)
 
     def first_error(self) -> str:
         """The first error in the log since the last start, which causes the later ones; empty if there is none."""
