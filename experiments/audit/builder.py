@@ -333,7 +333,8 @@ class HistoryBuilder:
             some = int((history.size_V > 1).sum())
             self.doubt(
                 f"{'most groups have' if some else 'every group has'} one rollout: this is a log of an evaluation or "
-                "of a trainer without groups, or another column names the problem (--problem NAME)"
+                "of a trainer without groups, its step counts rollouts, or another column names the problem "
+                "(--problem NAME)"
             )
         elif values <= 2 and not history.zero_variance_V.any() and self.keeps_zero_variance:
             expected = expected_zero_variance(history.passed_V, history.size_V)

@@ -327,8 +327,8 @@ def header(text: str) -> list[str]:
 
 
 def delimiter(line: str) -> str:
-    """What separates the columns in a header: the one of the usual characters that gives the most columns."""
-    return max(",;\t|", key=line.count)
+    """What separates the columns in a header: the first of the usual characters that it has."""
+    return next((mark for mark in ",;\t|" if mark in line), ",")
 
 
 def _first_line(path: Path) -> bytes:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, count, repeat
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -117,17 +117,20 @@ USUAL = {
 """The usual names of each column, the likeliest first."""
 
 
+HEEDED: tuple[Literal["within", "alone", ""], ...] = ("within", "alone", "")
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """One way to read a table; others follow where it finds groups of one rollout.
 
     Attributes:
-        grouped: whether the column that names groups is heeded.
+        grouped: whether the column that names groups is heeded: within a problem, alone, or not at all ("").
         by_text: whether problems are told apart by their texts though there are ids.
         training: whether only rows count whose split is that of training.
     """
 
-    grouped: bool = True
+    grouped: Literal["within", "alone", ""] = "within"
     by_text: bool = False
     training: bool = False
 
@@ -170,7 +173,7 @@ class Table(Reader):
             return first
         grouped, texts = any(one.group for one in found), all(one.text for one in found) and not self.choices.problem
         for by_text in (False, True) if texts else (False,):
-            for heeded in (True, False) if grouped else (True,):
+            for heeded in HEEDED if grouped else HEEDED[:1]:
                 log = self._read(name, files, Way(heeded, by_text, self.way.training))
                 if self._sound(log):
                     return log
@@ -190,7 +193,8 @@ class Table(Reader):
         training = [file for file in files if not _evaluates(file)] or files
         if len(training) < len(files):
             into.drop("file of an evaluation", len(files) - len(training))
-        self._steps = {} if len(training) == 1 else steps_of(training, into)
+        stepless = [file for file in training if not self.way.columns(file, self.choices).step]
+        self._steps = steps_of(stepless, into) if len(training) > 1 and stepless else {}
         super().read(training, into)
         shared = sum(len(ids) for ids in self._ids.values() if len(ids) > 1)
         if shared:
@@ -218,7 +222,7 @@ class Table(Reader):
                 into.drop("row whose step is not a number", len(steps) - len(known))
                 batch, steps = _picked(batch, known), [steps[i] for i in known]
             self._note_texts(batch, columns, into)
-            for rollouts in _rollouts(batch, columns, steps, rows):
+            for rollouts in _rollouts(batch, columns, steps, rows, into, within=self.way.grouped == "within"):
                 if not columns.reward:
                     left -= len(rollouts.steps)
                 if left < 0:
@@ -236,6 +240,8 @@ class Table(Reader):
             into.guess("problems are told apart by their texts, since ids do not come again or many share a text")
         if not self.way.grouped:
             into.guess("the column of groups is not heeded, since it gives every rollout a group of its own")
+        elif self.way.grouped == "alone":
+            into.guess("the column of groups says alone which rollouts form a group, since no problem comes again")
         if columns.verdict and self.choices.passes_at is None and columns.reward:
             into.guess(f"the column {columns.verdict} says what passed; --passes-at goes by {columns.reward} alone")
 
@@ -261,6 +267,10 @@ class Table(Reader):
         """The step of each row; None for a row whose step is not a number."""
         if not columns.step:
             return [otherwise] * len(batch[columns.problem])
+        if columns.step == "epoch" and float in set(map(type, batch[columns.step])):
+            into.guess("fractions of an epoch are steps, counted in thousandths")
+            numbers = map(_number, batch[columns.step])
+            return [None if value is None or value != value else round(1000 * value) for value in numbers]
         steps = _integers(batch[columns.step])
         if len(steps) and all(step is None for step in steps):
             into.trap(f"the column {columns.step} holds no numbers, so it is not read as the step")
@@ -380,12 +390,19 @@ def _picked(batch: Batch, chosen: Sequence[int]) -> Batch:
 
 
 def _rollouts(
-    batch: Batch, columns: ColumnNames, steps: Sequence[Any] | NDArray[Any], rows: Iterator[Hashable]
+    batch: Batch,
+    columns: ColumnNames,
+    steps: Sequence[Any] | NDArray[Any],
+    rows: Iterator[Hashable],
+    into: HistoryBuilder,
+    within: bool,
 ) -> Iterator[RolloutColumns]:
     """Yield the rollouts of a batch of rows: one per row, or several where a row stands for a group or a whole step.
 
     Args:
         rows: what tells rows apart that stand for a group.
+        into: takes the number of rows that cannot be read.
+        within: whether the keys of groups are those of one problem's.
     """
     if not columns.reward:
         sizes = zip(*_counts(batch, columns), strict=True)
@@ -393,20 +410,25 @@ def _rollouts(
             [1.0] * k + [0.0] * (n - k) if k is not None and n is not None and 0 <= k <= n <= MOST_ROLLOUTS else None
             for k, n in sizes
         ]
+        if odd := rewards.count(None):
+            into.drop("row with more passes than rollouts, or counts that no trainer writes", odd)
         yield from _expanded(batch, columns, rewards, steps, rows)
     elif list in set(map(type, batch[columns.reward])):
         yield from _expanded(batch, columns, batch[columns.reward], steps, rows)
     else:
-        yield _one_per_row(batch, columns, steps)
+        yield _one_per_row(batch, columns, steps, within)
 
 
-def _one_per_row(batch: Batch, columns: ColumnNames, steps: Sequence[int] | NDArray[Any]) -> RolloutColumns:
+def _one_per_row(
+    batch: Batch, columns: ColumnNames, steps: Sequence[int] | NDArray[Any], within: bool
+) -> RolloutColumns:
     problems = batch[columns.problem]
     rollouts = RolloutColumns(
         steps, problems if all_of(str, problems) else list(map(_key, problems)), _rewards(batch[columns.reward])
     )
     if columns.group:
-        rollouts.groups = [(step, _key(group)) for step, group in zip(steps, batch[columns.group], strict=True)]
+        of = rollouts.problems if within else [b""] * len(problems)
+        rollouts.groups = list(zip(steps, of, map(_key, batch[columns.group]), strict=True))
     if columns.response:
         rollouts.responses = list(map(_key, batch[columns.response]))
     if columns.tokens:

@@ -355,6 +355,31 @@ def test_earlier_outputs_of_a_rollout_do_not_count(tmp_path: Path) -> None:
     assert groups(log) == [(1, 1, 2)] and log.reading.dropped == {"earlier output of a rollout": 2}
 
 
+def test_keys_of_groups_that_two_problems_share_do_not_join_them(tmp_path: Path) -> None:
+    rows = [{"problem": p, "group": 0, "step": 0, "reward": i % 2} for p in "ab" for i in range(4)]
+    assert groups(read(write(tmp_path / "t.jsonl", rows))) == [(0, 2, 4)] * 2
+    rows = [{"id": f"{g}{i}", "uid": g, "step": 0, "reward": i % 2} for g in "ab" for i in range(4)]
+    assert groups(read(write(tmp_path / "t.jsonl", rows))) == [(0, 2, 4)] * 2
+
+
+def test_fractions_of_an_epoch_are_steps(tmp_path: Path) -> None:
+    rows = [{"problem": "p", "epoch": s / 100, "reward": i % 2} for s in range(3) for i in range(4)]
+    assert groups(read(write(tmp_path / "t.jsonl", rows))) == [(0, 2, 4), (10, 2, 4), (20, 2, 4)]
+
+
+def test_counts_that_cannot_be_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows = [{"problem": "p", "step": 0, "k": k, "n": 8} for k in (9, -1, 3)]
+    log = read(write(tmp_path / "t.jsonl", rows))
+    assert groups(log) == [(0, 3, 8)] and sum(log.reading.dropped.values()) == 2
+
+
+def test_files_with_a_column_of_steps_need_no_names(tmp_path: Path) -> None:
+    for step, name in enumerate("ab"):
+        write(tmp_path / f"{name}.jsonl", [{"problem": "p", "step": step, "reward": i % 2} for i in range(4)])
+    log = read(tmp_path)
+    assert groups(log) == [(0, 2, 4), (1, 2, 4)] and not log.reading.traps
+
+
 # What a reader is told.
 
 
