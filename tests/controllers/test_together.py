@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 from halfway.controllers import CONTROLLERS
 from halfway.controllers.chains import Member, members
-from halfway.curriculum import UserError
-from halfway.testing import Conduct, check_together
+from halfway.curriculum import Stream, UserError
+from halfway.curriculum.controller import NEEDS
+from halfway.curriculum.session import Session
+from halfway.testing import Conduct, SimulatedRollouts, check_pairs, check_together, sample_problems
 from halfway.testing.together import arranged
 
 NUMBER = int(os.environ.get("HALFWAY_CHAINS", "1500"))
@@ -195,7 +197,7 @@ def test_most_chains_were_run_and_the_table_is_written() -> None:
     drawn = sum(TALLY.chains.values())
     if drawn < NUMBER // 2:
         pytest.skip("only some pairs were asked for")
-    assert TALLY.chains["run"] > 0.7 * drawn
+    assert TALLY.chains["run"] > 0.5 * drawn
     if TABLE:
         pairs = {f"{one} {other}": number for (one, other), number in sorted(TALLY.pairs.items())}
         found = {"chains": dict(TALLY.chains), "reordered": TALLY.reordered, "groups": TALLY.observed, "pairs": pairs}
@@ -217,6 +219,35 @@ def test_every_pair_and_triple_is_accepted_in_some_order_or_shares_a_claim() -> 
             if (arranged(listed) is None) is not (max(claims.values(), default=0) > 1 or lonely):
                 refused.append(names)
     assert refused == []
+
+
+def test_one_line_runs_a_controller_with_all_that_may_share_its_chain() -> None:
+    tried = check_pairs(CONTROLLERS.get("probe")(), [Conduct(steps=2, wanted=4)])
+    assert set(tried) == {name for name in OPTIONS if not CLAIMS[name] & CLAIMS["probe"]}
+
+
+SMALL = {"replay": {"capacity": 4}, "pros": {"tree_children": 2, "total_children": 8}, "bandit": {"window": 10}}
+
+
+@pytest.mark.parametrize("name", CONTROLLERS.names())
+def test_no_state_grows_with_steps(name: str) -> None:
+    company = ["replay", "uniform"] if name == "mixture" else ["uniform"]
+    own = CLAIMS[name] & CLAIMS["uniform"]
+    entries = [{each: SMALL.get(each, {})} for each in ([name] if own else [name, *company])]
+    chain = arranged(members(entries))
+    assert chain is not None
+    session, sizes = Session(sample_problems(10, 10), chain, 6, provides=NEEDS), {}
+    for step in range(60):
+        for round_ in range(3):
+            tickets = session.next_batch(0 if round_ else 4)
+            asked = [ticket.request for ticket in tickets if ticket.request.stored is None]
+            for group in SimulatedRollouts(length=6).run(asked, Stream(0).at(step, round_)):
+                session.record_group(group.request.ticket, group)
+            if not session.continues:
+                break
+        session.commit()
+        sizes[step] = len(json.dumps(session.state_dict()))
+    assert sizes[59] < 1.1 * max(sizes[step] for step in range(20, 40)) + 500
 
 
 def test_options_of_every_member_are_drawn() -> None:
