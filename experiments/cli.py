@@ -314,7 +314,7 @@ def validate(
     """
     from halfway.curriculum.support.errors import UserError
     from halfway.curriculum.support.extras import clean
-    from halfway.experiments.config.places import placed
+    from halfway.experiments.config.places import place_mistakes
 
     changes = [word for word in words if "=" in word and not Path(word).exists()]
     files = [recipe(word) for word in words if word not in changes]
@@ -326,7 +326,7 @@ def validate(
             what, needs, unchecked = _described(file, changes)
         except UserError as error:
             failed += 1
-            for line in placed(file, error, changes):
+            for line in place_mistakes(file, error, changes):
                 complain(line)
             continue
         typer.echo(clean(f"ok: {file}: {what}"))
@@ -749,7 +749,7 @@ def _train_comparison(
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.build import build_problems
     from halfway.experiments.running.checks import describe_visits
-    from halfway.experiments.running.endings import raised
+    from halfway.experiments.running.endings import interrupt_on_signals
     from halfway.experiments.tracking.opening import open_trackers
 
     begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}[on]
@@ -763,7 +763,7 @@ def _train_comparison(
         )
     for line in (f"{config.size}, {jobs} at a time", *visits):
         console.print(line, highlight=False)
-    with resumable(folder), raised():
+    with resumable(folder), interrupt_on_signals():
         failures = run_comparison(config, folder, jobs, console, trackers, only, begin)
     if failures:
         complain(

@@ -30,10 +30,10 @@ from halfway.curriculum.support.atomic import reading, write_json
 from halfway.experiments.comparing.jobs import Job
 from halfway.experiments.config.comparison import SUPERSEDED, TUNING, WHOLE, ComparisonConfig
 from halfway.experiments.config.design import Grid, Setting
-from halfway.experiments.config.loading import flat, load_run_config, to_plain
+from halfway.experiments.config.loading import flatten, load_run_config, to_plain
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.analysis.sweeps import SWEEPS, Sweep, Trial
-from halfway.experiments.running.runs import CONFIG, claimed, prepare, read_state
+from halfway.experiments.running.runs import CONFIG, claim, prepare, read_state
 from halfway.trainers.loop.loop_options import Budget
 
 AXES = {"rollouts": "rollouts", "tokens": "tokens", "steps": "step", "seconds": "seconds"}
@@ -194,11 +194,11 @@ def superseded_folder(folder: Path, job: Job, values: Mapping[str, Any]) -> Path
 
 def values_of(config: RunConfig, grid: Grid) -> dict[str, Any]:
     """The values that a run has in the fields of a grid."""
-    fields = flat(to_plain(config))
+    fields = flatten(to_plain(config))
     return {name: fields.get(name) for name in grid}
 
 
 def _move(source: Path, target: Path) -> None:
-    with claimed(source):
+    with claim(source):
         target.parent.mkdir(parents=True, exist_ok=True)
         source.rename(target)

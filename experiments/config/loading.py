@@ -74,14 +74,16 @@ def as_yaml(config: RunConfig | ComparisonConfig) -> str:
 
 def differences(left: RunConfig | ComparisonConfig, right: RunConfig | ComparisonConfig) -> list[tuple[str, Any, Any]]:
     """(dotted field, value in `left`, value in `right`) wherever two configurations differ."""
-    a, b = flat(to_plain(left)), flat(to_plain(right))
+    a, b = flatten(to_plain(left)), flatten(to_plain(right))
     return [(name, a.get(name), b.get(name)) for name in {**a, **b} if a.get(name) != b.get(name)]
 
 
-def flat(data: Any, path: str = "") -> dict[str, Any]:
+def flatten(data: Any, path: str = "") -> dict[str, Any]:
     """The values by dotted field. Entries in the list of controllers go by their labels; other lists are values."""
     if isinstance(data, list | tuple) and path == "controllers" and all(isinstance(entry, Mapping) for entry in data):
         data = {yaml_bases.label_of(entry): entry[yaml_bases.label_of(entry)] for entry in data}
     if not isinstance(data, Mapping) or not data:
         return {path: data}
-    return {k: v for key, value in data.items() for k, v in flat(value, f"{path}.{key}" if path else str(key)).items()}
+    return {
+        k: v for key, value in data.items() for k, v in flatten(value, f"{path}.{key}" if path else str(key)).items()
+    }

@@ -20,7 +20,7 @@ class Place(NamedTuple):
     left: str
 
 
-def placed(file: Path, error: UserError, overrides: Sequence[str] = ()) -> list[str]:
+def place_mistakes(file: Path, error: UserError, overrides: Sequence[str] = ()) -> list[str]:
     """The mistakes that were found in a file, each once, with the file and line in which the field is written.
 
     A field of a base has the base's line, and one that is missing has the line of what it is missing from. One that is

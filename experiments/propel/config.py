@@ -13,7 +13,7 @@ from halfway.curriculum.support.components import Component, component, one_of, 
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.validation import Reader, construct
 from halfway.experiments.config import yaml_files
-from halfway.experiments.config.loading import flat
+from halfway.experiments.config.loading import flatten
 from halfway.experiments.config.names import CHARACTERS, is_label, name_of, require_name, require_seeds
 from halfway.experiments.config.run import check_precision, planned_run
 from halfway.trainers.policy import ModelOptions
@@ -242,7 +242,7 @@ def prepare(config: PropelConfig) -> None:
         old = to_plain(load_study(file))
         free = ("seeds.", "export.", *(f"arms.{arm}." for arm in config.arms if arm not in old["arms"]))
         config = study_config({**to_plain(config), "arms": {**old["arms"], **config.arms}})
-        before, now = flat(old), flat(to_plain(config))
+        before, now = flatten(old), flatten(to_plain(config))
         for name in {**before, **now}:
             if before.get(name) != now.get(name) and not f"{name}.".startswith(free):
                 raise UserError(

@@ -11,7 +11,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from halfway.curriculum.support.atomic import replacing, require_no_link, write_text
-from halfway.experiments.config.loading import flat
+from halfway.experiments.config.loading import flatten
 from halfway.experiments.report.analysis.summary import Summary, summarize
 from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.figures.all_figures import CAPTIONS, PICTURES
@@ -106,7 +106,7 @@ def cards(summary: Summary, colors: Mapping[str, str]) -> list[dict[str, Any]]:
 
 def settings(comparison: Comparison) -> Iterator[TextTable]:
     """The settings in which the first runs of the arms differ, if there are any."""
-    configs = {arm: flat(runs[0].config) for arm, runs in comparison.runs.items() if runs}
+    configs = {arm: flatten(runs[0].config) for arm, runs in comparison.runs.items() if runs}
     names = [name for name in dict.fromkeys(name for one in configs.values() for name in one) if name not in UNSAID]
     differing = [name for name in names if len({str(config.get(name, NONE)) for config in configs.values()}) > 1]
     rows = tuple((name, *(str(config.get(name, NONE)) for config in configs.values())) for name in differing)

@@ -71,7 +71,7 @@ class Ending:
 
 
 @contextmanager
-def heeded(supervised: bool = False, leaves: bool = True) -> Iterator[Ending]:
+def heed_signals(supervised: bool = False, leaves: bool = True) -> Iterator[Ending]:
     """A scope in which signals ask for an end, see `Ending`. Outside the main thread, none is heard."""
     ending = Ending(supervised, leaves)
     if threading.current_thread() is not threading.main_thread():
@@ -90,7 +90,7 @@ def heeded(supervised: bool = False, leaves: bool = True) -> Iterator[Ending]:
 
 
 @contextmanager
-def raised() -> Iterator[None]:
+def interrupt_on_signals() -> Iterator[None]:
     """A scope in which the first signal raises `Interrupted`, so that processes can be ended, and a second ends all."""
 
     def hear(number: int, _: FrameType | None) -> None:

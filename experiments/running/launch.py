@@ -21,7 +21,7 @@ from halfway.curriculum.support.acceptance import VARIABLE, accepted_words
 from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running import on_host
-from halfway.experiments.running.endings import raised
+from halfway.experiments.running.endings import interrupt_on_signals
 from halfway.trainers.distributed.cluster import restart_pause
 from halfway.trainers.distributed.ports import addresses_of
 
@@ -211,7 +211,7 @@ class Running:
 
 
 @contextmanager
-def started(commands: Sequence[Command], through: str, secrets: Mapping[str, str]) -> Iterator[list[Running]]:
+def run_commands(commands: Sequence[Command], through: str, secrets: Mapping[str, str]) -> Iterator[list[Running]]:
     """A scope in which commands run; what still runs at its end is ended."""
     running = [Running(command, through, secrets) for command in commands]
     try:
@@ -238,7 +238,7 @@ def run_all(commands: Sequence[Command], through: str, secrets: Mapping[str, str
     Returns:
         0, or the exit status of the first command that failed.
     """
-    with raised(), started(commands, through, secrets) as running:
+    with interrupt_on_signals(), run_commands(commands, through, secrets) as running:
         while True:
             states = [one.process.poll() for one in running if not one.command.serves]
             failed = [state for state in states if state]

@@ -21,7 +21,7 @@ from halfway.curriculum.support.atomic import open_own, read_json, reading, writ
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.loading import as_yaml, differences, load_run_config, save
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.running.endings import Interrupted, heeded
+from halfway.experiments.running.endings import Interrupted, heed_signals
 from halfway.experiments.running.progress_bars import spent
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.engines import ENGINES
@@ -53,7 +53,7 @@ def prepare(config: RunConfig, folder: Path) -> None:
         save(config, path)
     elif changes := differences(load_run_config(path), config):
         refuse_other_settings(changes, folder)
-        with claimed(folder):
+        with claim(folder):
             save(config, path)
 
 
@@ -84,7 +84,7 @@ def is_placement(name: str) -> bool:
 
 
 @contextmanager
-def claimed(folder: Path) -> Iterator[None]:
+def claim(folder: Path) -> Iterator[None]:
     """Hold the right to train in this directory. Raises UserError if another process holds it."""
     with open_own(folder / ".lock") as file:
         try:
@@ -103,7 +103,7 @@ def run_worker(config: RunConfig) -> int:
     """Assist the process that trains this run, until the run ends. Returns the exit code, as a shell reports it."""
     from halfway.experiments.running.build import build_worker_group
 
-    with heeded(supervised=True, leaves=False) as ending:  # the first process says when to end
+    with heed_signals(supervised=True, leaves=False) as ending:  # the first process says when to end
         build_worker_group(config).serve()
     return 128 + ending.number if ending() else 0
 
@@ -126,13 +126,13 @@ def train(
     """
     from halfway.experiments.running.build import build_run
 
-    with claimed(folder):
+    with claim(folder):
         if start is not None:
             Checkpoints(folder / "checkpoints", config.checkpoint).go_back(start)
         training = build_run(config, folder)
         training.recorders = recorders
         several = int(os.environ.get("WORLD_SIZE", "1")) > 1  # whose launcher passes signals on
-        with heeded(supervised or several, leaves=not several) as ending:
+        with heed_signals(supervised or several, leaves=not several) as ending:
             training.stop = ending
             try:
                 training.train()

@@ -7,7 +7,7 @@ from types import FrameType
 
 from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.running.launch import LOCAL, POLL_SECONDS, Command, started
+from halfway.experiments.running.launch import LOCAL, POLL_SECONDS, Command, run_commands
 from halfway.trainers.engines.vllm_servers import auth
 
 
@@ -42,7 +42,7 @@ def serve(config: RunConfig, address: str) -> None:
         address: the address of this host at which they listen, and at no other.
     """
     signal.signal(signal.SIGTERM, _leave)
-    with started(serving_commands(config, address), "ssh", {auth.VARIABLE: token()}) as running:
+    with run_commands(serving_commands(config, address), "ssh", {auth.VARIABLE: token()}) as running:
         while True:
             for one in running:
                 one.start_again()

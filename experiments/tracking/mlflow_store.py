@@ -14,7 +14,7 @@ from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.comparison import ComparisonConfig
-from halfway.experiments.config.loading import flat, to_plain
+from halfway.experiments.config.loading import flatten, to_plain
 from halfway.experiments.config.run import RunConfig, TrackingOptions
 from halfway.experiments.tracking.recording import LAST_TRIES, Metric, Tracker, ask, read_note, warn
 
@@ -103,7 +103,7 @@ class Mlflow(Tracker):
             return None
 
     def store(self, config: RunConfig, arm: str, run_id: str) -> "MlflowRun | None":
-        params = {name: str(value)[:MAX_VALUE] for name, value in flat(to_plain(config)).items()}
+        params = {name: str(value)[:MAX_VALUE] for name, value in flatten(to_plain(config)).items()}
         tags = {"halfway.seed": str(config.seed), "halfway.controllers": " ".join(config.chain.members)}
         tags |= {"halfway.arm": arm} if arm else {}
         tags |= {PARENT_TAG: self.parent} if self.parent else {}

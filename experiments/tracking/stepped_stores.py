@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from halfway.curriculum.support.extras import load_extra
-from halfway.experiments.config.loading import flat, to_plain
+from halfway.experiments.config.loading import flatten, to_plain
 from halfway.experiments.config.run import RunConfig, TrackingOptions
 from halfway.experiments.tracking.recording import Metric, Tracker
 
@@ -59,7 +59,7 @@ class Wandb(Tracker):
             name=config.name,
             group=self.group or None,
             job_type=arm or None,
-            config=flat(to_plain(config)),
+            config=flatten(to_plain(config)),
             id=run_id or None,
             resume="allow",
             reinit="create_new",  # a comparison has several at once
@@ -96,7 +96,7 @@ class Trackio(Tracker):
             project=self.project,
             name=config.name,
             group=self.group or None,
-            config={name: str(value) for name, value in flat(to_plain(config)).items()},
+            config={name: str(value) for name, value in flatten(to_plain(config)).items()},
             resume="allow" if run_id else "never",
             embed=False,
         )

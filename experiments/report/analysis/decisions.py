@@ -7,7 +7,7 @@ from typing import Any
 
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.support.yaml_bases import label_of
-from halfway.experiments.config.loading import flat
+from halfway.experiments.config.loading import flatten
 from halfway.experiments.report.records import Run
 
 OF_EVERY_RUN = ("name", "seed", "output")
@@ -93,7 +93,7 @@ def _curve(run: Run) -> list[tuple[int, float]]:
 
 
 def _only_controllers_differ(run: Run, other: Run) -> bool:
-    left, right = flat(run.config), flat(other.config)
+    left, right = flatten(run.config), flatten(other.config)
     names = {name for name in {**left, **right} if left.get(name) != right.get(name)}
     return all(name.split(".")[0] in ("controllers", *OF_EVERY_RUN) for name in names)
 

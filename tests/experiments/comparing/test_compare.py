@@ -28,7 +28,7 @@ from halfway.experiments.report.analysis.summary import Summary, summarize
 from halfway.experiments.report.records import load_comparison_records
 from halfway.experiments.report.tables.all_tables import tables
 from halfway.experiments.running.build import build_run
-from halfway.experiments.running.runs import RecordForwarder, claimed, last_spent, prepare, read_state
+from halfway.experiments.running.runs import RecordForwarder, claim, last_spent, prepare, read_state
 from halfway.trainers.loop.loop_options import Budget
 
 BASE = {"controllers": ["uniform"], "problems": {"source": "running_sums", "train": 8}, "tracking": {"mlflow": False}}
@@ -247,9 +247,9 @@ def test_what_is_spent_is_read_from_the_last_complete_record(tmp_path: Path) -> 
 
 
 def test_one_process_at_a_time_trains_in_a_directory(tmp_path: Path) -> None:
-    with claimed(tmp_path), pytest.raises(UserError, match="another process"), claimed(tmp_path):
+    with claim(tmp_path), pytest.raises(UserError, match="another process"), claim(tmp_path):
         pass
-    with claimed(tmp_path):
+    with claim(tmp_path):
         pass
 
 

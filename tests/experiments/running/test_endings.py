@@ -158,8 +158,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     """Even where a step would never end."""
     program = (
-        "import os, sys, time\nfrom halfway.experiments.running.endings import heeded\n"
-        "with heeded() as ending:\n print('ready', flush=True)\n"
+        "import os, sys, time\nfrom halfway.experiments.running.endings import heed_signals\n"
+        "with heed_signals() as ending:\n print('ready', flush=True)\n"
         " while True:\n  time.sleep(0.01)\n  if ending(): print('heard', flush=True); time.sleep(600)\n"
     )
     environment = {**os.environ, "PYTHONPATH": IMPORTABLE}
@@ -175,14 +175,14 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
 
 def test_a_step_that_lasts_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endings, "LEAVE_SECONDS", 0.1)
-    with pytest.raises(endings.Interrupted) as left, endings.heeded():
+    with pytest.raises(endings.Interrupted) as left, endings.heed_signals():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(30)
     assert endings.exit_code(left.value) == 143
 
 
 def test_who_is_supervised_takes_a_second_signal_for_the_first() -> None:
-    with endings.heeded(supervised=True, leaves=False) as ending:
+    with endings.heed_signals(supervised=True, leaves=False) as ending:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGTERM)

@@ -25,7 +25,7 @@ from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running import launch
 from halfway.experiments.running.launch import commands, run_all
 from halfway.experiments.running.memory import estimate, require_room, zero_states
-from halfway.experiments.running.runs import COMPARISON, CONFIG, claimed, prepare
+from halfway.experiments.running.runs import COMPARISON, CONFIG, claim, prepare
 from halfway.trainers.distributed import ports
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.vllm_servers import auth
@@ -232,7 +232,7 @@ def test_another_allocation_with_other_settings_is_refused(tmp_path: Path) -> No
         prepare(allocated("e f g h", tmp_path, "learner.lr=2e-6"), folder)
     with pytest.raises(UserError, match=says("cluster.devices_per_node", "8", "4")):
         prepare(allocated("e f g h", tmp_path, "cluster.devices_per_node=4"), folder)
-    with claimed(folder), pytest.raises(UserError, match=says("another process")):
+    with claim(folder), pytest.raises(UserError, match=says("another process")):
         prepare(allocated("e f g h", tmp_path), folder)
     assert load_run_config(folder / CONFIG) == first
 
