@@ -135,7 +135,7 @@ PAPERS: Sequence[Paper] = (
     _paper(
         "Reinforce-Ada",
         "2510.04996",
-        "Reinforce-Ada: An Adaptive Sampling Framework for Reinforce-Style LLM Training",
+        "Reinforce-Ada: An Adaptive Sampling Framework under Non-linear RL Objectives",
         "rounds",
     ),
     _paper(
@@ -174,7 +174,12 @@ PAPERS: Sequence[Paper] = (
         "Staying in the Sweet Spot: Responsive Reasoning Evolution via Capability-Adaptive Hint Scaffolding",
         "hints: {kind: seele}",
     ),
-    _paper("AdaPrefix", "2607.07674", "AdaPrefix-GRPO", "hints: {kind: adaprefix}"),
+    _paper(
+        "AdaPrefix, AdaPrefix-GRPO",
+        "2607.07674",
+        "Max Out GRPO Signal: Adaptive Trace Prefix Control for Hard Reasoning Problems",
+        "hints: {kind: adaprefix}",
+    ),
     _paper("MaxRL", "2602.02710", "Maximum Likelihood Reinforcement Learning", "maxrl"),
     _paper(
         "RL-ZVP",

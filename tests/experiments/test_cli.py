@@ -266,6 +266,7 @@ def test_an_interrupt_names_the_command_that_goes_on(capsys: pytest.CaptureFixtu
         (["rl-zvp"], "No Prompt Left Behind", "  signal: "),
         (["breaking the solver bottleneck"], "2606.18284", "  probe: "),
         (["PODS"], "Down-Sampling Rollouts", "  downsample: "),
+        (["AdaPrefix-GRPO"], "Max Out GRPO Signal", "  hints: "),
     ],
 )
 def test_a_paper_is_found_by_its_methods_name_number_or_title(words: list[str], title: str, part: str) -> None:
