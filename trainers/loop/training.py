@@ -98,12 +98,9 @@ class Training:
             take_counts()  # those of another run in this process are not this one's
             write_json(self.folder / "status.json", {"state": "running"})
             clock = Stopwatch()
-            self._between = self.state_now()
             self.evaluate_if_due(clock)
             while self.progress.unspent(self.budget) and not self.stop():
-                self._between = self.state_now()
                 self.step(clock)
-                self._between = self.state_now()
                 clock = Stopwatch()
                 self.evaluate_if_due(clock)
                 self.save_if_due(clock)
@@ -111,9 +108,7 @@ class Training:
                 self.finish()
             state = "stopped" if self.progress.unspent(self.budget) else "finished"
         except BaseException as error:
-            if self.stop() or isinstance(error, KeyboardInterrupt):
-                state = "stopped"
-                self.leave_step()
+            state = self.leave_step(error)
             raise
         finally:
             self.close(state)
@@ -140,10 +135,7 @@ class Training:
                 groups = self.take(due)
             filling = filling.add(self.session.weigh(groups))
         skips = self.session.skipped
-        with clock.time("observe"):
-            self.session.commit()
-        self.tell("commit", step=step)
-        self._between = None
+        self.commit(step, clock)
         with clock.time("update"):
             spent = self.progress.share(self.budget)
             learned = self.learner.update(filling.trained, self.stream.at(step, "update"), spent)
@@ -152,6 +144,13 @@ class Training:
         self.carried = filling.surplus if self.fill.surplus == "carry" else ()
         self.progress = self.progress.after(filling, learned, clock)
         self.record(filling, skips, learned, clock)
+
+    def commit(self, step: int, clock: Stopwatch) -> None:
+        """Let the chain observe the step's groups. From here on the step can only be finished."""
+        with clock.time("observe"):
+            self.session.commit()
+        self.tell("commit", step=step)
+        self._between = None
 
     def hand_over(self, clock: Stopwatch) -> None:
         """Give the engine the new weights. Unless they may change under rollouts, those are awaited first."""
@@ -262,6 +261,7 @@ class Training:
 
     def evaluate_if_due(self, clock: Stopwatch) -> None:
         """Evaluate at the start, and whenever the next of the evenly spaced points of the budget is passed."""
+        self._between = self.state_now()
         passed = math.floor(self.progress.share(self.budget) * self.evaluation_points + 1e-9)
         if self.evaluate is None or self.evaluation_points == 0 or passed < self.progress.evaluations or self.stop():
             return
@@ -270,6 +270,7 @@ class Training:
         record = evaluation_record(self.progress, evaluation, unjudged)
         self.progress = replace(self.progress, evaluations=passed + 1)
         self.log.evaluations.append(record)
+        self._between = self.state_now()
         for recorder in self.recorders:
             recorder.evaluation(record)
 
@@ -280,14 +281,18 @@ class Training:
         with clock.time("checkpoint"):
             self.checkpoints.write(self.progress.step, self.state_now()(), self.learner.save)
 
-    def leave_step(self) -> None:
-        """Write a checkpoint of the state before the step that is left, unless its update has begun."""
-        if self._between is None:
-            return
+    def leave_step(self, error: BaseException) -> str:
+        """How a run that an error ends has ended: "failed", or "stopped" if it was told to end.
+
+        A run that was told to end writes a checkpoint of the state before the step, unless its update has begun.
+        """
+        if not (self.stop() or isinstance(error, KeyboardInterrupt)):
+            return "failed"
         with suppress(UserError):
-            state = self._between()
-            if state.progress.step not in self.checkpoints.steps():
+            state = self._between() if self._between else None
+            if state and state.progress.step not in self.checkpoints.steps():
                 self.checkpoints.write(state.progress.step, state, self.learner.save)
+        return "stopped"
 
     def state_now(self) -> Callable[[], LoopState]:
         """The loop's state as it is now, put in a checkpoint's form when it is called.
