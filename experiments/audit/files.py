@@ -143,10 +143,14 @@ def refused(path: Path, root: Path) -> str:
         return NOT_REGULAR
 
 
+LONGEST_STEP = 18
+"""Digits of a step; more are no step, and Python refuses to read very many."""
+
+
 def number_in(name: str) -> int | None:
     """The last number in a file name, such as 12 in "train_data_step12.jsonl"; None if there is none."""
     digits = re.findall(r"\d+", name)
-    return int(digits[-1]) if digits else None
+    return int(digits[-1]) if digits and len(digits[-1]) <= LONGEST_STEP else None
 
 
 def opened(path: Path) -> io.BufferedIOBase:

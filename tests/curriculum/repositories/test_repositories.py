@@ -213,8 +213,8 @@ def test_held_out_rows_come_from_a_file_of_their_own(tmp_path: Path) -> None:
     for name, row in {"train": r2e, "test": ROW}.items():
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
     source = RepositoryRows(str(tmp_path / "train.jsonl"), str(tmp_path / "test.jsonl"))
-    train, heldout, _ = split(source, None, 1, Stream(0))
-    images = [from_text(problem.answer, "").base.image for problem in (*train, *heldout)]
+    found = split(source, None, 1, Stream(0))
+    images = [from_text(problem.answer, "").base.image for problem in (*found.train, *found.heldout)]
     assert images == ["r2e/x", "swebench/sweb.eval.x86_64.means_1776_means-1:latest"]
 
 

@@ -257,6 +257,6 @@ def test_differences_are_paired_by_seed() -> None:
     assert paired_differences({"base": arms["base"]}) is None
     table = differences_table(found).markdown()
     assert (
-        "| base | -0.400 [-0.830, +0.030] | +0.000 [+0.000, +0.000] | " in table
+        "| base | -0.400 (-0.300, -0.300, -0.600) | +0.000 (+0.000, +0.000, +0.000) | " in table
         and "| other | - | - | - | 0 |" in table
     )
