@@ -13,7 +13,7 @@ KEY, BLANK = "halfway.seal", "blake2b:" + "0" * 40
 """The entry of a table's metadata with which it is written before `seal`."""
 FOOTER = 1 << 20
 """Bytes at the end of a file among which the entry is looked for."""
-_SEAL = re.compile(rb"blake2b:([0-9a-f]{40})")
+_SEAL = re.compile(rb"halfway\.seal.{1,8}?blake2b:([0-9a-f]{40})", re.DOTALL)
 
 
 def seal(file: Path) -> None:

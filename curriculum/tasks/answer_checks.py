@@ -39,14 +39,22 @@ class AnswerChecks:
         self._known: dict[str, str] | None = None
         self._found: dict[str, str] = {}
         self._opened = False
+        self._state = self._stat()
 
     def __enter__(self) -> "AnswerChecks":
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        if kind is None and self._memory is not None and self._known is None:
+        if kind is None and self._memory is not None and self._known is None and self._stat() == self._state:
             with suppress(UserError):  # it is a cache
                 write_json(self._memory, self._found)
+
+    def _stat(self) -> tuple[int, ...]:
+        """What changes if the file does."""
+        with suppress(OSError):
+            found = self._path.stat()
+            return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+        return ()
 
     def checked(self, numbers: Sequence[int], made: Sequence[Problem | Bad]) -> list[Problem | Bad]:
         """The same rows; in place of a problem whose verifier cannot read its answer, why it is bad.

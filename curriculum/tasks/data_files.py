@@ -12,7 +12,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +35,8 @@ PACKED = {".gz": "gzip", ".zst": "zstd"}
 FORMATS = "a .jsonl, .json, .csv or .parquet file, packed as .gz or .zst or not, or a folder or pattern of such files"
 ABOUT = frozenset({"dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json"})
 """Files about a data set that the library `datasets` writes beside its rows."""
-SPLITS = re.compile(r"(?<![a-z])(train|test|eval|val|dev)(?:ing|idation|id|uation)?(?![a-z])")
+SPLITS = re.compile(r"(?<![a-z])(train|test|eval|val|dev)(?:ing|idation|id|uation)?(?:set|data|s)?(?![a-z])")
+SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?!\d)")
 
 UNPACKED, DENSEST = 64 << 20, 100
 """Bytes that every packed file may stand for, and how many times its size a larger one may."""
@@ -45,7 +46,7 @@ MOST_ROWS, LONGEST = 2048, f"max_line_size = {32 << 20}, buffer_size = {64 << 20
 FEW = 16
 POINTER = b"version https://git-lfs"
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
-UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+UNREADABLE = (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
 """What decoding JSON raises, text that is not UTF-8 included."""
 EXPONENT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+|nan", re.IGNORECASE)
 
@@ -97,10 +98,15 @@ def value_at(values: Mapping[str, Any], path: str) -> Any:
     return found
 
 
+def json_value(text: str) -> Any:
+    """A value that a cell holds as JSON. Returns a `Bad` if it is not JSON."""
+    return _json(text.encode("utf-8", "surrogatepass"))
+
+
 def _mapping(value: Any) -> Mapping[str, Any]:
     """The mapping that a cell is, or holds as JSON; empty if it is neither."""
     if isinstance(value, str) and value.startswith("{"):
-        value = _json(value.encode("utf-8", "surrogatepass"))
+        value = json_value(value)
     return value if isinstance(value, Mapping) else {}
 
 
@@ -124,7 +130,8 @@ def kind_of(path: Path) -> tuple[str, str]:
 
 def stem(path: str) -> str:
     """A file's name without endings; of a pattern, what stands before it stops being plain."""
-    plain = Path(re.split(r"[*?\[]", path)[0].rstrip("-_.") if glob.has_magic(path) else path)
+    is_pattern = glob.has_magic(path) and not Path(path).exists()
+    plain = Path(re.split(r"[*?\[]", path)[0].rstrip("-_.") if is_pattern else path)
     while plain.suffix.lower() in (*PACKED, *KINDS):
         plain = plain.with_suffix("")
     return plain.name
@@ -138,11 +145,12 @@ def shards(path: str) -> list[Path]:
     """
     given = Path(path).expanduser()
     if given.is_dir():
-        files = [file for file in given.rglob("*") if file.name not in ABOUT and kind_of(file)[0]]
+        files = [file for file in given.rglob("*") if file.name not in ABOUT and kind_of(file)[0] and not file.is_dir()]
         files = [file for file in files if not any(part[0] == "." for part in file.relative_to(given).parts)]
         if not files:
             raise UserError(f"{path}: the folder holds no data file; give {FORMATS}")
         _require_alike(path, [file.relative_to(given) for file in files])
+        require_all(path, files)
     else:
         found = [] if given.exists() else glob.glob(str(given), recursive=True)
         files = [Path(each) for each in found if Path(each).is_file()] or [given]
@@ -155,6 +163,17 @@ def shards(path: str) -> list[Path]:
 def in_order(files: Sequence[Path]) -> list[Path]:
     """The files in the order of the numbers in their names."""
     return sorted(files, key=lambda file: re.sub(r"\d+", lambda number: number[0].zfill(20), str(file)))
+
+
+def require_all(path: str, files: Sequence[Path]) -> None:
+    """Raise UserError if files named ...-00000-of-00003 are not all there, as after a download that was interrupted."""
+    sets: dict[tuple[str, int], set[int]] = {}
+    for file in files:
+        if found := SHARD.search(str(file)):
+            sets.setdefault((str(file)[: found.start()], int(found[2])), set()).add(int(found[1]))
+    for (name, number), there in sets.items():
+        if len(there) < number:
+            raise UserError(f"{path}: has {len(there)} of the {number} files {Path(name).name}-*; get the others too")
 
 
 def _require_alike(path: str, files: Sequence[Path]) -> None:
@@ -292,6 +311,8 @@ def _array(path: Path, text: bytes) -> Iterator[Block]:
             yield _decode(path, text, 1)
             return
         raise UserError(f"{path}: {values}; correct it")
+    if isinstance(values, dict) and values and b"\n" not in text.strip():  # JSON Lines of one row
+        values = [values]
     if not isinstance(values, list):
         raise UserError(f"{path}: holds a {type(values).__name__}; give a list of objects, one per problem")
     rows = [value if isinstance(value, dict) else Bad("not an object") for value in values]
@@ -340,10 +361,14 @@ def _text(value: str) -> str:
 
 def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Block]:
     names, delimiter = _heading(path, packed)
+    if not names:
+        raise UserError(f"{path}: does not begin with a line of column names; correct it")
     for name in columns or ():
         if name not in names:
             raise unknown(f"{path}: column", name, names)
-    types = ", ".join(f"{_text(name)}: 'VARCHAR'" for name in names)
+        if names.count(name) > 1:
+            raise UserError(f"{path}: has several columns {name!r}; rename all but one")
+    types = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
     query = (
         f"FROM read_csv(?, columns = {{{types}}}, delim = {_text(delimiter)}, quote = '\"', escape = '\"', "
         f"header = true, auto_detect = false, compression = '{packed or 'none'}', {LONGEST})"
@@ -357,7 +382,10 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Blo
 
 def _plain_cell(cell: str | None) -> Any:
     """A cell of a table in which everything is text: a number with an exponent, and NaN, are numbers."""
-    return Decimal(cell) if cell and EXPONENT.fullmatch(cell) else cell
+    if cell and EXPONENT.fullmatch(cell):
+        with suppress(ArithmeticError):  # an exponent of twenty digits
+            return Decimal(cell)
+    return cell
 
 
 def _heading(path: Path, packed: str) -> tuple[list[str], str]:
@@ -370,7 +398,10 @@ def _heading(path: Path, packed: str) -> tuple[list[str], str]:
     text = beginning.decode("utf-8", "replace")
     line = text.partition("\n")[0]
     delimiter = max(",", ";", "\t", key=line.count)
-    return next(csv.reader(io.StringIO(text), delimiter=delimiter), []), delimiter
+    try:
+        return next(csv.reader(io.StringIO(text), delimiter=delimiter), []), delimiter
+    except csv.Error as error:
+        raise UserError(f"{path}: not a table in CSV ({one_line(error)}); correct it") from error
 
 
 TABLE = "FROM read_parquet(?, hive_partitioning = false)"
@@ -413,7 +444,12 @@ def _column(path: Path, name: str, types: Mapping[str, str]) -> tuple[str, str]:
         raise unknown(f"{path}: column", name, types)
     if not types[top].startswith("STRUCT"):  # JSON as text, or a map
         return top, _quote(top)
-    known = column_names(sample(path)[0]) if sample(path) else [name]
+    cell = ".".join(map(_quote, name.split(".")))
+    if all(re.search(rf'[("\s]{re.escape(part)}["\s]', types[top]) for part in inside.split(".")):
+        with suppress(UserError):
+            _types(path, cell)  # not the first rows, in which it may be null
+            return name, cell
+    known = dict.fromkeys(inner for row in sample(path) for inner in column_names(row))
     if name not in known:
         raise unknown(f"{path}: column", name, known)
-    return name, ".".join(map(_quote, name.split(".")))
+    return top, _quote(top)  # with JSON inside

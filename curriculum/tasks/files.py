@@ -2,6 +2,8 @@
 
 import gc
 import json
+import math
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +21,18 @@ from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.answer_checks import AnswerChecks
-from halfway.curriculum.tasks.data_files import Bad, Block, Row, blocks, sample, shards, stem, value_at
+from halfway.curriculum.tasks.data_files import (
+    Bad,
+    Block,
+    Row,
+    blocks,
+    json_value,
+    kind_of,
+    sample,
+    shards,
+    stem,
+    value_at,
+)
 from halfway.curriculum.tasks.layouts import CONVERSATION, recognised
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id, content_ids
 from halfway.curriculum.tasks.verifiers import VERIFIERS
@@ -27,6 +40,11 @@ from halfway.curriculum.tasks.verifiers import VERIFIERS
 MOST_NAMES = 8
 """Columns that a complaint about a row lists."""
 NO_FEATURES: Mapping[str, float] = {}
+FLOAT = re.compile(r"-?(?:0|[1-9]\d*)\.\d+")
+NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")
+"""Floating point, and numbers, as programs write them into tables of text."""
+PYTHONIC = re.compile(r"\[\s*\{'(?:role|content)': ")
+"""How a list of messages begins that Python, not JSON, wrote into a cell of text."""
 MOST_DIGITS = 400
 """A number that would be longer without its exponent keeps it."""
 
@@ -238,6 +256,7 @@ class _Reader:
     fractions: bool = False
     _label: str = ""
     _plain: bool = False
+    _texts: bool = False
     _verifiers: frozenset[str] = field(default_factory=lambda: frozenset(VERIFIERS.names()))
     _places: list[int] = field(default_factory=list)
     _blocks: list[Block] = field(default_factory=list)
@@ -257,6 +276,7 @@ class _Reader:
         self._plain = not any((*more, self.file.feature_columns, self.file.other_features))
         options = repr((self.file.options(), self.as_integers))
         for path in files:
+            self._texts = kind_of(path)[0] == "csv"
             with AnswerChecks(path, options) as checks:
                 for block in blocks(path, self.file.columns()):
                     self._take(block, checks)
@@ -309,7 +329,7 @@ class _Reader:
 
     def _made(self, rows: Sequence[Row]) -> list[Problem | Bad]:
         """The problem in each row. Rows of two texts, if no more is asked for, take half of the time of others."""
-        if not self._plain:
+        if not self._plain or self._texts:
             return [self._problem(row) for row in rows]
         made: list[Problem | Bad] = []
         prompt_column, answer_column, label = self.file.prompt_column, self.file.answer_column, self._label
@@ -317,7 +337,13 @@ class _Reader:
         for row in rows:
             if type(row) is dict:
                 prompt, answer = row.get(prompt_column), row.get(answer_column)
-                if type(prompt) is str and type(answer) is str and prompt.strip() and answer.strip():
+                if (
+                    type(prompt) is str
+                    and type(answer) is str
+                    and prompt[:1] != "["
+                    and prompt.strip()
+                    and answer.strip()
+                ):
                     made.append(Problem(identity(prompt, answer), prompt, answer, label, verifier, NO_FEATURES))
                     continue
             made.append(self._problem(row))
@@ -343,13 +369,13 @@ class _Reader:
         if isinstance(values, Bad):
             return values
         file = self.file
+        answer = self._answer(values)  # first, since a row without a prompt may be the gap in a column of integers
         messages = _messages(values, file.prompt_column)
         if isinstance(messages, Bad):
             return messages
         prompt = message_text(messages) if messages else _text(values, file.prompt_column)
         if isinstance(prompt, Bad):
             return prompt
-        answer = self._answer(values)
         if isinstance(answer, Bad):
             return answer
         identity = _text(values, file.id_column) if file.id_column else content_id(self._label, prompt, answer)
@@ -357,19 +383,24 @@ class _Reader:
             return identity
         features: dict[str, float | str | tuple[float, ...]] = {}
         for column in file.features_of(values):
-            feature = _feature(values, column)
+            feature = _feature(values, column, self._texts)
             if isinstance(feature, Bad):
                 return feature
             features[column] = feature
         verifier = (value_at(values, file.verifier_column) if file.verifier_column else None) or file.verifier
         if verifier is not file.verifier and (not isinstance(verifier, str) or verifier not in self._verifiers):
             return Bad("unknown verifier", one_line(verifier))
-        solution = str(value_at(values, file.solution_column) or "") if file.solution_column else ""
+        solution = _solution(values, file.solution_column) if file.solution_column else ""
+        if isinstance(solution, Bad):
+            return solution
         return Problem(identity, prompt, answer, self._label, verifier, features, messages, solution)
 
     def _answer(self, values: Mapping[str, Any]) -> str | Bad:
         file = self.file
         value = value_at(values, file.answer_column)
+        if self._texts and isinstance(value, str):  # as pandas writes floating point
+            value = Decimal(value) if FLOAT.fullmatch(value) else value
+            self.fractions |= not isinstance(value, Decimal)
         if value is None or value != value:
             self.gaps = True
         elif type(value) is Decimal and value.is_finite():
@@ -388,6 +419,12 @@ class _Reader:
 def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | Bad:
     """The messages of a prompt; none if it is not a list of objects."""
     listed = value_at(values, column)
+    if isinstance(listed, str) and listed[:1] == "[":
+        if PYTHONIC.match(listed):
+            return Bad(f"{column} is a list of messages as Python shows it, not JSON", one_line(listed))
+        decoded = json_value(listed)
+        if isinstance(decoded, list) and decoded and all(isinstance(each, dict) and "role" in each for each in decoded):
+            listed = decoded
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         return ()
     if column == CONVERSATION:  # with the response of a supervised data set
@@ -429,6 +466,13 @@ def _text(values: Mapping[str, Any], column: str) -> str | Bad:
     return plain_number(number) if isinstance(number, int) or number.is_finite() else Bad(f"{column} is {number}")
 
 
+def _solution(values: Mapping[str, Any], column: str) -> str | Bad:
+    """A row's solution; empty where it is absent, null, NaN or blank."""
+    value = value_at(values, column)
+    lacking = value is None or value != value or (isinstance(value, str) and not value.strip())
+    return "" if lacking else _text(values, column)
+
+
 def plain_number(number: int | Decimal) -> str:
     """A number with all its digits and without an exponent."""
     short = isinstance(number, int) or abs(number.adjusted()) <= MOST_DIGITS
@@ -441,13 +485,25 @@ def _names(values: Mapping[str, Any]) -> str:
     return ", ".join(shown + ["..."] * (len(values) > len(shown))) or "nothing"
 
 
-def _feature(values: Mapping[str, Any], column: str) -> float | str | tuple[float, ...] | Bad:
+def _feature(values: Mapping[str, Any], column: str, texts: bool) -> float | str | tuple[float, ...] | Bad:
     """A feature as it stands in the row: a number, a text, or a vector."""
     value = value_at(values, column)
+    if texts and isinstance(value, str) and NUMBER.fullmatch(value):
+        value = Decimal(value)
     if isinstance(value, list) and value and all(type(each) in (int, float, Decimal) for each in value):
-        return tuple(map(float, value))
-    text = _text(values, column)
-    return text if isinstance(text, Bad | str) and not isinstance(value, Decimal | int | float) else float(value)
+        numbers = tuple(map(_float, value))
+        return numbers if all(map(math.isfinite, numbers)) else Bad(f"{column} has a number that is not finite")
+    text = str(value) if isinstance(value, bool) else _text(values, column)
+    if isinstance(text, Bad) or not isinstance(value, Decimal | int | float):
+        return text
+    return number if math.isfinite(number := _float(value)) else Bad(f"{column} is too large a number", one_line(text))
+
+
+def _float(number: Decimal | int | float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf
 
 
 def _prompt(problem: Problem) -> Any:

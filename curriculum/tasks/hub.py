@@ -1,14 +1,14 @@
 """Problems of a data set on the Hugging Face hub, or in its local cache. No code of a data set is run."""
 
-from collections.abc import Iterable, Mapping
+import glob
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from halfway.curriculum import UserError, require
 from halfway.curriculum.support.extras import load_extra, one_line
-from halfway.curriculum.tasks.data_files import in_order, kind_of
+from halfway.curriculum.tasks.data_files import ABOUT, KINDS, SPLITS, in_order, kind_of, require_all
 from halfway.curriculum.tasks.files import Rows
 from halfway.curriculum.tasks.sources import Source
 
@@ -48,10 +48,22 @@ class Hub(Rows):
     def files(self) -> list[Path]:
         script = f"{self.label}.py"
         about = self._fetch(["README.md", script])
-        patterns = _patterns(about / "README.md", self)
-        folder = self._fetch(patterns)
-        names = {path: str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-        found = [path for path, name in names.items() if kind_of(path)[0] and any(_fits(name, p) for p in patterns)]
+        readme = about / "README.md"
+        patterns, said = _patterns(readme, self)
+        # fnmatch, by which the hub's client chooses, wants a folder for **/
+        folder = self._fetch([*patterns, *(pattern.replace("**/", "") for pattern in patterns)])
+        found = _data_files(folder, patterns)
+        if not found and not said and self.split == "train":  # nothing is named by a split: all is for training
+            folder = self._fetch([f"*{ending}*" for ending in KINDS])
+            found = _data_files(folder, ["**/*"])
+            if any(SPLITS.search(str(path.relative_to(folder)).lower()) for path in found):
+                found = []
+        sets = {str(path.parent.relative_to(folder)).removesuffix(self.split).strip("/.") or "." for path in found}
+        if len(sets) > 1 and not said and not self.config and (self.revision == CONVERTED or not readme.exists()):
+            raise UserError(f"hub.config: {self.name} has {', '.join(sorted(sets))}; name one")
+        if gone := next((path for path in found if not path.exists()), None):
+            raise UserError(f"hub: {self.name}: {gone.name} is not in the cache; load it where there is a network")
+        require_all(f"hub: {self.name} at {self.revision}", found)
         if not found and (about / script).exists():
             raise UserError(
                 f"hub: {self.name} is made by a script, which is not run; try revision: {CONVERTED}, or give "
@@ -84,13 +96,18 @@ class Hub(Rows):
         raise UserError(f"hub: {self.name} {why}")
 
 
-def _fits(name: str, pattern: str) -> bool:
-    """Whether a file's name fits a pattern, in which ** also stands for no folder."""
-    return fnmatch(name, pattern) or fnmatch(name, pattern.replace("**/", ""))
+def _data_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    """The data files of the folder that fit; links to what has not been downloaded too."""
+    for pattern in patterns:
+        inside = not Path(pattern).is_absolute() and ".." not in Path(pattern).parts
+        require(inside, "hub: data_files of its README", pattern, "only files of the data set are read")
+    names = {name for pattern in patterns for name in glob.glob(pattern, root_dir=folder, recursive=True)}
+    files = [folder / name for name in names]
+    return [path for path in files if kind_of(path)[0] and path.name not in ABOUT and not path.is_dir()]
 
 
-def _patterns(readme: Path, wanted: Hub) -> list[str]:
-    """The files of a split: those that the README says, else those that are named or in a folder named by it."""
+def _patterns(readme: Path, wanted: Hub) -> tuple[list[str], bool]:
+    """The files of a split, and whether the README says them; else they are named or in a folder named by it."""
     configs = _configs(readme)
     names = [str(each.get("config_name", "")) for each in configs]
     if wanted.config or configs:
@@ -98,11 +115,17 @@ def _patterns(readme: Path, wanted: Hub) -> list[str]:
         chosen = next((each for each in configs if each.get("config_name") == wanted.config), None)
         if wanted.config and configs and chosen is None:
             raise UserError(f"hub.config: {wanted.config!r} is not one of {wanted.name}: {', '.join(names)}")
-        said = _said(chosen or ({} if wanted.config else first), wanted.split)
-        if said:
-            return said
+        config = chosen or ({} if wanted.config else first)
+        if said := _said(config, wanted.split):
+            return said, True
+        if folder := str(config.get("data_dir") or "").removeprefix("./").strip("/"):
+            return [f"{folder}/{pattern}" for pattern in _usual(wanted.split)], True
     inside = f"{wanted.config}/" if wanted.config else ""
-    return [f"{inside}{where}{wanted.split}{rest}" for where in ("", "*/", "*[-_.]") for rest in ("[-_.]*", "/*")]
+    return [f"{inside}{pattern}" for pattern in _usual(wanted.split)], False
+
+
+def _usual(split: str) -> list[str]:
+    return [f"**/{name}" for name in (f"{split}[-_.]*", f"*[-_.]{split}[-_.]*", f"{split}/*")]
 
 
 def _said(config: Mapping[str, Any], split: str) -> list[str]:
@@ -111,21 +134,21 @@ def _said(config: Mapping[str, Any], split: str) -> list[str]:
     if not stated:
         return []
     parts: Iterable[Any] = stated if isinstance(stated, list) else [stated]
-    by_split = {str(part.get("split", "train")): part.get("path") for part in parts if isinstance(part, Mapping)}
-    loose = [part for part in parts if isinstance(part, str)]
-    if loose:
-        by_split["train"] = loose
+    by_split: dict[str, list[str]] = {}
+    for part in parts:
+        entry = part if isinstance(part, Mapping) else {"path": part}
+        paths = entry.get("path")
+        listed = paths if isinstance(paths, list) else [paths]
+        by_split.setdefault(str(entry.get("split", "train")), []).extend(str(path) for path in listed)
     if split not in by_split:
         raise UserError(f"hub.split: {split!r} is not one of {', '.join(sorted(by_split))}; correct it")
-    paths = by_split[split]
-    folder = str(config.get("data_dir") or "").strip("/")
-    listed = [str(path) for path in (paths if isinstance(paths, list) else [paths])]
-    return [f"{folder}/{path}" if folder else path for path in listed]
+    folder = str(config.get("data_dir") or "").removeprefix("./").strip("/")
+    return [f"{folder}/{path}" if folder else path for path in (each.removeprefix("./") for each in by_split[split])]
 
 
 def _configs(readme: Path) -> list[Mapping[str, Any]]:
     """The configurations that a README's head names."""
-    head = readme.read_text(errors="replace").split("\n---", 1)[0] if readme.exists() else ""
+    head = readme.read_text("utf-8-sig", errors="replace").split("\n---", 1)[0] if readme.exists() else ""
     if not head.startswith("---"):
         return []
     yaml = load_extra("yaml", "a data set's README")

@@ -10,6 +10,8 @@ CONVERSATION = "messages"
 PROMPTS = ("prompt", CONVERSATION, "question", "problem")
 ANSWERS = ("answer", "reward_model.ground_truth", "final_answer", "ground_truth", "solution")
 """Columns of prompts and answers; the first that a row has is taken."""
+SOLUTION, LONGEST = "solution", 64
+"""The column that may hold a whole solution, and the most characters of an answer proper in it."""
 MARK = "####"
 """GSM8K's answers are solutions that end in this mark and the answer proper."""
 
@@ -43,15 +45,23 @@ class Layout:
 def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | None:
     """The layout of a file's first rows; None where the columns given are there, or none that is known."""
     known = dict.fromkeys(name for row in rows for name in column_names(row))
-    prompt = _first(known, given.prompt_column, PROMPTS)
+    filled = {name: True for name in known if any(value_at(row, name) is not None for row in rows)}
+    prompt = _first(filled, given.prompt_column, PROMPTS)
     answer = _first(known, given.answer_column, ANSWERS)
+    if answer == SOLUTION != given.answer_column and not all(_is_final(value_at(row, answer)) for row in rows):
+        answer = given.answer_column
     columns = {"prompt_column": prompt, "answer_column": answer}
-    values = [value_at(row, answer) for row in rows]
-    if values and not given.answer_after and all(isinstance(value, str) and MARK in value for value in values):
+    marked = [MARK in value for row in rows if isinstance(value := value_at(row, answer), str) and value.strip()]
+    if not given.answer_after and 2 * sum(marked) > len(marked):
         columns |= {"answer_after": MARK, "solution_column": given.solution_column or answer}
     if all(getattr(given, name) == value for name, value in columns.items()):
         return None
     return Layout(_name(known, columns), columns)
+
+
+def _is_final(solution: Any) -> bool:
+    """Whether the final answer of a solution can be told from its other text."""
+    return not isinstance(solution, str) or len(solution) <= LONGEST or MARK in solution or "\\boxed" in solution
 
 
 def _first(known: Mapping[str, Any], given: str, others: Sequence[str]) -> str:

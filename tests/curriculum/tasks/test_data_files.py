@@ -449,3 +449,77 @@ def test_a_data_set_that_is_not_there_is_one_line(hub: Callable[..., str], tmp_p
     assert not (tmp_path / "ran").exists()
     with pytest.raises(UserError, match=r"hub\.name: 'gsm8k' is not acceptable; give owner/name"):
         Hub("gsm8k")
+
+
+SOLVED = [{"question": f"{i}?", "answer": f"so {i}\n#### {i}"} for i in range(8)]
+
+
+def test_a_layout_is_recognised_by_most_rows_and_the_odd_ones_are_bad(tmp_path: Path) -> None:
+    """A null or an unmarked answer among the first rows must not make whole solutions the answers."""
+    odd = [{"question": "n?", "answer": None}, {"question": "u?", "answer": "unmarked"}]
+    (tmp_path / "t.jsonl").write_text(lines([*odd, *SOLVED]))
+    assert load(tmp_path / "t.jsonl", on_bad_row="drop") == {f"{i}?": str(i) for i in range(8)}
+
+
+def test_a_solution_in_prose_is_no_answer(tmp_path: Path) -> None:
+    proof = "Assume the contrary, and count the pairs of both colours in two ways; this is absurd."
+    (tmp_path / "t.jsonl").write_text(lines([{"problem": "p", "solution": proof}]))
+    with pytest.raises(UserError, match="answer"):
+        load(tmp_path / "t.jsonl")
+    (tmp_path / "t.jsonl").write_text(lines([{"problem": "p", "solution": proof + r" So \boxed{7}"}]))
+    assert load(tmp_path / "t.jsonl", verifier="symbolic")["p"].endswith(r"\boxed{7}")
+
+
+def test_messages_in_a_cell_of_text_are_messages(tmp_path: Path) -> None:
+    asked = [{"role": "user", "content": "2+2?"}]
+    (tmp_path / "t.jsonl").write_text(lines([{"prompt": json.dumps(asked), "answer": "4"}]))
+    [problem] = File(str(tmp_path / "t.jsonl")).load(None, STREAM).problems
+    assert problem.messages == (Message("user", "2+2?"),)
+    (tmp_path / "t.jsonl").write_text(lines([{"prompt": repr(asked), "answer": "4"}]))
+    with pytest.raises(UserError, match="not JSON"):
+        load(tmp_path / "t.jsonl")
+
+
+def test_a_shard_that_is_missing_is_named(hub: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    for number in (0, 2):
+        (tmp_path / "set" / f"train-0000{number}-of-00003.jsonl").write_text(lines([{"prompt": "a", "answer": "1"}]))
+    with pytest.raises(UserError, match=r"has 2 of the 3 files train-\*"):
+        load(tmp_path / "set")
+    name = hub("a/half", {"README.md": "no head", "data/train-00000-of-00002.parquet": gsm8k(1)})
+    with pytest.raises(UserError, match=r"has 1 of the 2 files train-\*"):
+        Hub(name).load(None, STREAM)
+
+
+def test_configurations_are_not_mixed_and_a_split_may_be_listed_twice(hub: Callable[..., str]) -> None:
+    files = {"main/train-00000-of-00001.parquet": gsm8k(1), "socratic/train-00000-of-00001.parquet": gsm8k(2)}
+    with pytest.raises(UserError, match=r"hub\.config: a/two has main, socratic; name one"):
+        Hub(hub("a/two", files)).load(None, STREAM)
+    head = "---\nconfigs:\n- config_name: main\n  data_files:\n"
+    listed = "".join(f"  - split: train\n    path: {name}.jsonl\n" for name in "ab")
+    twice = {"README.md": f"{head}{listed}---\n", **{f"{name}.jsonl": lines(gsm8k(i)) for i, name in enumerate("ab")}}
+    assert len(Hub(hub("a/twice", twice)).load(None, STREAM).problems) == 2
+
+
+def test_a_readme_names_only_files_of_its_data_set(hub: Callable[..., str]) -> None:
+    """What a stranger's README says must not read this machine's files."""
+    for number, path in enumerate(("../../../../secret.jsonl", "/etc/secret.jsonl")):
+        head = f"---\nconfigs:\n- config_name: main\n  data_files: {path}\n---\n"
+        with pytest.raises(UserError, match="only files of the data set"):
+            Hub(hub(f"a/escape{number}", {"README.md": head})).load(None, STREAM)
+
+
+def test_tables_of_text_as_pandas_writes_them(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(",prompt,answer\n0,x,1.0\n1,y,\n2,z,2.0\n")
+    assert load(tmp_path / "t.csv", on_bad_row="drop") == {"x": "1", "z": "2"}
+    (tmp_path / "t.csv").write_text("prompt,answer\nx,1e99999999999999999999\n")
+    assert load(tmp_path / "t.csv")["x"] == "1e99999999999999999999"
+    (tmp_path / "t.jsonl").write_text('{"prompt": "x", "answer": "1", "n": 1e99999999999999999999}\n')
+    with pytest.raises(UserError, match=r"t\.jsonl"):
+        load(tmp_path / "t.jsonl")
+
+
+def test_features_are_finite(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"prompt": "x", "answer": "1", "f": 1e400}\n')
+    with pytest.raises(UserError, match="f is too large a number"):
+        load(tmp_path / "t.jsonl", feature_columns=("f",))
