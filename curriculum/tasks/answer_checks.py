@@ -20,7 +20,7 @@ from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.data_files import Bad
 from halfway.curriculum.tasks.helpers import PROCESSES
-from halfway.curriculum.tasks.verifiers import VERIFIERS
+from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
 
 PACKAGES = ("latex2sympy2_extended", "math-verify", "reasoning-gym", "sympy")
 """What built-in verifiers read answers with."""
@@ -64,7 +64,7 @@ class AnswerChecks:
         """
         result, apart = list(made), []
         named = {problem.verifier for problem in made if isinstance(problem, Problem)}
-        batched = {name for name in named if isinstance(VERIFIERS.get(name), Batched)}
+        batched = {name for name in named if isinstance(find_verifier(name), Batched)}
         for i, problem in enumerate(made):
             if isinstance(problem, Problem):
                 if problem.verifier in batched:
@@ -105,7 +105,7 @@ class AnswerChecks:
 def _trouble(problem: Problem) -> str:
     """What a verifier says against an answer that it cannot read; empty if it can."""
     try:
-        VERIFIERS.get(problem.verifier)(problem, "")
+        find_verifier(problem.verifier)(problem, "")
     except UserError:
         raise
     except Exception as error:

@@ -68,14 +68,20 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
             if late:
                 return None
             raise ValueError(f"math-verify finds no expression in the answer {answer!r}")
-        found = math_verify.parse(_spell_out(response), parsing_timeout=seconds)
+        text = response
+        if final is not None and "\\boxed" not in _spell_out(response):  # between tags, which math-verify ignores
+            prose = re.search(r"[^\W\d_]{2,} [^\W\d_]{2,}|[^$]\$|\\[(\[]", final)
+            text = final if prose else f"\\boxed{{{final.strip().strip('$')}}}"
+        found = math_verify.parse(_spell_out(text), parsing_timeout=seconds)
         equal = bool(math_verify.verify(list(parsed), found, timeout_seconds=seconds))
     if equal:
         return not (
-            _numbers_apart(parsed, found)
+            (reference is not None and hedges(response))
+            or _numbers_apart(parsed, found)
             or _words_apart(answer, response if final is None else final)
             or _units_apart(answer, response if final is None else final)
             or (_self_contradicting(final) if final is not None else denies(response))
+            or (reference is not None and final is not None and _RELATION.search(final))
         )
     return None if late else False
 
@@ -191,20 +197,36 @@ _UNITS = {
         "ml milliliter milliliters",
         "cent cents",
         "dollar dollars",
+        "n newton newtons",
+        "j joule joules",
+        "kj kilojoule kilojoules",
+        "w watt watts",
+        "kw kilowatt kilowatts",
+        "v volt volts",
+        "a amp amps ampere amperes",
+        "ma milliamp milliamps milliampere milliamperes",
+        "pa pascal pascals",
+        "kpa kilopascal kilopascals",
+        "hz hertz",
+        "khz kilohertz",
+        "mol mole moles",
         "degree degrees",
         "radian radians",
     )
     for alias in names.split()
 }
-_LAST_WORD = re.compile(r"\d[^=]*?([A-Za-z]+)\}?(?:\^\{?\d\}?)?[\s.$}]*$")
+_LAST_WORD = re.compile(r"\d[^=]*?([A-Za-z]+)\}?(?:\^\{?(\d)\}?)?[\s.$}]*$")
 
 
 def _units_apart(answer: str, final: str) -> bool:
     """Whether both end in a number with a known unit, and the units differ. math-verify drops units."""
-    units = [
-        _UNITS.get(found[1].lower()) if (found := _LAST_WORD.search(text[-60:])) else None for text in (answer, final)
-    ]
-    return None not in units and units[0] != units[1]
+    found = [_LAST_WORD.search(text[-60:]) for text in (answer, final)]
+    units = [_UNITS.get(one[1].lower()) if one else None for one in found]
+    powers = {one[2] for one in found if one and one[2]}
+    return None not in units and (units[0] != units[1] or len(powers) > 1)
+
+
+_RELATION = re.compile(r"\\(?:neq?|leq?|geq?|lt|gt|not)(?![a-zA-Z])|\\text\s*\{\s*not\b|[<>\u2260\u2264\u2265]")
 
 
 def _self_contradicting(final: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from decimal import Decimal
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
@@ -35,7 +36,7 @@ from halfway.curriculum.tasks.data_files import (
 )
 from halfway.curriculum.tasks.layouts import CONVERSATION, recognised
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id, content_ids
-from halfway.curriculum.tasks.verifiers import VERIFIERS
+from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
 
 MOST_NAMES = 8
 """Columns that a complaint about a row lists."""
@@ -114,7 +115,9 @@ class Rows(Source):
     """Whether whatever other columns a row has are features too, as in files that Halfway writes."""
 
     def __post_init__(self) -> None:
-        if self.verifier not in VERIFIERS.names():
+        if self.verifier.partition("(")[0] in VERIFIERS.names():
+            find_verifier(self.verifier)  # raises for options that it has not
+        else:
             raise unknown(f"{type(self).__name__.lower()}.verifier", self.verifier, VERIFIERS.names())
 
     def files(self) -> list[Path]:
@@ -388,7 +391,9 @@ class _Reader:
                 return feature
             features[column] = feature
         verifier = (value_at(values, file.verifier_column) if file.verifier_column else None) or file.verifier
-        if verifier is not file.verifier and (not isinstance(verifier, str) or verifier not in self._verifiers):
+        if verifier is not file.verifier and not (
+            isinstance(verifier, str) and (verifier in self._verifiers or _is_found(verifier))
+        ):
             return Bad("unknown verifier", one_line(verifier))
         solution = _solution(values, file.solution_column) if file.solution_column else ""
         if isinstance(solution, Bad):
@@ -509,6 +514,16 @@ def _float(number: Decimal | int | float) -> float:
 def _prompt(problem: Problem) -> Any:
     """The value from which `File` reads the prompt."""
     return [asdict(message) for message in problem.messages] or problem.prompt
+
+
+@lru_cache(maxsize=64)
+def _is_found(verifier: str) -> bool:
+    """Whether a name, perhaps with options, is that of a verifier."""
+    try:
+        find_verifier(verifier)
+    except UserError:
+        return False
+    return True
 
 
 def write_problems(problems: Iterable[Problem], path: str, features: bool = False) -> None:

@@ -9,9 +9,10 @@ from functools import lru_cache
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
 _POWER = r"(?:\s?(?:x|\*|\\times|\\cdot|\N{MULTIPLICATION SIGN})\s?10\s?(?:\^|\*\*)\s?\{?(?P<ten>[+-]?\d+)\}?)"
 _NUMBER = re.compile(
-    rf"(?:(?<![\w).])[+-]\$?)?(?<![\w.^])(?<!\^\{{)(?:\\[dt]?frac\s?\{{(?P<n>-?\d+)\}}\s?\{{(?P<d>\d+)\}}"
+    rf"(?:(?<![\w).])[+-]\$?)?(?<![\w.^])(?<![\^_]\{{)(?<!\^[+-])(?<!\^\{{[+-])"
+    rf"(?:\\[dt]?frac\s?\{{(?P<n>-?\d+)\}}\s?\{{(?P<d>\d+)\}}"
     rf"|\\[dt]?frac(?P<n1>\d)(?P<d1>\d)"
-    rf"|(?P<p>{_UNSIGNED})(?:{_POWER}|\s?/\s?(?P<q>{_UNSIGNED})|(?:\^|\*\*)\{{?(?P<power>\d+)\}}?)?)"
+    rf"|(?P<p>{_UNSIGNED})(?:{_POWER}|\s?/\s?(?P<q>{_UNSIGNED})|(?:\^|\*\*)\{{?(?P<power>-?\d+)(?!\d*\.\d)\}}?)?)"
 )
 _DIGITS_OF_EXPONENT, _BITS = 3, 4096
 _SPACE = r"\\[,!;: ]|\{,\}|,\\!|[\N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}]"
@@ -21,13 +22,27 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _EXPONENT = r"(?:\^\{?-?\d\}?)?"
 _UNIT = re.compile(rf"[^\W\d_]+{_EXPONENT}(?:\s?/\s?[^\W\d_]+{_EXPONENT})*|[%\N{{DEGREE SIGN}}]")
 _MARKUP = re.compile(
-    rf"\\(?:text|mathrm|operatorname)\s*\{{[^{{}}]*\}}{_EXPONENT}|\\(?:left|right|displaystyle|quad)|\\[%;,! ]"
-    r"|\^?\s?\{?\\circ\}?"
+    rf"\\(?:text|math|operator)[a-z]*\s*\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}{_EXPONENT}"
+    r"|\\(?:left|right|displaystyle|quad|Omega|mu|approx)(?![a-zA-Z])|\\(?:begin|end)\{\w+\*?\}|\\[%;,! ]"
+    r"|\^?\s?\{?\\circ\}?|(?<=[a-zA-Z}])\s?(?:\\cdot|[*\N{MIDDLE DOT}])\s?(?=[a-zA-Z]|\\text|\\math)"
+    r"|^\s*\*\*|\*\*\s*$"
+    r"|\\[dt]?frac\{[a-zA-Z]{1,3}\}\{[a-zA-Z]{1,3}(?:\^\{?\d\}?)?\}"
 )
+_OPERATION = re.compile(
+    r"\\[a-zA-Z]|[\^*+|<>\u2260\u2264\u2265\u221a\u03c0]"
+    r"|\b(?:not|or|sqrt|log|ln|exp|sin|cos|tan)\b",
+    re.I,
+)
+_IN_WORDS = re.compile(r"\b(?:not|or|hundred|thousand|million|billion|trillion)\b", re.I)
+_FACTOR = re.compile(r"\s?(?:/\s?)?[eiknxyz](?![^\W\d_])|[!_(]")
+_LONE_SIGN = re.compile(r"(^|=)(\s*\$?)-\s+(?=[\d.\\$])")
+_SUPERSCRIPTS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")
+_SUPERSCRIPT = re.compile("\u207b?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 
 
 def tidy(text: str) -> str:
     """The text with one spelling of minus signs, thousands and money, and with 1.5e-3 written in digits."""
+    text = _SUPERSCRIPT.sub(lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
     text = text.replace("\N{MINUS SIGN}", "-").replace("\\$", "$").replace(",\\!", ",")
     return _SCIENTIFIC.sub(_digits, _SPACED.sub("", text))
 
@@ -50,7 +65,11 @@ def only_number(text: str) -> Fraction:
     Raises:
         ValueError: if there is none, more than one, or an expression around it, such as a root.
     """
-    plain = tidy(final_answer(text) or text)
+    return _only_number(text)
+
+
+def _only_number(text: str) -> Fraction:
+    plain = _LONE_SIGN.sub(r"\1\2-", tidy(final_answer(text) or text))
     matches = list(_NUMBER.finditer(plain))
     if not matches:
         raise ValueError(f"the answer {text!r} holds no number")
@@ -58,7 +77,11 @@ def only_number(text: str) -> Fraction:
         raise ValueError(f"the answer {text!r} holds more than one number")
     value = _value(matches[0])
     around = _MARKUP.sub(" ", f"{plain[: matches[0].start()]} {plain[matches[0].end() :]}")
-    if value is None or re.search(r"\\[a-zA-Z]|[\^*/+]", _UNIT.sub("", around) if "\\" not in around else around):
+    before, after = plain[: matches[0].start()], plain[matches[0].end() :]
+    if "\\" not in around:
+        around = _UNIT.sub(lambda found: re.sub(r"\^\{?-?\d\}?", " ", found[0]), around)
+    apart = _FACTOR.match(after) or re.search(r"-\s*\(?\s*$", before) or _IN_WORDS.search(plain)
+    if value is None or apart or _OPERATION.search(around):
         raise ValueError(f"the answer {text!r} is an expression, not a number")
     return value
 
@@ -82,7 +105,9 @@ def final_answer(text: str) -> str | None:
     _, mark, marked = text.rpartition("</answer>")[0].rpartition("<answer>")
     if mark:
         return marked
-    return text.rpartition("####")[2].strip().split("\n")[0] if "####" in text else None
+    line, _, rest = text.rpartition("####")[2].strip().partition("\n")
+    # Markdown's headings begin with "####", too.
+    return line if "####" in text and (not rest.strip() or plain_number(line) is not None) else None
 
 
 def stated_number(response: str) -> Fraction | None:
@@ -93,26 +118,43 @@ def stated_number(response: str) -> Fraction | None:
     marked = final_answer(response)
     if marked is None:
         return None if denies(response) else last_number(response)
-    return None if hedges(response) else last_number(marked)
+    if hedges(response):
+        return None
+    side = re.split(r"=|\\approx|\N{ALMOST EQUAL TO}", marked)[-1]
+    try:
+        return _only_number(side)
+    except ValueError:  # sentences pass between tags, but not in boxes
+        prose = re.search(r"[^\W\d_]{2,} [^\W\d_]{2,}", side) and not re.search(r"\b(?:or|not)\b", side)
+        return last_number(side) if prose and not _BOX.search(response) else None
 
 
-_TWO_BOXES = re.compile(r"\\(?:boxed|fbox)\s*\{([^{}]*)\}[\s$,;/]*(?:or|and)?[\s$]*\\(?:boxed|fbox)\s*\{([^{}]*)\}")
+_BOX_BEFORE = re.compile(
+    r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{[^{}]*\})*)\}[\s$,;/]*(?:(?:or|and|maybe|perhaps)[\s$]*){0,3}$"
+)
 
 
 def hedges(text: str) -> bool:
-    """Whether a text names different answers in adjacent boxes, such as \\boxed{4} or \\boxed{5}."""
-    return any(left.strip() != right.strip() for left, right in _TWO_BOXES.findall(text))
+    """Whether the last box directly follows one with another answer, as in \\boxed{4} or \\boxed{5}."""
+    boxes = list(_BOX.finditer(text))
+    before = _BOX_BEFORE.search(text[: boxes[-1].start()][-200:]) if boxes else None
+    return before is not None and before[1].strip() != (final_answer(text) or "").strip()
 
 
 _DENIAL = re.compile(
-    r"(?:\bnot|n't|\bnever)\s+(?:(?:be|equal|equal to|exactly|simply|just|the answer|the number)\s+)*[$\\(]*$", re.I
+    r"(?:\bnot|n't|\bnever|\bcannot|\\neq?(?![a-z])|\u2260)\s*"
+    r"(?:(?:be|equal|equal to|exactly|simply|just|the answer|the number)\s+)*[$\\(*`\"]*$",
+    re.I,
 )
+_LAST_FORMULA = re.compile(r"(?:\$[^$]+\$|\\\([^$]+?\\\))\W*$")
 _REJECTION = re.compile(r"\W*(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))", re.I)
 
 
 def denies(text: str) -> bool:
-    """Whether a text denies its last number, as in "certainly not 42" or "42 is wrong"."""
+    """Whether a text denies its last number or formula, as in "certainly not 42" or "42 is wrong"."""
     plain = tidy(text)
+    formula = _LAST_FORMULA.search(plain[-200:])
+    if formula and _DENIAL.search(plain[-200:][: formula.start()]):
+        return True
     matches = list(_NUMBER.finditer(plain))
     if not matches:
         return False
@@ -142,7 +184,7 @@ def _value(found: "re.Match[str]") -> Fraction | None:
     try:
         value = Fraction(over.replace(",", "")) / Fraction(under.replace(",", ""))
         if found["power"]:
-            if int(found["power"]) * max(value.numerator.bit_length(), value.denominator.bit_length()) > _BITS:
+            if abs(int(found["power"])) * max(value.numerator.bit_length(), value.denominator.bit_length()) > _BITS:
                 return None
             value **= int(found["power"])
         return sign * value * Fraction(10) ** int(found["ten"] or 0)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from halfway.curriculum import Problem
-from halfway.curriculum.tasks.numbers import final_answer, plain_number
-from halfway.curriculum.tasks.verifiers import verify_all
+from halfway.curriculum.tasks.expressions import TOLERANCE
+from halfway.curriculum.tasks.numbers import close, final_answer, plain_number
+from halfway.curriculum.tasks.verifiers import find_verifier, verify_all
 
 TRIED = ("exact", "numeric", "symbolic")
 """Verifiers whose answers are texts that a response could hold."""
@@ -50,11 +51,7 @@ def try_verifiers(problems: Sequence[Problem], most: int = 64) -> Iterator[Trial
 
 
 def _try(name: str, problems: Sequence[Problem]) -> Trial:
-    cases = [
-        (problem, text, right)
-        for problem in problems
-        for text, right in renderings(problem.answer, name.partition("(")[0])
-    ]
+    cases = [(problem, text, right) for problem in problems for text, right in renderings(problem.answer, name)]
     verdicts = verify_all([problem for problem, _, _ in cases], [text for _, text, _ in cases])
     number = {True: 0, False: 0}
     passing = {True: 0, False: 0}
@@ -77,6 +74,7 @@ def renderings(answer: str, verifier: str) -> Iterator[tuple[str, bool]]:
     wrong, too.
     """
     final = (final_answer(answer) or answer).strip()
+    tolerance = getattr(find_verifier(verifier), "keywords", {}).get("tolerance", TOLERANCE)
     if verifier == "exact":
         yield from ((answer, True), (f"{answer}.", False), (f"It is not {answer}.", False))
         return
@@ -85,12 +83,13 @@ def renderings(answer: str, verifier: str) -> Iterator[tuple[str, bool]]:
     yield f"so the answer is \\boxed{{{bare}}}", True
     if number is None:
         yield f"$\\boxed{{{bare}}}$.", True
-        yield f"\\boxed{{{bare}+1}}", False
+        if not verifier.startswith("numeric"):
+            yield f"\\boxed{{{bare}+1}}", False
     else:
         yield f"the answer is {bare}.", True
         yield f"#### {bare}", True
         for other in dict.fromkeys((number + 1, -number, _other_digit(bare, number))):
-            if other != number:
+            if not close(other, number, tolerance):
                 yield f"\\boxed{{{_write(other)}}}", False
         yield f"I cannot say, but it is certainly not {bare}", False
 

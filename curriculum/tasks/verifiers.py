@@ -1,5 +1,6 @@
 """Verifiers by name: each judges one response against the answer that the problem carries."""
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -50,6 +51,8 @@ def find_verifier(name: str) -> Verifier:
             options[option.strip()] = float(value)
         except ValueError:
             raise UserError(f"verifier {name}: {value!r} is not a number; give one, such as {option}=0.01") from None
+        finite = math.isfinite(options[option.strip()]) and options[option.strip()] >= 0
+        require(finite, f"verifier {found[1]}", pair, f"give 0 or more, such as {option}=0.01")
     return partial(verifier, **options)
 
 

@@ -519,6 +519,15 @@ def test_tables_of_text_as_pandas_writes_them(tmp_path: Path) -> None:
         load(tmp_path / "t.jsonl")
 
 
+def test_a_verifier_of_a_file_may_have_options(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(lines([{"prompt": "x", "answer": "3.14", "v": "numeric(tolerance=0.1)"}]))
+    for options in ({"verifier": "numeric(tolerance=0.01)"}, {"verifier_column": "v"}):
+        [problem] = File(str(tmp_path / "t.jsonl"), **options).load(None, STREAM).problems
+        assert problem.verifier.startswith("numeric(tolerance=")
+    with pytest.raises(UserError, match="tolerance"):
+        File(str(tmp_path / "t.jsonl"), verifier="numeric(tol=1)").load(None, STREAM)
+
+
 def test_features_are_finite(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"prompt": "x", "answer": "1", "f": 1e400}\n')
     with pytest.raises(UserError, match="f is too large a number"):

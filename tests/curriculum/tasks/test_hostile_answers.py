@@ -102,6 +102,30 @@ def test_no_family_runs_code_of_an_entry(family: str, tmp_path: Path) -> None:
             assert not mark.exists(), f"{each} was executed"
 
 
+@pytest.mark.parametrize(
+    ("family", "response"),
+    [
+        ("puzzle24", "6+6+6+6"),
+        ("game_of_life_halting", "I refuse"),
+        ("coin_flip", "0"),
+        ("coin_flip", "1e9999999"),
+        ("complex_arithmetic", "nan"),
+        ("polynomial_multiplication", "{answer} or 77"),
+        ("rush_hour", "A+9999999"),
+    ],
+)
+def test_families_do_not_pay_for_what_upstream_pays(
+    family: str, response: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reasoning_gym, "SECONDS", 5.0)
+    problems = ReasoningGym(family).load(8, Stream(0)).problems
+    answers = [str(ast.literal_eval(problem.answer)["entry"]["answer"]) for problem in problems]
+    began = time.monotonic()
+    verdicts = verify_all(problems, [response.format(answer=answer) for answer in answers])
+    wrong = [verdict for verdict, answer in zip(verdicts, answers, strict=True) if answer not in ("0", "0.0", "")]
+    assert wrong and not any(wrong) and time.monotonic() - began < 60
+
+
 def test_composite_data_sets_are_refused() -> None:
     """Their members would escape the rules for families that evaluate."""
     with pytest.raises(UserError, match="composite"):

@@ -119,6 +119,22 @@ def test_any_text_can_be_searched_for_a_number(text: str) -> None:
         ("42", "not 41 but 42", True),
         ("1000", r"1\,000", True),
         (r"\$32,\!348", "32348 dollars", True),
+        ("7", "#### Step 1: Add\n3 + 4 = 7\nSo the answer is **7**.", True),  # a heading in Markdown
+        ("2", "#### 2. Compute\n3 + 4 = 7\nThe answer is 7.", False),
+        ("42", r"\boxed{41 or 42}", False),
+        ("42", r"\boxed{1,2,3,42}", False),
+        ("42", r"\boxed{40+42}", False),
+        ("42", r"\boxed{\neq 42}", False),
+        ("42", r"\boxed{42 million}", False),
+        ("42", "<answer>the sum is 42</answer>", True),
+        ("12", "<answer>13 or 12</answer>", False),
+        ("12", r"\boxed{13} and maybe \boxed{12}", False),
+        ("7", "\\boxed{3}, \\boxed{7}\nSo the final answer is \\boxed{7}", True),
+        ("-5", r"\boxed{- 5}", True),
+        ("5", r"\boxed{- 5}", False),
+        ("5", r"\boxed{5\text{ m s}^{-1}}", True),
+        ("0.001", r"\boxed{10^{-3}}", True),
+        ("4", "not **4**", False),
         ("5", "no idea", False),
         ("5", "-5", False),
     ],
@@ -127,7 +143,10 @@ def test_numeric(answer: str, response: str, passed: bool) -> None:
     assert verify(problem(answer, "numeric"), response) is passed
 
 
-@pytest.mark.parametrize("answer", [r"\sqrt{3}", r"2\sqrt{3}", "3 1/2", "4 or 5", r"5\pi", "none", "", "1/0", "10:30"])
+@pytest.mark.parametrize(
+    "answer",
+    [r"\sqrt{3}", r"2\sqrt{3}", "3 1/2", "4 or 5", r"5\pi", "none", "", "1/0", "10:30", "2x", "5!", ">5", "not 5"],
+)
 def test_numeric_refuses_an_answer_that_is_not_one_number(answer: str) -> None:
     with pytest.raises(UserError, match=f"verifier numeric.*{re.escape(repr(answer)[1:-1])}.*another verifier"):
         verify(problem(answer, "numeric"), "3")
@@ -145,7 +164,12 @@ def test_the_number_of_an_answer_with_units_or_a_solution(answer: str, number: F
 def test_a_verifier_may_have_options() -> None:
     near = problem("3.14159", "numeric(tolerance=0.01)")
     assert verify(near, "3.15") and not verify(near, "3.2") and not verify(problem("3.14159", "numeric"), "3.15")
-    for name, remedy in (("numeric(tol=1)", "tolerance"), ("exact(x=1)", "none"), ("numeric(tolerance=a)", "number")):
+    for name, remedy in (
+        ("numeric(tolerance=nan)", "0 or more"),
+        ("numeric(tol=1)", "tolerance"),
+        ("exact(x=1)", "none"),
+        ("numeric(tolerance=a)", "number"),
+    ):
         with pytest.raises(UserError, match=f"verifier {name.partition('(')[0]}.*{remedy}"):
             verify(problem("1", name), "1")
 
@@ -178,6 +202,13 @@ SYMBOLIC = [
     ("5", r"\boxed{4} or \boxed{5}", False),
     ("42", "it is certainly not 42", False),
     (r"7.41\%", r"\boxed{7.41\%}", True),
+    ("5", "<answer>6 apples</answer> $5$", False),
+    (r"\sqrt{2}", r"<answer>\sqrt{3}</answer> $\sqrt{2}$", False),
+    (r"\sqrt{2}", r"<answer>\sqrt2</answer>", True),
+    ("42", r"\boxed{41} or perhaps \boxed{42}", False),
+    ("3", r"\boxed{\neq 3}", False),
+    ("x+1", "certainly not $x+1$", False),
+    ("5 J", r"\boxed{5\text{ kJ}}", False),
     ("3", r"\fbox{3}", True),
     (r"\frac{1}{2}", "the answer is $0.5$", True),
     ("x+1", r"so \boxed{1+x}", True),
