@@ -31,8 +31,8 @@ def exact(problem: Problem, response: str) -> bool:
 def numeric(problem: Problem, response: str, *, tolerance: float = 1e-6) -> bool:
     """Whether the final number is the answer: an integer exactly, others within a relative `tolerance` of 1e-6.
 
-    The final number is the last one in the last box, in the last <answer>, behind the last "####", or else in the
-    whole response, unless the response denies it ("not 42"). An answer of 0 equals only 0.
+    The final number is that of the last box, of the last <answer> or of the last "####", which must hold one number, or
+    else the last of the whole response, unless the response denies it ("not 42"). An answer of 0 equals only 0.
 
     Args:
         tolerance: largest relative difference from an answer that is not an integer; 0 = none. In files:

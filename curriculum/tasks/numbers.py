@@ -95,7 +95,10 @@ def plain_number(text: str) -> Fraction | None:
 
 
 def final_answer(text: str) -> str | None:
-    """What the text marks as its answer: its last box, else its last <answer>, else what follows its last "####"."""
+    """What the text marks as its answer: its last box, else its last <answer>, else the line of its last "####".
+
+    That line counts only if nothing follows it or it is a number: headings in Markdown begin with "####", too.
+    """
     if boxes := list(_BOX.finditer(text)):
         start, depth = boxes[-1].end(), 1
         for i in range(start, len(text)):
@@ -106,14 +109,14 @@ def final_answer(text: str) -> str | None:
     if mark:
         return marked
     line, _, rest = text.rpartition("####")[2].strip().partition("\n")
-    # Markdown's headings begin with "####", too.
     return line if "####" in text and (not rest.strip() or plain_number(line) is not None) else None
 
 
 def stated_number(response: str) -> Fraction | None:
-    """The number that a response gives as its answer: the last one of its `final_answer`, else of the whole response.
+    """The number that a response gives as its answer: its `final_answer`, or else the last number of the response.
 
-    None if there is none, or if the response denies it or names two.
+    A marked answer has to be one number, after its last "=" if there is one; a sentence between tags gives its last
+    number. None if there is none, or if the response denies it or names two.
     """
     marked = final_answer(response)
     if marked is None:
