@@ -104,7 +104,7 @@ def audit(
     Raises:
         UserError: if no log is given, nothing at a path can be read, or an option is wrong.
     """
-    from halfway.curriculum.support.errors import require
+    from halfway.curriculum import require
     from halfway.experiments.audit.auditing import audit as audited
     from halfway.experiments.audit.counterfactual import DEFAULTS
     from halfway.experiments.audit.formats.base import Choices

@@ -8,9 +8,10 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, NamedTuple, get_type_hints
 
 from halfway.controllers import CONTROLLERS
+from halfway.curriculum import Registry
 from halfway.curriculum.registries import ENVIRONMENTS, SOURCES
 from halfway.curriculum.support.components import Component
-from halfway.curriculum.support.registry import Registry, unknown
+from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.config.comparison import ComparisonConfig

@@ -204,7 +204,7 @@ def compare(
 
     Run the command again to continue an interrupted comparison, or to add seeds or arms.
     """
-    from halfway.curriculum.support.errors import UserError
+    from halfway.curriculum import UserError
     from halfway.experiments.comparing.compare import prepare_comparison
     from halfway.experiments.config.comparison import absent_contrasts, with_arms
     from halfway.experiments.config.loading import load_comparison_config
@@ -241,7 +241,7 @@ def resume(
     ] = None,
 ) -> None:
     """Continue an unfinished run or comparison."""
-    from halfway.curriculum.support.errors import UserError
+    from halfway.curriculum import UserError
     from halfway.experiments.config.loading import load_comparison_config, load_run_config
     from halfway.experiments.running.runs import is_worker, run_worker
 
@@ -312,7 +312,7 @@ def validate(
 
     Files that a cluster's run names and this machine lacks, and models to be loaded from a hub, only cause a warning.
     """
-    from halfway.curriculum.support.errors import UserError
+    from halfway.curriculum import UserError
     from halfway.curriculum.support.extras import clean
     from halfway.experiments.config.places import place_mistakes
 
@@ -384,7 +384,7 @@ def launch(
     ] = "hosts",
 ) -> None:
     """Start a run on its cluster: the engine's servers on rollout hosts, the ranks on training hosts."""
-    from halfway.curriculum.support.errors import UserError
+    from halfway.curriculum import UserError
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running import slurm
     from halfway.experiments.running.launch import commands, kinds, run_all
@@ -466,7 +466,7 @@ def prove(
     ] = None,
 ) -> None:
     """Show on this machine that learner, servers and a whole run do what they say: ok, FAIL or skip for each check."""
-    from halfway.curriculum.support.errors import require
+    from halfway.curriculum import require
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.proving.host import host_checks
     from halfway.experiments.proving.prove import FAULTS, LIMITS, write_checks
@@ -489,7 +489,7 @@ def prove(
 
 def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
     """Check every task of a run's source, print the result, and write the tasks that hold; returns whether any does."""
-    from halfway.curriculum.support.errors import UserError
+    from halfway.curriculum import UserError
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.rows import check_rows
 
@@ -648,7 +648,7 @@ def audit(
     Reads verl, TRL, prime-rl, verifiers, AReaL, ms-swift, NeMo-RL, open-instruct, ROLL, Trinity-RFT, tinker-cookbook,
     Halfway's own decisions.jsonl, and tables of problem, step and reward (JSONL, CSV, Parquet). Needs no torch.
     """
-    from halfway.curriculum.support.errors import require
+    from halfway.curriculum import require
     from halfway.experiments.audit.auditing import audit as audited
     from halfway.experiments.audit.counterfactual import DEFAULTS
     from halfway.experiments.audit.formats.base import Choices
@@ -718,7 +718,7 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
     Raises:
         UserError: if a seed is not an integer of at least 0, or a range is empty or endless.
     """
-    from halfway.curriculum.support.errors import UserError
+    from halfway.curriculum import UserError
 
     bare = [word for word in words if option and "=" not in word]
     numbers: list[int] = []
@@ -804,7 +804,7 @@ def _show_tracking(console: "Console", tracking: "TrackingOptions", output: Path
 
 def _config_in(folder: Path) -> Path:
     """The configuration file in a directory; raises UserError if there is none."""
-    from halfway.curriculum.support.errors import UserError
+    from halfway.curriculum import UserError
 
     for name in ("comparison.yaml", "config.yaml"):
         if (folder / name).exists():

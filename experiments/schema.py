@@ -8,9 +8,8 @@ import msgspec
 
 from halfway.controllers import CONTROLLERS
 from halfway.controllers.chains import MEMBERS
+from halfway.curriculum import Registry, UserError
 from halfway.curriculum.support.components import plain
-from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.registry import Registry
 from halfway.experiments.catalogue import attribute_texts, first_line
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import RunConfig

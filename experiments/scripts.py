@@ -26,7 +26,7 @@ def one_line_errors(command: str) -> Iterator[None]:
     Args:
         command: what the user has called, for errors that do not say it.
     """
-    from halfway.curriculum.support.errors import UserError  # here, for the same reason as in `complain`
+    from halfway.curriculum import UserError
     from halfway.curriculum.support.extras import remedy
 
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import require
 from halfway.experiments.audit.counterfactual import DEFAULTS, MOST_VISITS, Refused, Replayed, replay
 from halfway.experiments.audit.formats.base import Choices
 from halfway.experiments.audit.history import Log

@@ -26,13 +26,18 @@ import numpy as np
 from halfway.controllers import CONTROLLERS
 from halfway.controllers.beliefs.forest import Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
-from halfway.curriculum.controller import PassRateController, chain
-from halfway.curriculum.groups import Request
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import Problem, ProblemSet
-from halfway.curriculum.session import Session, Ticket
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import (
+    PassRateController,
+    Plan,
+    Problem,
+    ProblemSet,
+    Request,
+    Session,
+    Stream,
+    Ticket,
+    UserError,
+    chain,
+)
 from halfway.experiments.audit.history import History, Log
 
 Kind = Literal["skips", "chooses", "allocates", "goes on", "weighs"]

@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.audit.database import column_names
 from halfway.experiments.audit.limits import (
     DENSEST,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.audit.files import LogFile, begun, find, why_unknown
 from halfway.experiments.audit.formats.base import Choices, Reader
 from halfway.experiments.audit.formats.registry import FORMATS, readers

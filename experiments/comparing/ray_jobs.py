@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.experiments.comparing import processes
 from halfway.experiments.config.run import RunConfig

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import write_json
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.comparing.jobs import Board, Failure, Job, board_of
 from halfway.experiments.comparing.processes import Process, Start, end, start
 from halfway.experiments.running.progress_bars import spent

@@ -6,10 +6,10 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.components import plain
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig, comparison_config, limit_of
 from halfway.experiments.config.names import name_of

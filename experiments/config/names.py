@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import require
 
 CHARACTERS = "use letters, digits, '.', '_' and '-'"
 

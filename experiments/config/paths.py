@@ -8,8 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
-from halfway.curriculum.support.errors import UserError
 
 REPOSITORY = yaml_bases.REPOSITORY
 """The checkout, or the installed package, which contains recipes and starting models."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
-from halfway.curriculum.support.errors import UserError
 
 ARM = re.compile(r"(arms\.[\w.-]+?): (?=[\w.\[\]-]+: )")
 """What stands before the field of a mistake that was found in an arm."""

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from halfway.controllers.chains import MEMBERS, Member, check_chain
-from halfway.curriculum.controller import Chain
+from halfway.curriculum import Chain, require
 from halfway.curriculum.environments.contract import Environment
 from halfway.curriculum.registries import ENVIRONMENTS, SOURCES
 from halfway.curriculum.support.components import NONE, Component, at_most_one_of, component, one_of, plain
-from halfway.curriculum.support.errors import each, require
+from halfway.curriculum.support.errors import each
 from halfway.curriculum.support.validation import construct
 from halfway.curriculum.tasks.sources import Source
 from halfway.experiments.config import yaml_files

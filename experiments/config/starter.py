@@ -4,9 +4,9 @@ import json
 import re
 from pathlib import Path
 
+from halfway.curriculum import UserError, require
 from halfway.curriculum.registries import SOURCES
 from halfway.curriculum.support.atomic import write_text
-from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.tasks.data_files import kind_of, sample
 from halfway.curriculum.tasks.files import Rows
 from halfway.curriculum.tasks.layouts import recognised

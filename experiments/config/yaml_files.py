@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum import UserError, require
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.acceptance import require_accepted
-from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.paths import anchored
 

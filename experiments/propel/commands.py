@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.experiments.config import paths
 from halfway.experiments.propel.config import BASE, PropelConfig

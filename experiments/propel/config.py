@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from omegaconf import OmegaConf
 
+from halfway.curriculum import UserError, require
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.components import Component, component, one_of, plain
-from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.validation import Reader, construct
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import flatten

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.components import plain
 from halfway.experiments.propel.stages import ProbeAt, chosen_cell, trained_author

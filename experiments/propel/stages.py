@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum.controller import chain
-from halfway.curriculum.session import Session
+from halfway.curriculum import Session, UserError, chain
 from halfway.curriculum.support.atomic import read_json, reading, write_json
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.propel.config import BASE, ArmConfig
 from halfway.experiments.propel.study import Study, build_engine, frozen_policy
 from halfway.trainers.contracts import Recorder

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from halfway.curriculum import Stream
 from halfway.curriculum.environments.single_turn import SingleTurn
-from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.components import plain
 from halfway.experiments.config.paths import find_model, openable
 from halfway.experiments.propel.config import PropelConfig

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from halfway.curriculum import UserError
 from halfway.curriculum.decision_log import GroupRecord, sort_records
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_json, reading
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 
 Record = TypeVar("Record")

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import write_text
-from halfway.curriculum.support.errors import UserError
 
 BEGIN, END = "<!-- {}: begin, written by `make reproduction` -->", "<!-- {}: end -->"
 

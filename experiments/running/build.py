@@ -6,11 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from halfway.curriculum import ProblemSet, Session, Stream, UserError
 from halfway.curriculum.environments.contract import check
-from halfway.curriculum.problems import ProblemSet
-from halfway.curriculum.session import ALWAYS_PROVIDED, Session
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.session import ALWAYS_PROVIDED
 from halfway.curriculum.support.extras import clean
 from halfway.curriculum.tasks.sources import ProblemSplit, split, with_also, with_generated
 from halfway.experiments.config.paths import find_model

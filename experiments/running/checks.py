@@ -5,8 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import Problem, UserError, require
 from halfway.curriculum.tasks.sources import ProblemSplit
 from halfway.curriculum.tasks.trials import try_verifiers
 from halfway.experiments.config import paths

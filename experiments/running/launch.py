@@ -17,8 +17,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from halfway.curriculum import UserError, require
 from halfway.curriculum.support.acceptance import VARIABLE, accepted_words
-from halfway.curriculum.support.errors import UserError, require
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running import on_host
 from halfway.experiments.running.endings import interrupt_on_signals

@@ -6,7 +6,7 @@ All figures are in bytes unless a name says GiB.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, bytes_of

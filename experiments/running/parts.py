@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import distributed
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.contracts import AppraisingLearner, Rollouts
 from halfway.trainers.distributed.collectives import wait_for_all

@@ -10,11 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.session import Session
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Group, Request, Session, Stream, UserError
 from halfway.curriculum.support.atomic import reading
-from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation, summarize
 from halfway.trainers.loop.events import unpack

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
+from halfway.curriculum import Stream, UserError
 from halfway.curriculum.repositories.checking import check_problems
 from halfway.curriculum.repositories.environment import Repository
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import write_problems
 from halfway.experiments.config.run import RunConfig
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import open_own, read_json, reading, write_json
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.loading import as_yaml, differences, load_run_config, save
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.endings import Interrupted, heed_signals

@@ -5,7 +5,7 @@ import sys
 import time
 from types import FrameType
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.launch import LOCAL, POLL_SECONDS, Command, run_commands
 from halfway.trainers.engines.vllm_servers import auth

@@ -18,10 +18,8 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.support.atomic import replacing_folder
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
 from halfway.curriculum.tasks.reasoning_gym import ReasoningGym
 from halfway.experiments.scripts import script, script_parser

@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import replacing_folder
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.lab import ledger, operators, sums
 from halfway.experiments.scripts import script, script_parser
 from halfway.experiments.starting_models.authors import write_operators, write_sums

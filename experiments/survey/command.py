@@ -7,11 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_json, write_json
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import clean
 from halfway.curriculum.tasks.data_files import stem
 from halfway.experiments.config import yaml_files

@@ -13,8 +13,7 @@ from statistics import median_low
 
 import numpy as np
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Problem, UserError
 from halfway.curriculum.tasks.files import write_problems
 from halfway.experiments.survey.sampling import Record
 

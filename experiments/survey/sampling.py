@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Group, Problem, Request, Stream
 from halfway.curriculum.support.atomic import open_own, reading, write_text
 
 if TYPE_CHECKING:

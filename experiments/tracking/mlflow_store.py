@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.atomic import write_json
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.loading import flatten, to_plain

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from halfway.controllers import CONTROLLERS
     from halfway.controllers.chains import from_yaml
-    from halfway.curriculum.controller import chain
-    from halfway.curriculum.problems import Problem, ProblemSet
-    from halfway.curriculum.session import Session
+    from halfway.curriculum import Problem, ProblemSet, Session, chain
     from halfway.experiments.api import audit, compare, load, run
     from halfway.trainers.hosts.trl.hosted import trl
 

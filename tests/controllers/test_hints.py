@@ -13,8 +13,7 @@ from messages import says
 from halfway.controllers.hints import Hints, HintsState
 from halfway.controllers.prefixes.hint_cuts import cut_points, step_length, units_left
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, Origin, Plan, Problem, ProblemSet, Request, Stream, UserError, chain
-from halfway.curriculum.session import Session
+from halfway.curriculum import Group, Origin, Plan, Problem, ProblemSet, Request, Session, Stream, UserError, chain
 from halfway.testing.simulator import SimulatedRollouts
 
 SOLUTION = "".join(f"step {i:02d}\n" for i in range(10))  # ten lines of eight characters

@@ -28,9 +28,8 @@ from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.prefixes.reuse import prefix_of, text_of
 from halfway.controllers.pros import Pros
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Origin, Plan, Stream, UserError, chain, restore_state, save_state
+from halfway.curriculum import Decision, Origin, Plan, Stream, UserError, chain, restore_state, save_state
 from halfway.curriculum.decision_log import group_record
-from halfway.curriculum.groups import Decision
 from halfway.testing.simulator import SimulatedRollouts
 
 PROBLEMS = problem_set(40)

@@ -8,8 +8,7 @@ from controller_harness import group, problem_set
 
 from halfway.controllers.replay import Replay
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, Origin, Plan, Rollout, Stream, chain
-from halfway.curriculum.session import Session
+from halfway.curriculum import Group, Origin, Plan, Rollout, Session, Stream, chain
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.learner.batch import make_batch
 from halfway.trainers.learner.learner_options import LearnerOptions

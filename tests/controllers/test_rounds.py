@@ -10,8 +10,7 @@ from messages import says
 from halfway.controllers.contrib.pilot import Pilot
 from halfway.controllers.rounds import Rounds
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, PassRateController, Plan, Stream, UserError, Verdict, chain
-from halfway.curriculum.session import Session
+from halfway.curriculum import Group, PassRateController, Plan, Session, Stream, UserError, Verdict, chain
 from halfway.trainers.learner.batch import group_advantages
 from halfway.trainers.learner.learner_options import LearnerOptions
 

@@ -13,9 +13,8 @@ from halfway.controllers import CONTROLLERS
 from halfway.controllers.chains import from_yaml
 from halfway.controllers.greso import Greso
 from halfway.controllers.prefixes.control_loops import Saved, save_one
-from halfway.curriculum import Group, Origin, ProblemSet, Rollout, Stream
+from halfway.curriculum import Group, Origin, ProblemSet, Rollout, Session, Stream
 from halfway.curriculum.controller import NEEDS
-from halfway.curriculum.session import Session
 from halfway.curriculum.signals import standardize
 from halfway.testing import SimulatedRollouts, sample_problems
 from halfway.trainers.learner.batch import make_batch

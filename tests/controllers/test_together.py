@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 
 from halfway.controllers import CONTROLLERS
 from halfway.controllers.chains import Member, members
-from halfway.curriculum import Stream, UserError
+from halfway.curriculum import Session, Stream, UserError
 from halfway.curriculum.controller import NEEDS
-from halfway.curriculum.session import Session
 from halfway.testing import Conduct, SimulatedRollouts, check_pairs, check_together, sample_problems
 from halfway.testing.together import arranged
 

@@ -6,8 +6,7 @@ import pytest
 from controller_harness import group, problem_set, propose, through_json
 
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Origin, Plan, Request, Stream
-from halfway.curriculum.plan import Verdict
+from halfway.curriculum import Origin, Plan, Request, Stream, Verdict
 
 UNIFORM = Uniform()
 

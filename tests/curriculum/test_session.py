@@ -26,16 +26,18 @@ from halfway.curriculum import (
     ProblemSet,
     Request,
     Rollout,
+    Session,
     Stream,
+    Ticket,
     UserError,
     Verdict,
     chain,
+    hint_of,
     propose_until_full,
     save_state,
 )
 from halfway.curriculum.groups import ReplayCost
-from halfway.curriculum.prefix import hint_of
-from halfway.curriculum.session import ALWAYS_PROVIDED, Session, Ticket
+from halfway.curriculum.session import ALWAYS_PROVIDED
 from halfway.testing import SimulatedRollouts
 from halfway.testing.controllers import trial_of
 

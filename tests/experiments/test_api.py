@@ -12,7 +12,7 @@ from paths import REPOSITORY
 from synthetic_runs import ARMS, write_comparison
 
 import halfway
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 
 TINY: dict[str, Any] = {
     "base": "experiments/recipes/lab/sums.yaml",

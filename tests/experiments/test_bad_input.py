@@ -18,9 +18,8 @@ from controller_harness import coin
 from paths import REPOSITORY
 from typer.testing import CliRunner, Result
 
+from halfway.curriculum import Problem, UserError
 from halfway.curriculum.boxes import sandbox
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.cli import app
 from halfway.experiments.config.paths import find_model

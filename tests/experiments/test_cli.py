@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from halfway import __version__
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.cli import app, resumable, split_seeds
 
 SUMS = REPOSITORY / "experiments" / "recipes" / "propel" / "sums.yaml"

@@ -11,7 +11,7 @@ import pytest
 from messages import says
 from propel_study import tiny
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.comparing.tuning import area_under_curve
 from halfway.experiments.config.paths import model_config
 from halfway.experiments.propel import stages

@@ -15,7 +15,7 @@ from sandboxes import needs_sandbox
 from typer.testing import CliRunner
 
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Stream
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.components import plain
 from halfway.experiments.cli import app

@@ -15,11 +15,9 @@ from typer.main import get_command
 
 import halfway
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum import Rollout
+from halfway.curriculum import Hint, Rollout, UserError
 from halfway.curriculum.decision_log import group_record
 from halfway.curriculum.groups import ReplayCost
-from halfway.curriculum.prefix import Hint
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments import site
 from halfway.experiments.cli import app
 from halfway.experiments.scripts import script, script_parser

@@ -18,9 +18,9 @@ from messages import says
 from paths import REPOSITORY
 from typer.testing import CliRunner
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.acceptance import VARIABLE
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.launch import commands

@@ -13,11 +13,8 @@ from messages import says
 from paths import REPOSITORY
 from typer.testing import CliRunner
 
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.rollouts import NO_TOKENS, Rollout, Turn
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn, UserError
+from halfway.curriculum.rollouts import NO_TOKENS
 from halfway.curriculum.tasks.files import Surveyed
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config

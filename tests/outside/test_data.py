@@ -8,8 +8,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Problem, Stream
 from halfway.curriculum.tasks.files import File
 
 USER = {"role": "user", "content": "2+3?"}

@@ -14,18 +14,19 @@ from halfway.curriculum import (
     Origin,
     PassRateController,
     Plan,
+    Prefix,
     Problem,
     ProblemSet,
     Request,
     Rollout,
     Stream,
     Turn,
+    Unit,
+    cut,
     propose_until_full,
     restore_state,
     save_state,
 )
-from halfway.curriculum.prefix import Prefix, cut
-from halfway.curriculum.rollouts import Unit
 from halfway.curriculum.tasks.lab import sums
 from halfway.testing.simulator import SimulatedRollouts
 

@@ -247,10 +247,9 @@ def attack_answers(chance: random.Random, folder: Path) -> dict[str, Attack]:
 
 def sound_problems() -> dict[str, Any]:
     """A problem for every verifier."""
+    from halfway.curriculum import Problem, Stream
     from halfway.curriculum.boxes.sandbox import Result
-    from halfway.curriculum.problems import Problem
     from halfway.curriculum.registries import SOURCES
-    from halfway.curriculum.streams import Stream
     from halfway.curriculum.tasks.function_induction import Reference
 
     found = {name: Problem("p", "?", "1/2", "test", name) for name in ("exact", "numeric", "symbolic")}
@@ -289,7 +288,7 @@ def within(seconds: int) -> Iterator[None]:
 
 def run(kind: str, count: int, seed: int) -> dict[str, Any]:
     """The outcomes of so many attacks on each input, the peak of memory in MiB and the slowest in seconds."""
-    from halfway.curriculum.support.errors import UserError
+    from halfway.curriculum import UserError
 
     outcomes: Counter[str] = Counter()
     slowest = 0.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from halfway.curriculum.support.registry import Registry
+from halfway.curriculum import Registry
 
 
 @contextmanager

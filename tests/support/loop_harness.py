@@ -10,8 +10,8 @@ from typing import Any
 from controller_harness import problem_set
 
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, PassRateController, Stream, chain
-from halfway.curriculum.session import ALWAYS_PROVIDED, Session
+from halfway.curriculum import Group, PassRateController, Session, Stream, chain
+from halfway.curriculum.session import ALWAYS_PROVIDED
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.loop_options import Budget, CheckpointOptions, FillOptions

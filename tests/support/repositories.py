@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from halfway.curriculum import Problem, UserError
 from halfway.curriculum.boxes.box import Base, BoxLostError
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
-from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.mutation import patch
 from halfway.curriculum.repositories.task import RepositoryTask, to_problem
-from halfway.curriculum.support.errors import UserError
 from halfway.trainers.engines.base import Completion, Finished
 
 SOUND = '''"""Means."""

@@ -2,9 +2,9 @@
 
 import pytest
 
+from halfway.curriculum import UserError
 from halfway.curriculum.boxes.sandbox import WITHOUT_SANDBOX, Job, Sandbox, SandboxOptions
 from halfway.curriculum.support.acceptance import VARIABLE, is_accepted
-from halfway.curriculum.support.errors import UserError
 
 
 def _trouble() -> str:

@@ -18,9 +18,8 @@ GROUPS, SIZE = 4, 4
 @cache
 def problems(number: int = 32) -> Any:
     """The lab's running sums."""
-    from halfway.curriculum.problems import ProblemSet
+    from halfway.curriculum import ProblemSet, Stream
     from halfway.curriculum.registries import SOURCES
-    from halfway.curriculum.streams import Stream
 
     return ProblemSet(SOURCES.get("running_sums")().load(number, Stream(0)).problems)
 

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.rollouts import Rollout
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Group, Request, Rollout, Stream
 from halfway.trainers.contracts import Rollouts
 
 

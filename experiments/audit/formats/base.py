@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import UserError, require
 from halfway.experiments.audit.builder import HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.files import Lines, LogFile
 from halfway.experiments.audit.history import Log, Reading

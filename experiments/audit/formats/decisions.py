@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from halfway.curriculum import Origin
 from halfway.curriculum.decision_log import GroupRecord, sort_records
-from halfway.curriculum.rollouts import Origin
 from halfway.experiments.audit.files import Lines, LogFile
 from halfway.experiments.audit.formats.base import Reader
 from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, History, Log, Reading

@@ -1,6 +1,6 @@
 """The registry of readers."""
 
-from halfway.curriculum.support.registry import Registry
+from halfway.curriculum import Registry
 from halfway.experiments.audit.formats.base import Reader
 
 FORMATS = Registry(

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import require
 from halfway.experiments.audit.builder import ERROR, HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.database import batches
 from halfway.experiments.audit.files import LINES, UNREADABLE, Lines, LogFile, delimiter, number_in, opened, unreadable

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from halfway.curriculum import UserError
 from halfway.curriculum.decision_log import GroupRecord
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.run import parse_run_config
 from halfway.experiments.report.analysis.curves import scores
 from halfway.experiments.report.records import Run, outcome_rollouts

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import combinations
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.curriculum.support.validation import construct
 from halfway.experiments.config.design import Costs, check_targets, contrast_pairs
 from halfway.experiments.report.analysis.axes import PAPERS_RHO, PLAIN, ROLLOUTS, Axis, cost_axis

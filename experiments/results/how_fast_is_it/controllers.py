@@ -22,12 +22,17 @@ from rich.table import Table
 
 from halfway.controllers import CONTROLLERS
 from halfway.controllers.greso import GresoState
-from halfway.curriculum.controller import Chain, chain, propose_until_full
-from halfway.curriculum.plan import Plan
-from halfway.curriculum.problems import Problem, ProblemSet
-from halfway.curriculum.states import save_state
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import (
+    Chain,
+    Plan,
+    Problem,
+    ProblemSet,
+    Stream,
+    UserError,
+    chain,
+    propose_until_full,
+    save_state,
+)
 from halfway.experiments.scripts import script, script_parser
 from halfway.testing.simulator import SimulatedRollouts
 

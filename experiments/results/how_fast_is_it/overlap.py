@@ -17,8 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.groups import Request
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Request, Stream
 from halfway.experiments.scripts import script, script_parser
 from halfway.trainers.contracts import Rollouts
 from halfway.trainers.rollouts.in_flight import InlinePool

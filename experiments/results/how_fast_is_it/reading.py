@@ -40,7 +40,7 @@ def read(path: Path, by: str) -> None:
     """Read a file, and print the processor seconds and the MiB that it took."""
     import duckdb
 
-    from halfway.curriculum.streams import Stream
+    from halfway.curriculum import Stream
     from halfway.curriculum.tasks.files import File
 
     begin = time.process_time()

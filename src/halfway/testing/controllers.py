@@ -13,18 +13,19 @@ from halfway.curriculum import (
     Origin,
     PassRateController,
     Plan,
+    Prefix,
     Problem,
     ProblemSet,
     Request,
+    Session,
     Stream,
     UserError,
     chain,
+    cut,
     save_state,
 )
 from halfway.curriculum.controller import NEEDS
 from halfway.curriculum.groups import require_weights
-from halfway.curriculum.prefix import Prefix, cut
-from halfway.curriculum.session import Session
 from halfway.curriculum.tasks.lab import sums
 from halfway.testing.simulator import SimulatedRollouts
 

@@ -9,11 +9,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.prefix import Hint, Prefix
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.rollouts import NO_TOKENS, FloatArray, IntArray, Rollout, Turn, Unit
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Group, Hint, Prefix, Problem, Request, Rollout, Stream, Turn, Unit
+from halfway.curriculum.rollouts import NO_TOKENS, FloatArray, IntArray
 
 PROMPT_LENGTH = 4
 STEP_TOKENS = 3

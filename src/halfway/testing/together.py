@@ -10,10 +10,19 @@ import numpy as np
 
 from halfway.controllers import CONTROLLERS
 from halfway.controllers.chains import Member, check_chain
-from halfway.curriculum import Chain, Group, Origin, PassRateController, Rollout, Stream, UserError
+from halfway.curriculum import (
+    Chain,
+    Group,
+    Origin,
+    PassRateController,
+    Rollout,
+    Session,
+    Stream,
+    Ticket,
+    Unit,
+    UserError,
+)
 from halfway.curriculum.controller import NEEDS
-from halfway.curriculum.rollouts import Unit
-from halfway.curriculum.session import Session, Ticket
 from halfway.testing.controllers import sample_problems
 from halfway.testing.simulator import SimulatedRollouts
 

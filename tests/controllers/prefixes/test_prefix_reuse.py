@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfway.controllers.prefixes.reuse import Start, cut_point, prefix_of, start_of, text_of
-from halfway.curriculum import Origin, Rollout, restore_state, save_state
-from halfway.curriculum.prefix import Prefix, cut
+from halfway.curriculum import Origin, Prefix, Rollout, cut, restore_state, save_state
 
 PROBLEM = problem_set(1)[0]
 

@@ -20,6 +20,7 @@ from hostile import HOSTILE
 from messages import says
 from repositories import needs_boxes, small_repository
 
+from halfway.curriculum import UserError
 from halfway.curriculum.boxes import BOXES, trees
 from halfway.curriculum.boxes import bubblewrap as module
 from halfway.curriculum.boxes.box import Base, Box, BoxFullError, BoxLostError
@@ -28,7 +29,6 @@ from halfway.curriculum.boxes.determinism import normalise, pytest_options
 from halfway.curriculum.boxes.starting_trees import store
 from halfway.curriculum.boxes.trees import Changes, Entry
 from halfway.curriculum.support.atomic import WriteError
-from halfway.curriculum.support.errors import UserError
 
 SMALL = Bubblewrap(memory_mib=512, processes=32, disk_mib=16, files=500)
 

@@ -16,6 +16,7 @@ import pytest
 from messages import says
 from sandboxes import needs_sandbox
 
+from halfway.curriculum import UserError
 from halfway.curriculum.boxes import sandbox as module
 from halfway.curriculum.boxes.sandbox import (
     WITHOUT_SANDBOX,
@@ -28,7 +29,6 @@ from halfway.curriculum.boxes.sandbox import (
 )
 from halfway.curriculum.boxes.sandbox_worker import literal
 from halfway.curriculum.support.acceptance import VARIABLE
-from halfway.curriculum.support.errors import UserError
 
 OPTIONS = SandboxOptions(seconds=0.5, memory_mib=192)
 SECRET = "results-of-an-earlier-program"

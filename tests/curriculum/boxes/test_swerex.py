@@ -16,6 +16,7 @@ from messages import says
 from paths import REPOSITORY
 from repositories import FAULTY, MEND, needs_boxes, said, small_problem, small_repository
 
+from halfway.curriculum import UserError
 from halfway.curriculum.boxes import docker
 from halfway.curriculum.boxes.box import Base, BoxLostError
 from halfway.curriculum.boxes.docker import around
@@ -23,7 +24,6 @@ from halfway.curriculum.boxes.swerex import SweRex, SweRexBox, _Image
 from halfway.curriculum.boxes.trees import Changes, unpack
 from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.support.acceptance import VARIABLE
-from halfway.curriculum.support.errors import UserError
 
 needs_swerex = pytest.mark.skipif(importlib.util.find_spec("swerex") is None, reason="swe-rex is not installed")
 

@@ -8,13 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import says
 
+from halfway.curriculum import Problem, Unit, UserError
 from halfway.curriculum.environments.contract import Environment, StepResult
 from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
 from halfway.curriculum.environments.replay import Divergence, replay
 from halfway.curriculum.environments.single_turn import SingleTurn, SingleTurnEpisode
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.rollouts import Unit
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.lab.ledger import Account
 
 

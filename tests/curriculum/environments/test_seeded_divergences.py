@@ -7,13 +7,9 @@ import numpy as np
 import pytest
 from repositories import END, Agent, Letters, needs_boxes, said, small_problem
 
+from halfway.curriculum import Origin, Prefix, Problem, Request, Stream, cut
 from halfway.curriculum.environments.replay import Divergence, replay
-from halfway.curriculum.groups import Request
-from halfway.curriculum.prefix import Prefix, cut
-from halfway.curriculum.problems import Problem
 from halfway.curriculum.repositories.environment import Repository, RepositoryEpisode
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.collector import Collector
 

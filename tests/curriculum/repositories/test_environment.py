@@ -12,13 +12,12 @@ import pytest
 from messages import says
 from repositories import FAIL, FAULTY, MEND, PASS, SOUND, needs_boxes, said, small_problem, small_task
 
+from halfway.curriculum import Problem, UserError
 from halfway.curriculum.boxes.box import BoxFullError, BoxLostError
-from halfway.curriculum.problems import Problem
 from halfway.curriculum.registries import ENVIRONMENTS
 from halfway.curriculum.repositories.environment import NO_BLOCK, Repository, RepositoryEpisode, shorten
 from halfway.curriculum.repositories.judge import Judged, judge, reports_of
 from halfway.curriculum.repositories.task import from_text, is_test, to_problem
-from halfway.curriculum.support.errors import UserError
 from halfway.testing import check_environment
 
 pytestmark = needs_boxes

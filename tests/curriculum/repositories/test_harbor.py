@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from messages import says
 from repositories import needs_boxes
 
+from halfway.curriculum import Stream, UserError
 from halfway.curriculum.boxes.box import Base
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
 from halfway.curriculum.registries import SOURCES
@@ -19,8 +20,6 @@ from halfway.curriculum.repositories.checking import check_problems
 from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.repositories.harbor import HarborTasks, reward_of
 from halfway.curriculum.repositories.task import from_text
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
 
 SETTINGS = """schema_version = "1.4"
 

@@ -14,6 +14,7 @@ import pytest
 from messages import says
 from repositories import FAIL, FAULTY, PASS, SOUND, TESTS, needs_boxes, small_repository, small_task
 
+from halfway.curriculum import Stream, UserError
 from halfway.curriculum.boxes.box import Base
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
 from halfway.curriculum.repositories.archives import RepositoryArchives, unpack
@@ -22,8 +23,6 @@ from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.repositories.mutation import patch, sites
 from halfway.curriculum.repositories.rows import RepositoryRows, kind_of, task_of
 from halfway.curriculum.repositories.task import RepositoryTask, from_text, to_problem
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.data_files import Bad
 from halfway.curriculum.tasks.sources import split
 

@@ -8,9 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from paths import REPOSITORY
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.support.seal import BLANK, KEY, require_sealed, seal
 from halfway.curriculum.tasks.files import Pool
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from messages import says
 
+from halfway.curriculum import Registry, UserError, require
 from halfway.curriculum.support import extras
 from halfway.curriculum.support.atomic import (
     WriteError,
@@ -26,9 +27,7 @@ from halfway.curriculum.support.atomic import (
 )
 from halfway.curriculum.support.blocks import find_between, find_fenced
 from halfway.curriculum.support.components import NONE, Component, at_most_one_of, one_of, plain
-from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import load_extra, remedy
-from halfway.curriculum.support.registry import Registry
 from halfway.curriculum.support.validation import construct
 from halfway.curriculum.tasks.function_induction import last_python_block
 from halfway.experiments.shown import natural

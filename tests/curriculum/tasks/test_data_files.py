@@ -10,9 +10,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from halfway.curriculum.problems import Message, Problem
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Problem, Stream, UserError
+from halfway.curriculum.problems import Message
 from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.data_files import file_rows, stem, value_at
 from halfway.curriculum.tasks.files import File, plain_number

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.tasks import expressions, reasoning_gym
 from halfway.curriculum.tasks.function_induction import Reference
 from halfway.curriculum.tasks.helpers import take_counts

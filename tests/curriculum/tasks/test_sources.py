@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import says
 
-from halfway.curriculum.problems import Problem, fingerprint
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Problem, Stream, UserError
+from halfway.curriculum.problems import fingerprint
 from halfway.curriculum.tasks import reasoning_gym
 from halfway.curriculum.tasks.files import File, Pool, write_problems
 from halfway.curriculum.tasks.helpers import Unjudged, count, count_apart, take_counts

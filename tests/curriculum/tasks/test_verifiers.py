@@ -20,9 +20,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messages import says
 
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem, UserError
 from halfway.curriculum.support import extras
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks import expressions, helpers
 from halfway.curriculum.tasks.expressions import SYMBOLIC_TIMEOUT
 from halfway.curriculum.tasks.helpers import Helpers, Unjudged, take_counts

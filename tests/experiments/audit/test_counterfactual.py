@@ -15,7 +15,7 @@ from halfway.controllers.contrib.pilot import Pilot
 from halfway.controllers.greso import Greso
 from halfway.controllers.retire import Retire
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.audit.counterfactual import (
     NO_MORE,
     NO_VISIT,

@@ -14,7 +14,7 @@ import pytest
 from messages import says
 from paths import REPOSITORY
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.audit.formats.base import Choices
 from halfway.experiments.audit.formats.registry import FORMATS
 from halfway.experiments.audit.history import Log

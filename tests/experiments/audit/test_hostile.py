@@ -19,7 +19,7 @@ from paths import IMPORTABLE
 from synthetic_runs import decision
 from typer.testing import CliRunner
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.audit import database, files, limits
 from halfway.experiments.audit.formats import table
 from halfway.experiments.audit.formats.base import Choices

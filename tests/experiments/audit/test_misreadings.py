@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import halfway
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.audit.auditing import audit
 from halfway.experiments.audit.builder import expected_zero_variance
 from halfway.experiments.audit.counterfactual import Replayed

@@ -15,7 +15,7 @@ from paths import REPOSITORY
 from programs import Program
 from rich.console import Console
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.curriculum.tasks.lab import sums
 from halfway.experiments.comparing import runner
 from halfway.experiments.comparing.compare import jobs_of, prepare_comparison, run_comparison

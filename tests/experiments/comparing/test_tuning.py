@@ -11,7 +11,7 @@ import pytest
 from messages import says
 from rich.console import Console
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.comparing import runner
 from halfway.experiments.comparing.compare import outcome, prepare_comparison, run_comparison
 from halfway.experiments.comparing.jobs import Failure

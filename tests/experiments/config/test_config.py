@@ -7,8 +7,8 @@ import pytest
 from messages import says
 from paths import REPOSITORY
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import paths
 from halfway.experiments.config.loading import (
     differences,

@@ -9,7 +9,7 @@ from messages import says
 from paths import REPOSITORY
 from typer.testing import CliRunner
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.cli import app
 from halfway.experiments.config.comparison import ComparisonConfig, absent_contrasts, with_arms
 from halfway.experiments.config.design import Costs, Setting, contrast_pairs, settings_of

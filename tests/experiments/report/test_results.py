@@ -12,9 +12,8 @@ from synthetic_runs import N, decision, evaluation_record, step_record, write_co
 
 from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum.controller import chain
+from halfway.curriculum import UserError, chain
 from halfway.curriculum.prefix import ParentCount
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.report.analysis.starts import find_reported, strata_rows
 from halfway.experiments.report.analysis.summary import ranks_of, summarize
 from halfway.experiments.report.analysis.sweeps import read_tuning

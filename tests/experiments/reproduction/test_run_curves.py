@@ -9,8 +9,8 @@ from contests import SAMPLES, run_of
 from messages import says
 from paths import REPOSITORY
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config import yaml_files
 from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, cost_axis
 from halfway.experiments.report.analysis.curves import problems_told_apart, scores_at

@@ -12,7 +12,7 @@ import yaml
 from messages import says
 from paths import REPOSITORY
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.reproduction.marks import BEGIN, END, fill, write_marked
 from halfway.experiments.results.write_pages import tables_of
 

@@ -7,10 +7,9 @@ import pytest
 from messages import says
 from repositories import FAIL, FAULTY, PASS, SOUND, needs_boxes, small_repository
 
+from halfway.curriculum import Stream, UserError
 from halfway.curriculum.repositories.mutation import patch
 from halfway.curriculum.repositories.rows import RepositoryRows
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.files import File
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.running.rows import check_rows

@@ -14,8 +14,7 @@ from omegaconf import OmegaConf
 from paths import REPOSITORY
 from transformers import AutoModelForCausalLM
 
-from halfway.curriculum import Problem
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Problem, UserError
 from halfway.curriculum.tasks.lab import operators, sums
 from halfway.curriculum.tasks.verifiers import verify
 from halfway.experiments.config.loading import load_run_config

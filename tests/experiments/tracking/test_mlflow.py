@@ -13,8 +13,8 @@ import pytest
 from messages import says
 from tracked_runs import RAW, record
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support.acceptance import VARIABLE
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import Arm
 from halfway.experiments.config.loading import save

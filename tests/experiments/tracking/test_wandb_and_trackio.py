@@ -9,8 +9,8 @@ import pytest
 from messages import says
 from tracked_runs import RAW, record
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support import extras
-from halfway.curriculum.support.errors import UserError
 from halfway.experiments.config.run import parse_run_config
 from halfway.experiments.tracking.opening import commands, open_trackers
 from halfway.experiments.tracking.recording import step_metrics

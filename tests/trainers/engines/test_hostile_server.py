@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from memory import peak_mib
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.trainers.engines.vllm_servers.server import connection as module
 from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server

@@ -13,9 +13,8 @@ from messages import says
 from halfway.controllers.contrib.bandit import Bandit
 from halfway.controllers.greso import Greso
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Chain, UserError, chain
-from halfway.curriculum.problems import Message, Problem, ProblemSet
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Chain, Problem, ProblemSet, Stream, UserError, chain
+from halfway.curriculum.problems import Message
 from halfway.experiments.cli import app
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.hosts.hosting import Host, Hosting

@@ -13,8 +13,7 @@ from learner_harness import PAD, assert_close, gradients, make_group, make_turn,
 from messages import says
 from transformers import Qwen3ForCausalLM
 
-from halfway.curriculum import Group, Origin, Prefix, Problem, Request, Rollout, Stream, Turn, UserError, cut
-from halfway.curriculum.prefix import hint_of
+from halfway.curriculum import Group, Origin, Prefix, Problem, Request, Rollout, Stream, Turn, UserError, cut, hint_of
 from halfway.trainers.learner.batch import WEIGHED_OUT, TrainingSequence, make_batch, make_sequence
 from halfway.trainers.learner.learner_options import CriticOptions, LearnerOptions
 from halfway.trainers.learner.microbatches import count_minibatches, pad, scatter, split_microbatches, split_minibatches

@@ -32,8 +32,7 @@ from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum import Group, Rollout, Stream, UserError
-from halfway.curriculum.prefix import cut
+from halfway.curriculum import Group, Rollout, Stream, UserError, cut
 from halfway.curriculum.states import from_plain, to_plain
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running import runs

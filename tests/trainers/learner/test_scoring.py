@@ -23,8 +23,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from halfway.curriculum.rollouts import Rollout
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Rollout, UserError
 from halfway.trainers.learner import scoring
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.learner_options import LearnerOptions

@@ -12,11 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messages import says
 
-from halfway.curriculum import Group, Origin, UserError
-from halfway.curriculum.groups import Request
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.rollouts import NO_TOKENS, Rollout
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Group, Origin, Problem, Request, Rollout, Stream, UserError
+from halfway.curriculum.rollouts import NO_TOKENS
 from halfway.trainers.loop.evaluation import evaluate, pass_at_k, summarize
 from halfway.trainers.loop.fill import Filling, adaptive_request
 from halfway.trainers.loop.loop_options import FillOptions

@@ -30,8 +30,8 @@ from halfway.controllers.contrib.mopps import Mopps
 from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.replay import Replay
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, UserError, chain
-from halfway.curriculum.session import ALWAYS_PROVIDED, Session
+from halfway.curriculum import Group, Session, UserError, chain
+from halfway.curriculum.session import ALWAYS_PROVIDED
 from halfway.experiments.running.retrace import retrace
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.loop_options import Budget, FillOptions

@@ -20,9 +20,18 @@ from halfway.controllers import CONTROLLERS
 from halfway.controllers.greso import Greso
 from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Group, PassRateController, Problem, ProblemSet, Request, Stream, UserError, chain
+from halfway.curriculum import (
+    Group,
+    PassRateController,
+    Problem,
+    ProblemSet,
+    Request,
+    Rollout,
+    Stream,
+    UserError,
+    chain,
+)
 from halfway.curriculum.groups import ReplayCost
-from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.tasks.helpers import Unjudged, count, take_counts
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.contracts import judge_seconds

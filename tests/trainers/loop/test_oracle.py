@@ -17,9 +17,8 @@ from halfway.controllers.contrib.mopps import Mopps
 from halfway.controllers.pros import Pros
 from halfway.controllers.retire import LatestRate, Retire
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Session, Stream, chain
+from halfway.curriculum import Session, Stream, UserError, chain
 from halfway.curriculum.session import ALWAYS_PROVIDED
-from halfway.curriculum.support.errors import UserError
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.evaluation import Evaluation, evaluate, summarize
 from halfway.trainers.loop.loop_options import Budget, FillOptions

@@ -10,8 +10,7 @@ from controller_harness import problem_set
 from learner_harness import make_group, make_turn
 from loop_harness import ScriptedLearner, records, training
 
-from halfway.curriculum import Rollout
-from halfway.curriculum.prefix import Hint
+from halfway.curriculum import Hint, Rollout
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.samples import LETTERS, PROBLEMS, Samples, kept, shorten

@@ -14,8 +14,7 @@ from messages import says
 from propel_study import DOMAIN, TEXTS, FakeEngine
 from transformers import Qwen3ForCausalLM
 
-from halfway.curriculum import Group, Request, Rollout, Stream, Turn, UserError
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn, UserError
 from halfway.curriculum.tasks.lab import sums
 from halfway.experiments.starting_models.warm_start import build_tokenizer
 from halfway.trainers.learner.batch import make_batch

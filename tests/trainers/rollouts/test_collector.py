@@ -10,15 +10,10 @@ import pytest
 from messages import says
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from halfway.curriculum import Group, Origin, Prefix, Problem, Request, Rollout, Stream, Unit, UserError, cut
 from halfway.curriculum.decision_log import group_record
 from halfway.curriculum.environments.contract import StepResult
 from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.prefix import Prefix, cut
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.rollouts import Origin, Rollout, Unit
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
 from halfway.trainers.engines.base import Completion, EngineSetup, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.learner.batch import make_batch

@@ -8,12 +8,8 @@ import pytest
 from messages import says
 from repositories import MEND, Agent, Letters, needs_boxes, small_problem
 
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.prefix import Prefix, cut
+from halfway.curriculum import Group, Origin, Prefix, Request, Stream, UserError, cut
 from halfway.curriculum.repositories.environment import Repository
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.collector import Collector
 

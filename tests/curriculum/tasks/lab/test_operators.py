@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messages import says
 
-from halfway.curriculum.prefix import hint_of
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Stream, UserError, hint_of
 from halfway.curriculum.tasks.lab import operators
 from halfway.curriculum.tasks.lab.operators import OPERATORS, STRATA, OperatorOptions, OperatorTeacher, Sheet
 from halfway.curriculum.tasks.lab.sources import OperatorSheets

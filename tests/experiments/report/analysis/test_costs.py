@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from contests import comparison_of, run_of
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.experiments.report.analysis.arm_summary import timing_of
 from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, cost_axis
 from halfway.experiments.report.analysis.plan import Contrast, read_design

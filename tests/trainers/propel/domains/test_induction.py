@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from messages import says
 from sandboxes import needs_sandbox
 
+from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, Result, SandboxOptions
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks import function_induction
 from halfway.curriculum.tasks.function_induction import PURE_MODULES, Memory
 from halfway.curriculum.tasks.verifiers import verify, verify_all

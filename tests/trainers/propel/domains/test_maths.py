@@ -14,8 +14,7 @@ from messages import says
 from omegaconf import OmegaConf
 from propel_study import make_model, peculiar, reliable, solver, writer
 
-from halfway.curriculum import Stream, UserError
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.tasks.expressions import equivalent
 from halfway.curriculum.tasks.verifiers import verify
 from halfway.experiments.propel.config import PropelConfig, load_study, study_config, to_plain

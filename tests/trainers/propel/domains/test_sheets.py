@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Stream
 from halfway.curriculum.tasks.lab import operators, sums
 from halfway.curriculum.tasks.lab.operators import OPERATORS, STRATA, OperatorOptions
 from halfway.curriculum.tasks.lab.sources import OperatorSheets, RunningSums
