@@ -41,11 +41,11 @@ __all__ = [
 
 _HOMES = {
     "CONTROLLERS": "halfway.controllers",
-    "Problem": "halfway.curriculum.problems",
-    "ProblemSet": "halfway.curriculum.problems",
-    "Session": "halfway.curriculum.session",
+    "Problem": "halfway.curriculum",
+    "ProblemSet": "halfway.curriculum",
+    "Session": "halfway.curriculum",
     "audit": "halfway.experiments.api",
-    "chain": "halfway.curriculum.controller",
+    "chain": "halfway.curriculum",
     "compare": "halfway.experiments.api",
     "from_yaml": "halfway.controllers.chains",
     "load": "halfway.experiments.api",
