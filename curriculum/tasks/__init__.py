@@ -11,6 +11,7 @@
 - `verifiers`: verifiers by name, and the verdict of the one that a problem names
 - `answers`: what a verifier is; comparing texts and numbers
 - `numbers`: reads numbers from text and LaTeX, and finds the final answer of a response
+- `words`: words, letters of options and units, which algebra takes for products
 - `expressions`: the verifier `symbolic`, by math-verify
 - `trials`: tries a verifier on the references of a data set
 - `helpers`: processes in which such comparisons run, limited in time and memory

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from halfway.curriculum import Problem
-from halfway.curriculum.tasks.numbers import close, normalise, only_number, stated_number
+from halfway.curriculum.tasks.numbers import close, final_answer, last_quantity, normalise, only_number, stated_number
+from halfway.curriculum.tasks.words import units_differ
 
 Verifier = Callable[[Problem, str], bool]
 
@@ -32,7 +33,8 @@ def numeric(problem: Problem, response: str, *, tolerance: float = 1e-6) -> bool
     """Whether the final number is the answer: an integer exactly, others within a relative `tolerance` of 1e-6.
 
     The final number is that of the last box, of the last <answer> or of the last "####", which must hold one number, or
-    else the last of the whole response, unless the response denies it ("not 42"). An answer of 0 equals only 0.
+    else the last of the whole response, unless the response denies it ("not 42"). An answer of 0 equals only 0, and one
+    with a known unit, such as 5 meters, no number with another ("5 feet").
 
     Args:
         tolerance: largest relative difference from an answer that is not an integer; 0 = none. In files:
@@ -43,4 +45,8 @@ def numeric(problem: Problem, response: str, *, tolerance: float = 1e-6) -> bool
     """
     reference = only_number(problem.answer)
     number = stated_number(response)
-    return number is not None and close(number, reference, tolerance)
+    if number is None or not close(number, reference, tolerance):
+        return False
+    return not units_differ(
+        final_answer(problem.answer) or problem.answer, last_quantity(final_answer(response) or response)
+    )

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 from typing import Any
 
 from halfway.curriculum import Problem
@@ -13,6 +13,7 @@ from halfway.curriculum.support.extras import load_extra
 from halfway.curriculum.tasks import helpers
 from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.numbers import close, denies, final_answer, hedges, plain_number, tidy
+from halfway.curriculum.tasks.words import is_word, read_choice, read_words, stated_choice, units_differ
 
 SYMBOLIC_TIMEOUT = 5
 """Seconds that math-verify may take for one parse or comparison."""
@@ -25,12 +26,14 @@ TOLERANCE = 1e-6
 
 
 def _judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
-    """Whether the final expression equals the answer: plain numbers exactly, all else by math-verify.
+    """Whether the final expression equals the answer: plain numbers exactly, words as text, all else by math-verify.
 
-    An integer is equal or not; other plain numbers may differ by a millionth of the answer. Where math-verify says
-    "equal", these still fail: numbers with different leading digits below 1e-6, letters in another order (BAC, ABC),
-    known units that differ (feet, meters), a chain of equations with two values (4=5), and an answer that the response
-    denies outside a box. Each parse and comparison may take `SYMBOLIC_TIMEOUT` seconds.
+    An integer is equal or not; other plain numbers may differ by a millionth of the answer. Words are equal whatever
+    their case and article, options by their letter or, as in (A) 12, by what it stands for. Where math-verify says
+    "equal", these still fail: numbers with different leading digits below 1e-6, known units that differ (feet,
+    meters), a chain of equations with two values (2+2=5), for a value an equation to be solved (x^2=4 for 4), and an
+    answer that the response denies outside a box. A response in one line without words is its own final expression.
+    Each parse and comparison may take `SYMBOLIC_TIMEOUT` seconds.
 
     Raises:
         ValueError: if math-verify finds no expression in an answer.
@@ -55,7 +58,12 @@ symbolic = Batched(_judge)
 def symbolically(answer: str, response: str, seconds: int) -> bool | None:
     """The verdict, inside a helper's process: None if a time-out kept math-verify from finding the texts equal."""
     final = final_answer(response)
-    reference, given = plain_number(final_answer(answer) or answer), plain_number(response if final is None else final)
+    expected = final_answer(answer) or answer
+    if (verdict := _judge_text(expected, response, final, seconds)) is not None:
+        return verdict
+    if final is None and _is_bare(response):
+        final = response.strip().removesuffix(".")
+    reference, given = plain_number(expected), plain_number(response if final is None else final)
     if reference is not None and given is not None and not hedges(response):
         return close(given, reference, TOLERANCE)
     if reference is not None and not response:  # as when answers are checked: it can be read
@@ -74,16 +82,70 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
             text = final if prose else f"\\boxed{{{final.strip().strip('$')}}}"
         found = math_verify.parse(_spell_out(text), parsing_timeout=seconds)
         equal = bool(math_verify.verify(list(parsed), found, timeout_seconds=seconds))
-    if equal:
-        return not (
-            (reference is not None and hedges(response))
-            or _numbers_apart(parsed, found)
-            or _words_apart(answer, response if final is None else final)
-            or _units_apart(answer, response if final is None else final)
-            or (_self_contradicting(final) if final is not None else denies(response))
-            or (reference is not None and final is not None and _RELATION.search(final))
-        )
+        formula = _FORMULA.findall(response)[-1:] if final is None else [final]
+        stated = formula[0] if formula else ""
+        if equal:
+            return not (
+                (reference is not None and hedges(response))
+                or _numbers_apart(parsed, found)
+                or (is_word(expected) and read_words(stated) not in (None, read_words(expected)))  # act for cat
+                or units_differ(answer, response if final is None else final)
+                or (final is None and denies(response))
+                or _contradicts_itself(stated, seconds)
+                or ("=" not in expected and _is_to_be_solved(stated))
+                or (reference is not None and final is not None and _RELATION.search(final))
+            )
     return None if late else False
+
+
+_FORMULA = re.compile(r"(?:\$|\\\()([^$]+?)(?:\$|\\\))")
+_BARE_WORD = re.compile(r"(?<!\\)(?<![^\W\d_])(?!(?:sqrt|log|ln|exp|sin|cos|tan|pi)(?![^\W\d_]))[^\W\d_]{2,}")
+
+
+def _is_bare(response: str) -> bool:
+    """Whether a response without marks is one expression: a line without words or delimiters."""
+    line = response.strip()
+    delimited = "$" in line or "\\(" in line or "\\[" in line
+    return 0 < len(line) <= 100 and "\n" not in line and not delimited and not _BARE_WORD.search(_unwrap(line))
+
+
+def _unwrap(text: str) -> str:
+    """The text without its LaTeX commands."""
+    return re.sub(r"\\[a-zA-Z]+", " ", text)
+
+
+def _judge_text(expected: str, response: str, final: str | None, seconds: int) -> bool | None:
+    """The verdict where answer and response are words or options; None where they are to be compared as expressions."""
+    right = read_choice(expected)
+    given = stated_choice(response) if final is None else read_choice(final)
+    words = read_words(response if final is None else final) if is_word(expected) else None
+    if expected.strip().islower():  # a variable
+        right = None
+    if right is not None and given is not None:
+        same = right.letter == given.letter and (
+            not (right.rest and given.rest) or _is_same(right.rest, given.rest, seconds)
+        )
+    elif right is not None and right.rest and final is not None:
+        same = _is_same(right.rest, final, seconds)
+    elif given is not None and given.rest and _is_same(expected, given.rest, seconds):
+        same = True
+    elif words is not None:
+        same = words == read_words(expected)
+    else:
+        return None
+    return same and not hedges(response)
+
+
+def _is_same(expected: str, given: str, seconds: int) -> bool:
+    """Whether two texts are the same expression, or the same text if the first cannot be read as one."""
+    try:
+        return symbolically(expected, _box(given), seconds) is True
+    except ValueError:
+        return expected.strip() == given.strip()
+
+
+def _box(text: str) -> str:
+    return f"\\boxed{{{text.strip().strip('$')}}}"
 
 
 def equivalent(answers: Sequence[str]) -> bool | None:
@@ -159,77 +221,43 @@ def _value(part: Any) -> complex | None:
         return None
 
 
-def _words_apart(answer: str, final: str) -> bool:
-    """Whether the answer is letters that are no product (capitals, text, or four and more), and the final one differs.
-
-    math-verify multiplies letters, so BAC and ABC are equal to it.
-    """
-    word, other = _letters(answer), _letters(final)
-    named = "\\text" in answer or word.isupper() or len(word) >= 4
-    return len(word) >= 2 and word.isalpha() and other.isalpha() and named and word.lower() != other.lower()
-
-
-def _letters(text: str) -> str:
-    return re.sub(r"\\(?:text|mathrm|textbf|operatorname)|[\s${}\\.]", "", final_answer(text) or text)
-
-
-_UNITS = {
-    alias: names.split()[0]
-    for names in (
-        "m meter meters metre metres",
-        "cm centimeter centimeters centimetre centimetres",
-        "mm millimeter millimeters millimetre millimetres",
-        "km kilometer kilometers kilometre kilometres",
-        "inch inches",
-        "ft foot feet",
-        "yd yard yards",
-        "mi mile miles",
-        "s sec second seconds",
-        "min minute minutes",
-        "h hr hour hours",
-        "day days",
-        "week weeks",
-        "year years",
-        "g gram grams",
-        "kg kilogram kilograms",
-        "lb lbs pound pounds",
-        "l liter liters litre litres",
-        "ml milliliter milliliters",
-        "cent cents",
-        "dollar dollars",
-        "n newton newtons",
-        "j joule joules",
-        "kj kilojoule kilojoules",
-        "w watt watts",
-        "kw kilowatt kilowatts",
-        "v volt volts",
-        "a amp amps ampere amperes",
-        "ma milliamp milliamps milliampere milliamperes",
-        "pa pascal pascals",
-        "kpa kilopascal kilopascals",
-        "hz hertz",
-        "khz kilohertz",
-        "mol mole moles",
-        "degree degrees",
-        "radian radians",
-    )
-    for alias in names.split()
-}
-_LAST_WORD = re.compile(r"\d[^=]*?([A-Za-z]+)\}?(?:\^\{?(\d)\}?)?[\s.$}]*$")
-
-
-def _units_apart(answer: str, final: str) -> bool:
-    """Whether both end in a number with a known unit, and the units differ. math-verify drops units."""
-    found = [_LAST_WORD.search(text[-60:]) for text in (answer, final)]
-    units = [_UNITS.get(one[1].lower()) if one else None for one in found]
-    powers = {one[2] for one in found if one and one[2]}
-    return None not in units and (units[0] != units[1] or len(powers) > 1)
-
-
 _RELATION = re.compile(r"\\(?:neq?|leq?|geq?|lt|gt|not)(?![a-zA-Z])|\\text\s*\{\s*not\b|[<>\u2260\u2264\u2265]")
 
 
-def _self_contradicting(final: str) -> bool:
-    """Whether a final answer is a chain of equations with two different numbers, such as 4=5."""
-    numbers = {number for side in final.split("=") if (number := plain_number(side)) is not None}
-    return len(numbers) > 1
+def _contradicts_itself(stated: str, seconds: int) -> bool:
+    """Whether an answer is a chain of equations with two different values, such as 4=5 or 2+2=5.
+
+    A decimal may be another side cut or rounded to its digits, as in 1/3=0.33.
+    """
+    one = "=" in stated and not re.search(r"[,;]|\\text|\b(?:and|or)\b", stated)
+    sides = [side for side in stated.split("=") if side.strip()][-MOST:] if one else []
+    found = [(value, side) for side in sides if (value := _side(side, seconds)) is not None]
+    return any(abs(left - right) > max(_last_place(a), _last_place(b)) for (left, a), (right, b) in pairwise(found))
+
+
+def _side(text: str, seconds: int) -> float | None:
+    """The value of one side of an equation; None unless it is a real number."""
+    if (number := plain_number(text)) is not None:
+        return float(number)
+    value = next(map(_value, _symbolic_reference(_box(text), seconds)), None)
+    return value.real if value is not None and value.imag == 0 else None
+
+
+def _last_place(side: str) -> float:
+    """One in the last place of a decimal; for all else what rounding takes."""
+    places = re.fullmatch(r"[\s$-]*\d*\.(\d+)[\s$.]*", side)
+    return float(10 ** -len(places[1])) if places else 1e-9
+
+
+_EQUATION = re.compile(r"(?:\\(?:[dt]?frac|sqrt|cdot)(?![a-zA-Z])|[\d\s+\-^{}().*/a-zA-Z])+")
+
+
+def _is_to_be_solved(stated: str) -> bool:
+    """Whether an equation's left side is an expression in one unknown, as in x^2=4 and 2x+1=5, not a name or f(2)."""
+    left, equals, _ = stated.partition("=")
+    letters = set(re.findall("[a-zA-Z]", _unwrap(left)))
+    if not equals or len(letters) != 1 or not _EQUATION.fullmatch(left):
+        return False
+    [unknown] = letters
+    applied = re.search(rf"{unknown}[\s^{{}}\-\d()]*\(", left)
+    return left.strip(" ${}()") != unknown and not applied

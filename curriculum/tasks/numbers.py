@@ -36,23 +36,34 @@ _OPERATION = re.compile(
 _IN_WORDS = re.compile(r"\b(?:not|or|hundred|thousand|million|billion|trillion)\b", re.I)
 _FACTOR = re.compile(r"\s?(?:/\s?)?[eiknxyz](?![^\W\d_])|[!_(]")
 _LONE_SIGN = re.compile(r"(^|=)(\s*\$?)-\s+(?=[\d.\\$])")
+_MIXED = re.compile(
+    r"(?<![\w.,/^\\])(?<![\^_]\{)(\d{1,15})"
+    r"(?:\s?\\[dt]?frac\s?\{(\d{1,15})\}\s?\{(\d{1,15})\}|\s(\d{1,15})\s?/\s?(\d{1,15})(?![\d.,/]*\d))"
+)
+_REPEATING = re.compile(r"(?<![\d.,])(\d{0,15})\.(\d{0,15})\\(?:overline|bar|dot)\s?\{(\d{1,15})\}")
+_VULGAR = re.compile("[\u00bc-\u00be\u2150-\u215e]")
 _SUPERSCRIPTS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")
 _SUPERSCRIPT = re.compile("\u207b?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 
 
 def tidy(text: str) -> str:
-    """The text with one spelling of minus signs, thousands and money, and with 1.5e-3 written in digits."""
+    """The text with one spelling of minus signs, thousands, money and fractions, and with 1.5e-3 written in digits.
+
+    Mixed numbers (1 1/2), repeating decimals and characters such as \u00bd become LaTeX fractions.
+    """
+    text = _VULGAR.sub(_fraction_in_ascii, text)
     text = _SUPERSCRIPT.sub(lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
     text = text.replace("\N{MINUS SIGN}", "-").replace("\\$", "$").replace(",\\!", ",")
-    return _SCIENTIFIC.sub(_digits, _SPACED.sub("", text))
+    text = _REPEATING.sub(_repeating, _SCIENTIFIC.sub(_digits, _SPACED.sub("", text)))
+    return _MIXED.sub(_improper, text)
 
 
 def last_number(text: str) -> Fraction | None:
     """The last number in a text, exactly, or None.
 
-    Reads signs, thousands separators, decimals, exponents of up to three digits (1.5e-3 and 1.5 x 10^-3), powers, and
-    fractions (3/4 or a LaTeX frac), but no mixed numbers. A number that directly follows a letter, as in x2, is part
-    of a name, and one that follows ^, as in cm^2, is an exponent.
+    Reads signs, thousands separators, decimals, repeating ones too, exponents of up to three digits (1.5e-3 and 1.5 x
+    10^-3), powers, fractions (3/4 or a LaTeX frac), and mixed numbers (1 3/4). A number that directly follows a letter,
+    as in x2, is part of a name, and one that follows ^, as in cm^2, is an exponent.
     """
     matches = list(_NUMBER.finditer(tidy(text)))
     return _value(matches[-1]) if matches else None
@@ -90,6 +101,7 @@ def plain_number(text: str) -> Fraction | None:
     """The value of a text that is nothing but a number, perhaps with a money sign; else None."""
     core = tidy(text).strip().removesuffix(".")
     core = core.strip("$").strip() if core.count("$") == 2 else core.replace("$", "", 1)
+    core = _LONE_SIGN.sub(r"\1\2-", core)
     found = _NUMBER.fullmatch(core)
     return _value(found) if found else None
 
@@ -120,7 +132,8 @@ def stated_number(response: str) -> Fraction | None:
     """
     marked = final_answer(response)
     if marked is None:
-        return None if denies(response) else last_number(response)
+        alone = plain_number(response)
+        return alone if alone is not None or denies(response) else last_number(response)
     if hedges(response):
         return None
     side = re.split(r"=|\\approx|\N{ALMOST EQUAL TO}", marked)[-1]
@@ -129,6 +142,17 @@ def stated_number(response: str) -> Fraction | None:
     except ValueError:  # sentences pass between tags, but not in boxes
         prose = re.search(r"[^\W\d_]{2,} [^\W\d_]{2,}", side) and not re.search(r"\b(?:or|not)\b", side)
         return last_number(side) if prose and not _BOX.search(response) else None
+
+
+_UNIT_AFTER = re.compile(r"\s*(?:\\[,;! ]|\\(?:text|mathrm)\s*\{|\s)*(?!an?\b)[A-Za-z]+\}?(?:\^\{?\d\}?)?")
+
+
+def last_quantity(text: str) -> str:
+    """The last number of a text with the word after it, such as "5 feet"; empty if there is no number."""
+    plain = tidy(text)
+    matches = list(_NUMBER.finditer(plain))
+    word = _UNIT_AFTER.match(plain, matches[-1].end()) if matches else None
+    return "" if not matches else matches[-1][0] + (word[0] if word else "")
 
 
 _BOX_BEFORE = re.compile(
@@ -193,6 +217,24 @@ def _value(found: "re.Match[str]") -> Fraction | None:
         return sign * value * Fraction(10) ** int(found["ten"] or 0)
     except (ValueError, ZeroDivisionError):  # more digits than Python converts, or a division by zero
         return None
+
+
+def _fraction_in_ascii(found: "re.Match[str]") -> str:
+    """\u00bd as 1/2, with a space before it."""
+    return " " + unicodedata.normalize("NFKC", found[0]).replace("\N{FRACTION SLASH}", "/")
+
+
+def _improper(found: "re.Match[str]") -> str:
+    """1 1/2 as \\frac{3}{2}; a fraction of one or more, as in "2 3/2", is a number of its own."""
+    whole, over, under = int(found[1]), int(found[2] or found[4]), int(found[3] or found[5])
+    return f"\\frac{{{whole * under + over}}}{{{under}}}" if over < under else found[0]
+
+
+def _repeating(found: "re.Match[str]") -> str:
+    """0.1\\overline{6} as \\frac{15}{90}."""
+    before, after, again = found[1] or "0", found[2], found[3]
+    nines = (10 ** len(again) - 1) * 10 ** len(after)
+    return f"\\frac{{{int(before + after + again) - int(before + after)}}}{{{nines}}}"
 
 
 def _digits(found: "re.Match[str]") -> str:

@@ -21,7 +21,7 @@ from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks import helpers
 from halfway.curriculum.tasks.answers import Batched
-from halfway.curriculum.tasks.numbers import plain_number
+from halfway.curriculum.tasks.numbers import plain_number, stated_number
 from halfway.curriculum.tasks.sources import Loaded, Source, content_id, distinct
 
 CHUNK = 4096
@@ -120,9 +120,11 @@ class ReasoningGym(Source):
 
 
 def _plain(value: Any) -> Any:
-    """The same value without NumPy scalars, whose text is not a literal."""
+    """The same value without NumPy scalars and fractions, whose texts are no literals."""
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Fraction):
+        return str(value)
     if isinstance(value, Mapping):
         return {_plain(k): _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple | set):
@@ -170,6 +172,8 @@ def passes(answer: str, response: str) -> bool:
         return False
     if carried["family"] == "game_of_life_halting":  # which compares bool(text), true of "False"
         return said == str(entry["answer"])
+    if carried["family"] == "gsm_symbolic":  # which drops the sign, so that -348 is 348
+        return stated_number(said) == plain_number(entry["answer"])
     if carried["family"] == "coin_flip":  # which takes a prefix such as 0 for 0.27, and minutes for 1e999999999
         number, reference = plain_number(said), plain_number(entry["answer"])
         return number is not None and reference is not None and abs(number - reference) <= Fraction(1, 10_000)

@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import cache, partial
+from functools import partial
 from io import StringIO
 from itertools import product
 from pathlib import Path
@@ -172,7 +172,6 @@ def attack_logs(chance: random.Random, folder: Path) -> dict[str, Attack]:
     """Audits of a log of which one file was changed, for every format."""
     from rich.console import Console
 
-    from halfway.curriculum.support import registry
     from halfway.experiments.audit.auditing import audit
     from halfway.experiments.audit.formats.registry import FORMATS
     from halfway.experiments.audit.page import write_audit
@@ -180,7 +179,6 @@ def attack_logs(chance: random.Random, folder: Path) -> dict[str, Attack]:
 
     logs = sound_logs(folder / "sound")
     attacked = folder / "attacked"
-    vars(registry)["entry_points"] = cache(registry.entry_points)  # a fifth of the time
     formats = {audit([log], replayed=()).logs[0].log.reading.format for log in logs}
     assert formats == set(FORMATS.names()), "a format without a sound log"
 

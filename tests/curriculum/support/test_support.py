@@ -14,6 +14,7 @@ from messages import says
 
 from halfway.curriculum import Registry, UserError, require
 from halfway.curriculum.support import extras
+from halfway.curriculum.support import registry as registry_module
 from halfway.curriculum.support.atomic import (
     WriteError,
     open_own,
@@ -266,3 +267,13 @@ def test_a_missing_extra_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(UserError) as raised:
         load_extra("no_such_package", "a test")
     assert str(raised.value) == f"a test: {line}"
+
+
+def test_installed_packages_are_scanned_once_for_a_module_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    scans: list[str] = []
+    monkeypatch.setattr(registry_module, "entry_points", lambda group: scans.append(group) or ())
+    parts = Registry("part", {}, group="a group that nobody else has")
+    for _ in range(3):
+        assert parts.names() == []
+    monkeypatch.syspath_prepend("/another/folder")
+    assert parts.names() == [] and len(scans) == 2

@@ -105,6 +105,7 @@ def test_no_family_runs_code_of_an_entry(family: str, tmp_path: Path) -> None:
     [
         ("puzzle24", "6+6+6+6"),
         ("game_of_life_halting", "I refuse"),
+        ("gsm_symbolic", "-{answer}"),
         ("coin_flip", "0"),
         ("coin_flip", "1e9999999"),
         ("complex_arithmetic", "nan"),
