@@ -7,11 +7,13 @@ partition and the like come from sbatch's own variables, such as SBATCH_ACCOUNT 
 
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from halfway.curriculum import UserError
+from halfway.curriculum.support.atomic import require_no_link
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.experiments.comparing import processes
 from halfway.experiments.config.run import RunConfig
@@ -19,7 +21,7 @@ from halfway.experiments.config.run import RunConfig
 MINUTES = 24 * 60
 ASK_SECONDS = 5.0
 FILES = "slurm"
-"""The folder in a run's directory with the files of its jobs."""
+"""The folder in a run's directory with a folder for the files of each job."""
 
 
 class Training:
@@ -90,8 +92,12 @@ def submit(config: RunConfig, folder: Path, parallel: int) -> SlurmJob:
     nodes = {"nodes": cluster.train_nodes + cluster.rollout_nodes} if several else {}
     submitit = load_extra("submitit", "--on slurm", "slurm")
     devices = "gpus_per_node" if cluster.gpus else "cpus_per_task"
+    require_no_link(folder / FILES)
+    (folder / FILES).mkdir(parents=True, exist_ok=True)
+    # A new folder, since the result is unpickled, and in a folder from elsewhere one may lie under the job's number.
+    files = tempfile.mkdtemp(dir=folder / FILES)
     try:
-        executor = submitit.SlurmExecutor(folder / FILES)
+        executor = submitit.SlurmExecutor(files)
         executor.update_parameters(
             job_name=f"halfway-{config.name.rpartition('/')[0]}-{config.seed}",
             time=MINUTES,

@@ -198,8 +198,11 @@ def _damage(folder: Path) -> None:
     """A planted fault: the optimizer's state in a checkpoint is another one."""
     import torch
 
+    from halfway.trainers.learner.shards import opening_safely
+
     for path in [*sorted(folder.rglob("*optim_states.pt")), *sorted(folder.rglob("optimizer.pt"))]:
-        state = torch.load(path, weights_only=False)
+        with opening_safely():
+            state = torch.load(path)
         _scale(state)
         torch.save(state, path)
 

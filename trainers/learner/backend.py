@@ -8,6 +8,7 @@ import os
 import re
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Protocol
 
 import torch
@@ -122,15 +123,14 @@ class PlainBackend:
                     folder / POLICY_FOLDER, config=config, dtype=policy.dtype, use_safetensors=True
                 )
                 policy.load_state_dict(saved.state_dict())
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             raise UserError(
                 f"learner: {folder} holds no policy in safetensors ({one_line(error)}); resume from a checkpoint that "
                 "Halfway wrote"
             ) from error
         except RuntimeError as error:
             raise other_model(folder) from error
-        state = torch.load(folder / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
-        self.optimizer.load_state_dict(state)
+        self.optimizer.load_state_dict(load_tensors(folder / OPTIMIZER_FILE))
         keep_settings(self.optimizer, self.options)
 
 
@@ -190,6 +190,22 @@ def save_tensors(state: object, path: Path) -> None:
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
+
+
+def load_tensors(path: Path) -> dict[str, Any]:
+    """What `save_tensors` wrote: tensors and plain data.
+
+    Raises:
+        UserError: if the file holds anything else, which could run code.
+    """
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        raise UserError(
+            f"{path}: holds more than tensors and plain data, which could run code; resume from a checkpoint that "
+            "Halfway wrote"
+        ) from error
+    return state
 
 
 def save_policy(policy: Any, folder: Path, writes: bool) -> None:

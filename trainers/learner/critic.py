@@ -17,7 +17,7 @@ from halfway.curriculum.rollouts import FloatArray, Rollout
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.contracts import Appraiser, Rollouts, judge_seconds
-from halfway.trainers.learner.backend import apply_gradients, keep_settings, save_tensors, set_lr
+from halfway.trainers.learner.backend import apply_gradients, keep_settings, load_tensors, save_tensors, set_lr
 from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.scoring import before
 
@@ -144,7 +144,7 @@ class Critic:
         """
         file = folder / CRITIC_FILE
         try:
-            state = torch.load(file, map_location="cpu", weights_only=True)
+            state = load_tensors(file)
             self._accelerator.unwrap_model(self._module).load_state_dict(state["weights"])
         except (FileNotFoundError, RuntimeError) as error:
             trouble = "is not this run's" if file.exists() else "is missing"

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -15,21 +14,18 @@ import torch
 from accelerate import Accelerator, PartialState
 from torch import Tensor, nn
 
-from halfway.curriculum.support.atomic import replacing_folder
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port, use_interface_towards
 from halfway.trainers.learner.backend import FORM, build_optimizer, keep_settings, other_model, save_policy, set_lr
 from halfway.trainers.learner.learner_options import LearnerOptions
+from halfway.trainers.learner.shards import SHARDS, TAG, UNIVERSAL, convert, opening_safely
 
 NEEDED_BY = "learner.deepspeed"
 # Between two collectives of the group that trains, one process alone may broadcast a part of the weights to servers,
 # for as long as `vllm_servers.seconds` allows; DeepSpeed's own limit, ten minutes, would end the others meanwhile.
 TRAINING_PATIENCE = timedelta(hours=1)
-# Below a checkpoint's folder: what every process wrote, and the same converted for any number of processes.
-SHARDS, UNIVERSAL = "shards", "universal"
-TAG = "state"
 # DeepSpeed's converter refuses ZeRO-1 and -2 checkpoints without it.
 UNIVERSAL_INFO = {"universal_checkpoint_info": {"universal_checkpoint_version": 0.2}}
 
@@ -183,7 +179,8 @@ class DeepSpeedBackend:
         config = self._engine._config
         config.load_universal_checkpoint = universal
         try:
-            self._engine.load_checkpoint(str(folder / (UNIVERSAL if universal else SHARDS)), tag=TAG)
+            with opening_safely():
+                self._engine.load_checkpoint(str(folder / (UNIVERSAL if universal else SHARDS)), tag=TAG)
         except RuntimeError as error:
             raise other_model(folder) from error
         finally:
@@ -210,24 +207,3 @@ def full_disks() -> Iterator[None]:
         if not any(part in str(error) for part in ("inline_container", "PytorchStreamWriter")):
             raise
         raise OSError(f"torch could not write a file, as on a full disk: {one_line(error)}") from error
-
-
-def convert(folder: Path) -> None:
-    """Make DeepSpeed's checkpoint for any number of processes from one process's.
-
-    Raises:
-        UserError: if DeepSpeed's converter fails.
-    """
-    with replacing_folder(folder / UNIVERSAL) as partial:
-        command = [
-            *(sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"),
-            *("--input_folder", str(folder / SHARDS / TAG), "--output_folder", str(partial / TAG)),
-            *("--num_extract_workers", "1", "--num_merge_workers", "1", "--inject_missing_state"),
-        ]
-        # The converter runs as a separate program; as a rank it would wait for the others.
-        environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-        environment["PYTHONSAFEPATH"] = "1"  # it imports nothing from the folder in which the user stands
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise UserError(f"learner.deepspeed: {folder} cannot be converted for another number of processes: {last}")

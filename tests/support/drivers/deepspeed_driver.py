@@ -1,18 +1,22 @@
 """Makes ten updates with DeepSpeed in several ways, and saves half-way. A program, run by torchrun or alone.
 
-Its arguments are the folder to work in, what to do (comma-separated: "train", "resume") and in which ways (likewise).
+Its arguments are the folder to work in, what to do (comma-separated: "train", "resume", "attack") and in which ways
+(likewise).
 Every process writes its results.
 """
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
+import hostile_pickles
 import torch
 from accelerate.state import AcceleratorState
 from learner_harness import build_groups, build_model
 
 from halfway.curriculum import Stream
+from halfway.curriculum.support.atomic import reading
 from halfway.trainers.learner import scoring
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.learner import PolicyGradientLearner
@@ -73,12 +77,24 @@ def resume(folder: Path, way: str) -> dict[str, Any]:
     return result(learner, [learner.update(build_groups(step), Stream(0).at(step)) for step in range(SAVED, STEPS)])
 
 
+def attack(folder: Path, way: str) -> dict[str, Any]:
+    """Load the checkpoint with a hostile pickle in place of each of its files. Returns what went wrong."""
+    learner, hostile = build_learner(way), folder.with_name(f"hostile-{folder.name}")
+    shutil.copytree(folder, hostile)
+
+    def load() -> None:
+        with reading(hostile, "resume another"):  # as the loop does
+            learner.load(hostile)
+
+    return {"wrong": hostile_pickles.attack(hostile, folder.with_name(f"canary-{folder.name}"), {"load": load})}
+
+
 def main(folder: Path, tasks: list[str], ways: list[str]) -> None:
     torch.set_num_threads(1)
     for way in ways:
         for task in tasks:
             AcceleratorState._reset_state(True)
-            done = {"train": train, "resume": resume}[task](folder / way, way)
+            done = {"train": train, "resume": resume, "attack": attack}[task](folder / way, way)
             state = AcceleratorState()
             torch.save(done, folder / f"{task}-{way}-{state.process_index}-of-{state.num_processes}.pt")
     if torch.distributed.is_initialized():

@@ -1,6 +1,7 @@
 """DeepSpeed with gloo: two processes train like one, and a checkpoint serves any number of them."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,11 +11,14 @@ from typing import Any
 import pytest
 import torch
 from drivers.deepspeed_driver import SAVED, STEPS
+from hostile_pickles import hostile_contents
+from messages import says
 from paths import DRIVERS, IMPORTABLE
 from transformers import AutoModelForCausalLM
 
 from halfway.curriculum import UserError
 from halfway.trainers.learner.learner_options import DeepSpeedOptions
+from halfway.trainers.learner.shards import SHARDS, TAG, UNIVERSAL, convert
 
 pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)
 pytestmark = pytest.mark.engines
@@ -94,6 +98,27 @@ def test_a_checkpoint_holds_a_plain_hugging_face_folder(folder: Path, way: str) 
     alone = "plain-lora" if way == "3-lora" else "plain"
     plain = AutoModelForCausalLM.from_pretrained(folder / alone / "policy").state_dict()
     torch.testing.assert_close(saved, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_no_pickle_in_a_checkpoint_is_opened(tmp_path: Path) -> None:
+    run_driver(1, tmp_path, "train,attack", "0,2,3,3-bfloat16")
+    wrong = {path.stem: torch.load(path)["wrong"] for path in tmp_path.glob("attack-*.pt")}
+    assert wrong == {f"attack-{way}-0-of-1": [] for way in ("0", "2", "3", "3-bfloat16")}
+
+
+@pytest.mark.parametrize("way", ["2", "3"])
+def test_the_converter_opens_no_pickle(folder: Path, way: str, tmp_path: Path) -> None:
+    hostile, canary = tmp_path / way, tmp_path / "canary"
+    shutil.copytree(folder / way, hostile)
+    shutil.rmtree(hostile / UNIVERSAL, ignore_errors=True)
+    convert(hostile)
+    shutil.rmtree(hostile / UNIVERSAL)
+    file = next((hostile / SHARDS / TAG).glob("*_optim_states.pt"))
+    contents = dict(hostile_contents(canary, file))
+    file.write_bytes(contents["torch, zipped=True"])
+    with pytest.raises(UserError, match=says("shard", "could run code", "mkdir", "resume from")):
+        convert(hostile)
+    assert not canary.exists()
 
 
 @pytest.mark.parametrize(
