@@ -31,6 +31,15 @@ KEPT = 1_048_576
 
 WATCH_SECONDS = 0.05
 PAGE = os.sysconf("SC_PAGE_SIZE")
+SCAN_SECONDS = 2.0
+"""How long looking for shared memory may take. Whoever changes many mappings all the time can make it take longer."""
+
+MAPPING_BYTES = 192
+"""The kernel's memory for a mapping, of which an address space may have one for each page."""
+
+DESCRIPTOR_BYTES = 2 * PAGE
+"""What an open file is counted as: the least that the kernel lets a pipe hold, for one of its ends."""
+
 NEW_NAMESPACES = 0x10000000 | 0x00020000 | 0x20000000 | 0x08000000 | 0x04000000 | 0x40000000
 """User, mount, process, IPC, host name, network."""
 
@@ -256,6 +265,8 @@ def memory_used(enough: int) -> int:
     """Bytes of memory of all processes in this process table: what each has of its own, and what they share.
 
     A process's page tables are its own as well; one that touches a single page here and there needs three pages for it.
+    So is the most that the kernel needs for its mappings, and for its open files, as far as the kernel counts them (from
+    Linux 6.2).
 
     Args:
         enough: shared memory is looked for only if the processes' address spaces together are larger than this.
@@ -266,22 +277,28 @@ def memory_used(enough: int) -> int:
         with suppress(OSError), open(f"/proc/{name}/statm") as file:
             fields = file.read().split()
             if len(fields) > 2:
-                own += (int(fields[1]) - int(fields[2])) * PAGE
+                own += (int(fields[1]) - int(fields[2])) * PAGE + int(fields[0]) * MAPPING_BYTES
                 reserved += int(fields[0]) * PAGE
         with suppress(OSError), open(f"/proc/{name}/status") as file:
             own += sum(int(line.split()[1]) * 1024 for line in file if line.startswith("VmPTE:"))
-    return own if reserved <= enough else own + shared_memory(processes)
+        with suppress(OSError):
+            own += os.stat(f"/proc/{name}/fd").st_size * DESCRIPTOR_BYTES
+    return own if reserved <= enough or own > enough else own + shared_memory(processes)
 
 
 def shared_memory(processes: list[str]) -> int:
     """Bytes of the memory that processes share without a file, each piece counted once and in full.
 
-    How much of a piece is in use cannot be told from the processes that map it.
+    How much of a piece is in use cannot be told from the processes that map it. What cannot be read within
+    `SCAN_SECONDS` counts as far too much.
     """
     pieces: dict[str, int] = {}
+    until = time.monotonic() + SCAN_SECONDS
     for name in processes:
         with suppress(OSError), open(f"/proc/{name}/maps") as file:
             for line in file:
+                if time.monotonic() > until:
+                    return sys.maxsize
                 fields = line.split(maxsplit=5)
                 if len(fields) == 6 and fields[1].endswith("s") and fields[5].startswith("/dev/zero"):
                     start, end = (int(address, 16) for address in fields[0].split("-"))

@@ -34,6 +34,7 @@ HOSTILE = {
     "process: memory of many": "for i in 1 2 3 4; do python -c 'x = bytearray(200 * 2**20); import time; time.sleep(9)' & done; wait && echo WON",
     "process: memory without names": "python -c 'import os\nfor i in range(80): os.write(os.memfd_create(str(i)), b\"x\" * (15 * 2**20))' && echo WON",
     "process: memory of System V": "python -c 'import ctypes\nc = ctypes.CDLL(None)\nc.shmat.restype = ctypes.c_void_p\nfor i in range(5):\n    n = 200 * 2**20\n    s = c.shmget(0, n, 0o1600)\n    if s < 0: raise SystemExit(1)\n    a = c.shmat(s, None, 0)\n    ctypes.memset(a, 1, n)\n    c.shmdt(ctypes.c_void_p(a))' && echo WON",
+    "process: messages and semaphores of System V": "python -c 'import ctypes\nc = ctypes.CDLL(None)\nraise SystemExit(c.msgget(0, 0o1600) < 0 and c.semget(0, 9, 0o1600) < 0)' && echo WON",
     "process: shared memory": "eat() { python -c 'import mmap, time\nm = mmap.mmap(-1, 300 * 2**20)\nfor i in range(0, len(m), 4096): m[i] = 1\ntime.sleep(2)'; }; eat & a=$!; eat & b=$!; eat & c=$!; wait $a && wait $b && wait $c && echo WON",
     "process: memory of another": "python -c 'import ctypes; raise SystemExit(ctypes.CDLL(None).syscall(310, 1, 0, 0, 0, 0, 0) < 0)' && echo WON",
     "process: priority": "nice -n -5 true 2>&1 | grep -q denied || [ $(nice -n -5 nice) -ge 0 ] || echo WON",

@@ -315,6 +315,43 @@ def test_a_hostile_command_gets_nothing_and_leaves_nothing(base: Base, name: str
     assert not subprocess.run(["pgrep", "-f", "sleep 4321"], capture_output=True).stdout
 
 
+MAPPINGS = """
+import ctypes, mmap, os, time
+c = ctypes.CDLL(None)
+for _ in range(40):
+    if os.fork() == 0:
+        m = mmap.mmap(-1, 50_000 * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(m))
+        while True:
+            for i in range(0, 50_000, 2):
+                c.mprotect(ctypes.c_void_p(start + 4096 * i), 4096, 1)
+time.sleep(30)
+"""
+PIPES = """
+import os, time
+for _ in range(40):
+    if os.fork() == 0:
+        try:
+            while True:
+                end = os.pipe()[1]
+                os.set_blocking(end, False)
+                os.write(end, bytes(65_536))
+        except OSError:
+            time.sleep(30)
+time.sleep(30)
+"""
+
+
+@needs_boxes
+@pytest.mark.parametrize("program", [MAPPINGS, PIPES], ids=["mappings", "pipes"])
+def test_the_kernels_memory_counts_and_hides_nothing(program: str) -> None:
+    opened = replace(SMALL, memory_mib=256, processes=64).open(Base(str(Path(__file__).parent)))
+    began = time.monotonic()
+    assert opened.exec("python -", 10, program.encode()).ended == "memory"
+    assert time.monotonic() - began < 9
+    opened.close()
+
+
 @needs_boxes
 def test_limits_are_named() -> None:
     here = Base(str(Path(__file__).parent))
