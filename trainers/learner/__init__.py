@@ -7,7 +7,7 @@
 - `objective`: the formulas: advantages, losses, corrections
 - `scoring`: log-probabilities and entropies of given tokens
 - `critic`: the critic of PPO
-- `backend`: turns gradients into new weights; `deepspeed`: the same with ZeRO
+- `backend`: turns gradients into new weights; `deepspeed`: the same with ZeRO; `shards`: opens what ZeRO has written
 - `adapters`: LoRA
 - `weights`: hands weights to an engine, one tensor at a time
 - `learner_options`: settings of the learner
