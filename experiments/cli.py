@@ -778,21 +778,37 @@ def _train_comparison(
 
 
 def _show_report(folder: Path) -> None:
-    """Write the report and print its short tables, or all of its numbers as JSON."""
+    """Print the report's short tables, or all of its numbers as JSON, and write it.
+
+    Raises:
+        WriteError: in the end, if the report cannot be written.
+    """
+    from halfway.curriculum.support.atomic import WriteError
+    from halfway.experiments.report.analysis.summary import summarize
     from halfway.experiments.report.conclusions import conclude
-    from halfway.experiments.report.page import write_report
+    from halfway.experiments.report.page import write_page
+    from halfway.experiments.report.records import load_comparison_records
     from halfway.experiments.report.tables.all_tables import quick_tables
 
     with busy("reading records, drawing figures"):
-        report = write_report(folder)
+        comparison = load_comparison_records(folder)
+        summary = summarize(comparison)
+        written: Path | WriteError
+        try:
+            written = write_page(comparison, summary)
+        except WriteError as error:
+            written = error
     if now().json:
-        typer.echo(as_json(report.summary))
-        return
-    console = _console()
-    console.print("\n".join(conclude(report.summary)), markup=False)
-    for table in quick_tables(report.summary):
-        console.print(table)
-    console.print(f"report: {report.path}", soft_wrap=True)
+        typer.echo(as_json(summary))
+    else:
+        console = _console()
+        console.print("\n".join(conclude(summary)), markup=False)
+        for table in quick_tables(summary):
+            console.print(table)
+        if isinstance(written, Path):
+            console.print(f"report: {written}", soft_wrap=True)
+    if isinstance(written, WriteError):
+        raise written
 
 
 def _show_tracking(console: "Console", tracking: "TrackingOptions", output: Path) -> None:

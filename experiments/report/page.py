@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from halfway.curriculum.support.atomic import replacing, require_no_link, write_text
+from halfway.curriculum.support.atomic import replacing, require_no_link, write_text, writing
 from halfway.experiments.config.loading import flatten
 from halfway.experiments.report.analysis.summary import Summary, summarize
 from halfway.experiments.report.conclusions import conclude
@@ -41,10 +41,20 @@ def write_report(directory: Path) -> Report:
     """Write report.html, summary.json, summary.md and figures/*.png and *.svg into a run or comparison directory.
 
     Raises:
-        UserError: if the directory holds no run, or a record cannot be read.
+        UserError: if the directory holds no run, a record cannot be read, or a file cannot be written.
     """
     comparison = load_comparison_records(directory)
     summary = summarize(comparison)
+    return Report(write_page(comparison, summary), summary)
+
+
+def write_page(comparison: Comparison, summary: Summary) -> Path:
+    """What `write_report` writes, of records that have been read. Returns the path of the page.
+
+    Raises:
+        WriteError: if a file cannot be written.
+    """
+    directory = comparison.directory
     write_tables(directory, summary)
     page = render(
         "report.html.j2",
@@ -59,7 +69,7 @@ def write_report(directory: Path) -> Report:
     )
     path = directory / "report.html"
     write_text(path, page)
-    return Report(path, summary)
+    return path
 
 
 def facts(comparison: Comparison, summary: Summary) -> dict[str, str]:
@@ -117,7 +127,8 @@ def settings(comparison: Comparison) -> Iterator[TextTable]:
 def pictures(comparison: Comparison, summary: Summary, folder: Path) -> list[dict[str, str]]:
     """Draw every picture that has data, save it as PNG and SVG, and return it as an inline SVG with its words."""
     require_no_link(folder)
-    folder.mkdir(exist_ok=True)
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
     drawn = []
     with rc_context(STYLE):
         for picture in PICTURES:

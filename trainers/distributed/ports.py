@@ -1,5 +1,6 @@
 """Ports, addresses and network interfaces of this host."""
 
+import errno
 import fcntl
 import os
 import socket
@@ -13,12 +14,29 @@ SIOCGIFADDR = 0x8915  # netdevice(7): the address of an interface
 INTERFACE_VARIABLES = {"GLOO_SOCKET_IFNAME": "", "NCCL_SOCKET_IFNAME": "="}
 """What names the interface to gloo and NCCL, and what stands before it; "=" keeps NCCL from taking eth1 for eth10."""
 
+_CLAIMS: list[socket.socket] = []
+
 
 def free_port() -> int:
-    """A TCP port of this host that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A TCP port of this host that nobody listens on, and that no other call is given while this process lives.
+
+    What is told to listen there may take long to start, so the port is claimed meanwhile, by a name that Linux lets one
+    process of the host bind at a time.
+    """
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0halfway-port-{port}")
+        except OSError as error:
+            claim.close()
+            if error.errno == errno.EADDRINUSE:
+                continue
+        else:
+            _CLAIMS.append(claim)
+        return port
 
 
 def own_address(peer: str) -> str:

@@ -323,7 +323,10 @@ def build_backend(policy: nn.Module, options: LearnerOptions, accelerator: Accel
 def enable_checkpointing(policy: Any) -> list[nn.Module]:
     """Prepare the policy's layers to compute their activations twice. Returns these layers."""
     layers: Any = import_module("transformers.modeling_layers")
-    policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    if hasattr(policy, "activation_checkpointing_enable"):  # its name in newer versions of `transformers`
+        policy.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    else:
+        policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return [module for module in policy.modules() if isinstance(module, layers.GradientCheckpointingLayer)]
 
 

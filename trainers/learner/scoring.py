@@ -1,7 +1,7 @@
 """Log-probabilities of given tokens under a causal language model."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -121,7 +121,7 @@ def score_after_contexts(
         input_ids=shared.tokens_UP,
         attention_mask=None if shared.given_UP.all() else given_UP,
         position_ids=(given_UP.cumsum(1) - 1).clamp(min=0),
-        past_key_values=cache,
+        **{cache_name(model): cache},
         use_cache=True,
         logits_to_keep=1,
     )
@@ -137,7 +137,7 @@ def score_after_contexts(
         hidden,
         attention_mask=torch.cat([given_UP[shared.of_B], torch.ones_like(own_mask_BR, dtype=torch.long)], 1),
         position_ids=lengths_B[:, None] + columns_R,
-        past_key_values=cache,
+        **{cache_name(model): cache},
         use_cache=True,
     )
     # The masked tokens stand in the same order in both layouts.
@@ -220,8 +220,17 @@ def output_layer(model: nn.Module) -> nn.Linear | None:
     return head if type(head) is nn.Linear else None
 
 
+def cache_name(model: nn.Module) -> str:
+    """The argument by which a model takes its cache: `cache` in newer versions of `transformers`."""
+    return "cache" if "cache" in _arguments(model) else "past_key_values"
+
+
 def _keeps_logits(model: nn.Module) -> bool:
-    return "logits_to_keep" in inspect.signature(_unwrap(model).forward).parameters
+    return "logits_to_keep" in _arguments(model)
+
+
+def _arguments(model: nn.Module) -> Iterable[str]:
+    return inspect.signature(_unwrap(model).forward).parameters
 
 
 def _unwrap(model: nn.Module) -> nn.Module:

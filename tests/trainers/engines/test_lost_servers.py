@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -596,3 +597,20 @@ def test_heads_that_vllm_does_not_take_on_a_cpu_are_refused(part: VllmServers, s
         replace(part, addresses=("127.0.0.1:1",)).check(run)  # what they take, nobody knows here
     else:
         part.check(run)
+
+
+def test_all_who_wait_for_a_frozen_server_ask_once_whether_it_answers() -> None:
+    """Asked by each for itself, over a few threads, a server would be noticed after several times as long."""
+    asked: list[float] = []
+
+    def healthy() -> bool:
+        asked.append(time.monotonic())
+        time.sleep(0.5)
+        return False
+
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as frozen:  # connects, and says nothing
+        server = Server(f"127.0.0.1:{frozen.getsockname()[1]}", usable=True)
+        server.healthy = healthy  # type: ignore[method-assign]
+        errands = [Errand(i, server, CONTEXT, {"max_tokens": 4}) for i in range(64)]
+        failed = Client(64, 0.5).run(errands, "1", lambda *_: None)
+    assert "/health" in str(failed[server]) and len(asked) < 8

@@ -88,6 +88,24 @@ def test_halfway_report_reads_a_hosted_run(tmp_path: Path, capsys: pytest.Captur
     assert "No texts to read: a host handed over none." in (tmp_path / "mine" / "report.html").read_text()
 
 
+@pytest.mark.parametrize("blocked", [".summary.json.tmp", "figures"])
+def test_a_run_whose_folder_takes_no_files_shows_its_table(
+    blocked: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = hosting(tmp_path / "mine")
+    run.begin()
+    steps(run, 0, 8)
+    run.end()
+    if blocked == "figures":
+        (tmp_path / "mine" / blocked).touch()
+    else:
+        (tmp_path / "mine" / blocked).mkdir()
+    with pytest.raises(SystemExit):
+        app(["report", str(tmp_path / "mine")], standalone_mode=False)
+    said = capsys.readouterr()
+    assert "pass@1" in said.out and "cannot be written" in said.err
+
+
 def test_a_hosted_run_whose_rewards_are_all_0_says_so_once_and_in_its_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from transformers.cache_utils import DynamicLayer
 
 from halfway.curriculum.rollouts import IntArray
 from halfway.trainers.engines.base import Completion, EngineSetup, Finished
+from halfway.trainers.learner.scoring import cache_name
 from halfway.trainers.learner.weights import copy_weights
 
 # Rows that have ended leave the batch together once they make up this share of it, since each removal copies the cache.
@@ -172,7 +173,7 @@ class _Batch:
             mask_UT[row, :padding] = 0
 
         config: Any = policy.config
-        self._cache = DynamicCache(config=config)
+        self._cache, self._cache_name = DynamicCache(config=config), cache_name(policy)
         # Others, such as a sliding window's, stay as they are.
         self._cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in self._cache.layers]
         self._column = column  # columns read so far, padding included
@@ -206,7 +207,7 @@ class _Batch:
             # Without padding a mask would only cost time, since it is made anew for every token.
             attention_mask=self._mask_BT[:, : self._column] if self._padded else None,
             position_ids=positions_BT,
-            past_key_values=self._cache,
+            **{self._cache_name: self._cache},
             use_cache=True,
             logits_to_keep=1,
         )

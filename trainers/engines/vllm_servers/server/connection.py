@@ -44,6 +44,7 @@ class Connection:
 
     address: str
     token: str = field(default="", repr=False, kw_only=True)
+    _probe: "asyncio.Future[bool] | None" = field(default=None, init=False, repr=False)
 
     def call(self, method: str, path: str, body: Any = None, seconds: float = PROBE_SECONDS) -> Any:
         """The answer to a request, as JSON if it has any.
@@ -81,7 +82,7 @@ class Connection:
             for _ in range(PATIENCE):
                 if (await asyncio.wait({asking}, timeout=seconds))[0]:
                     return asking.result()
-                if not await asyncio.to_thread(self.healthy):
+                if not await self._answers():
                     raise TimeoutError(f"no answer in {seconds:g} s, and none from /health")
             needed = "if it needs so long, raise rollouts.engine.vllm_servers.seconds"
             raise TimeoutError(f"no answer in {PATIENCE * seconds:g} s; {needed}")
@@ -89,6 +90,13 @@ class Connection:
             raise ServerError(f"{self.address}{path}: {one_line(error)}") from error
         finally:
             asking.cancel()
+
+    async def _answers(self) -> bool:
+        """What `healthy` says, asked once at a time for all who wait: threads are few, and a frozen server holds one."""
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.ensure_future(asyncio.to_thread(self.healthy))
+        await asyncio.wait({self._probe})  # whoever is cancelled leaves it to the others
+        return self._probe.result()
 
     async def _post(self, session: "ClientSession", path: str, body: Any) -> Any:
         most = MOST_BYTES + BYTES_A_TOKEN * body["sampling_params"]["max_tokens"]
