@@ -112,6 +112,35 @@ class Rounds(PassRateController[RoundsState]):
         return {"rollouts": state.rollouts / number, "given_up": state.given_up / number}
 
 
+@dataclass(frozen=True)
+class ReinforceAda(Rounds):
+    """`Rounds` as Reinforce-Ada has it: at most four of eight, until two rollouts passed and two failed; four train."""
+
+    size: int = 8
+
+
+@dataclass(frozen=True)
+class Ar3po(Rounds):
+    """`Rounds` as AR3PO has it: until one rollout passes; all of them train."""
+
+    stop: Literal["balanced", "positive"] = "positive"
+    keep: int = 0
+
+
+@dataclass(frozen=True)
+class NguRounds(Rounds):
+    """`Rounds` of four until one rollout passes, all within a step: what NGU (arXiv 2609.13443) does without a queue.
+
+    There is no coin: a group is given up after `rounds`, 8 of which are 32 rollouts. All of them train. `ngu` waits
+    over steps.
+    """
+
+    stop: Literal["balanced", "positive"] = "positive"
+    rounds: int = 8
+    size: int = 4
+    keep: int = 0
+
+
 def choose_balanced(successes_N: Sequence[bool], keep: int) -> list[int]:
     """The indices of the first rollouts of each outcome: half of `keep` from each if there are enough (Reinforce-Ada).
 

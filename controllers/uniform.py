@@ -45,6 +45,7 @@ class Uniform(PassRateController[UniformState]):
     def propose(self, plan: Plan, state: UniformState, stream: Stream) -> tuple[Plan, UniformState]:
         # Generated problems do not belong to the set that is shuffled, whether they are new or train again.
         ids: set[object] = {request.problem.id for request in plan.requests}
+        ids |= {group.request.problem.id for group in plan.in_hand if group.waits}
         held = {name for name in ids if name in state.problems}
         drawn: list[Request] = []
         while len(drawn) < plan.missing:

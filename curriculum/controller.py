@@ -28,6 +28,7 @@ NEEDS: Mapping[str, str] = {
     "rollouts": "groups of different sizes",
     "weights": "weights and advantages of rollouts, see `LossWeights`",
     "stored": "training on groups of earlier steps",
+    "waits": "groups that wait over a step, and train on the rollouts of several",
     "measured": "the measured pass rate of every problem, see `PassRateController.inform`",
 }
 """What a controller may need, besides "feature:NAME", the feature NAME of every problem."""
@@ -91,8 +92,8 @@ class PassRateController(Generic[State]):
 
     def observe(self, state: State, groups: Sequence[Group], step: int) -> State:
         """After the rollouts: learn. Called exactly once per step, with every group that has become complete since the
-        last call, including zero-variance, surplus and prefixed groups and groups that lost their rollouts.
-        `Request.origin` says whose evidence a group is."""
+        last call and is not held, including zero-variance, surplus and prefixed groups and groups that lost their
+        rollouts. `Request.origin` says whose evidence a group is."""
         return state
 
     def weigh(self, groups: Sequence[Group], state: State, stream: Stream) -> Sequence[Group]:
@@ -103,6 +104,14 @@ class PassRateController(Generic[State]):
         groups, and again with a group that has been extended; it changes no state.
         """
         return groups
+
+    def hold(self, groups: Sequence[Group], state: State, step: int, stream: Stream) -> Sequence[bool]:
+        """At the end of a step: which of the complete groups stay in hand instead of being observed.
+
+        Such a group waits for the member that extends groups (see `Plan.waiting`), does not train in this step, and is
+        asked about again at every commit. A member that holds groups needs "waits", and gives each up at some age.
+        """
+        return [False] * len(groups)
 
     def inform(self, state: State, rates_P: NDArray[np.float64]) -> State:
         """Take the policy's current pass rates, measured afresh on every problem of the data set.
@@ -156,6 +165,12 @@ class Chain(PassRateController[dict[str, Any]]):
             require_weights(groups, name)
         return groups
 
+    def hold(self, groups: Sequence[Group], state: dict[str, Any], step: int, stream: Stream) -> Sequence[bool]:
+        held = [
+            member.hold(groups, state[name], step, stream.for_member(name)) for name, member in self.members.items()
+        ]
+        return [any(verdicts) for verdicts in zip(*held, strict=True)]
+
     def inform(self, state: dict[str, Any], rates_P: NDArray[np.float64]) -> dict[str, Any]:
         return {name: member.inform(state[name], rates_P) for name, member in self.members.items()}
 
@@ -202,8 +217,9 @@ def propose_until_full(
             counts as starvation.
     """
     for i in range(max_passes):
-        before = (len(plan.requests), len(plan.skipped))
+        before = (len(plan.requests), len(plan.skipped), plan.reserved)
         plan, state = controller.propose(plan, state, stream.at(i))
-        if plan.missing == 0 or before == (len(plan.requests), len(plan.skipped)):
+        plan = plan.free()
+        if plan.missing == 0 or before == (len(plan.requests), len(plan.skipped), plan.reserved):
             break
     return plan, state

@@ -17,7 +17,7 @@ Each line is an object with these fields; a field that does not apply is null, a
 | k, n | int | successes and scored rollouts; null if the problem was skipped |
 | tokens | int | tokens generated for the group in this step: replayed and stored tokens are not counted |
 | policy_version | int | learner updates behind the weights that generated it, the oldest of several; null if none did |
-| outcome | str | "trained", "zero_variance", "surplus", "carried", "empty", "declined" or "skipped" |
+| outcome | str | "trained", "zero_variance", "surplus", "carried", "waiting", "empty", "declined" or "skipped" |
 | reason | str | why it was skipped: the member and what it said; else null |
 | dropped | {str: int} | rollouts lost, by reason (for example a replay that diverged) |
 
@@ -30,10 +30,12 @@ These fields are there only where they apply:
 | lag | int | updates by which the learner was ahead of the weights that generated it, if it was |
 | late | int | failed rollouts whose time was over before they had ended |
 | weights | [float] | factor on the loss of each rollout, if a controller gave any |
+| earlier_k, earlier_n | int | successes and rollouts of a group that has waited, in the records of earlier steps |
 | replayed_responses | int | executed once more by the environment to replay a prefix; steps.jsonl has their seconds |
 
 Skipped problems are those refused before any rollout. A group "carried" out of a step appears once more in the
-step that trains it. Nothing in the log depends on the clock, so equal runs write equal bytes.
+step that trains it. A group that is "waiting" at the end of a step appears again in the step that continues it, with
+the rollouts of that step. Nothing in the log depends on the clock, so equal runs write equal bytes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +54,7 @@ MOST_ROLLOUTS, MOST_STEPS = 2**31, 2**53
 
 def group_record(group: Group, step: int, round_index: int, outcome: str) -> Mapping[str, Any]:
     """The record of a group that was rolled out."""
-    request, prefix = group.request, group.request.prefix
+    request, prefix, latest = group.request, group.request.prefix, group.latest
     return {
         "step": step,
         "round": round_index,
@@ -66,9 +68,9 @@ def group_record(group: Group, step: int, round_index: int, outcome: str) -> Map
         "parent_size": prefix.parent_size if prefix else None,
         "parent_success": prefix.parent_success if prefix else None,
         "decisions": [list(decision) for decision in request.decisions],
-        "k": group.num_passed,
-        "n": group.size,
-        "tokens": 0 if request.stored else group.num_generated,
+        "k": latest.num_passed,
+        "n": latest.size,
+        "tokens": 0 if request.stored else latest.num_generated,
         "policy_version": group.policy_version if group.policy_versions else None,
         "outcome": outcome,
         "reason": None,
@@ -84,8 +86,10 @@ def _where_it_applies(group: Group) -> Mapping[str, Any]:
     fields |= {"policy_versions": list(versions)} if len(versions) > 1 else {}
     fields |= {"replayed_responses": cost.responses} if cost else {}
     fields |= {"lag": group.lag} if group.lag else {}
-    late = sum(rollout.late for rollout in group.rollouts)
+    late = sum(rollout.late for rollout in group.latest.rollouts)
     fields |= {LATE: late} if late else {}
+    if group.earlier:
+        fields |= {"earlier_k": group.num_passed - group.latest.num_passed, "earlier_n": group.earlier}
     return fields | ({"weights": weights.weights_N.tolist()} if weights else {})
 
 
@@ -137,12 +141,16 @@ class GroupRecord:
     decisions: tuple[tuple[str, str], ...] = ()
     hint_share: float | None = None
     weights: tuple[float, ...] = ()
+    earlier_k: int = 0
+    earlier_n: int = 0
 
     def __post_init__(self) -> None:
         """Raises ValueError for numbers that no run has, so that whoever decodes a line refuses it."""
         passed, size, lost = self.k or 0, self.size, sum(self.dropped.values())
         if not (0 <= passed <= size < MOST_ROLLOUTS and 0 <= lost < MOST_ROLLOUTS):
             raise ValueError(f"{passed} of {size} rollouts passed and {lost} were lost")
+        if not 0 <= self.earlier_k <= self.earlier_n < MOST_ROLLOUTS:
+            raise ValueError(f"{self.earlier_k} of {self.earlier_n} earlier rollouts passed")
         if not (0 <= self.step < MOST_STEPS and 0 <= self.tokens < MOST_STEPS):
             raise ValueError(f"step {self.step} with {self.tokens} tokens")
 
@@ -163,7 +171,8 @@ class GroupRecord:
 
     @property
     def zero_variance(self) -> bool:
-        return self.scored and self.k in (0, self.n)
+        """Whether all rollouts passed or none did, those of earlier steps included if it has waited."""
+        return self.scored and (self.k or 0) + self.earlier_k in (0, self.size + self.earlier_n)
 
     @property
     def near_half(self) -> bool:

@@ -113,6 +113,7 @@ class Group:
             its outcome was recorded; 0 also where that is not known.
         trains_truncated: whether the learner trains on rollouts that a limit cut; if not, they count in the baseline.
         in_pieces: whether the rollouts were recorded bit by bit, so that they may stand in the order they finished.
+        earlier: number of its rollouts, the first ones, that steps before this one brought, if it has waited.
     """
 
     request: Request
@@ -125,6 +126,7 @@ class Group:
     lag: int = 0
     trains_truncated: bool = True
     in_pieces: bool = False
+    earlier: int = 0
 
     @property
     def size(self) -> int:
@@ -135,6 +137,23 @@ class Group:
     def missing(self) -> int:
         """Number of rollouts that have neither come back nor been lost."""
         return self.request.num_rollouts - self.size - sum(self.dropped.values())
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has stayed in hand over a commit and no more rollouts have been asked for since."""
+        return 0 < self.earlier == self.request.num_rollouts
+
+    @property
+    def latest(self) -> "Group":
+        """The group with the rollouts that this step brought, so that logs and budgets count each rollout once."""
+        if not self.earlier:
+            return self
+        return replace(self, rollouts=self.rollouts[self.earlier :], earlier=0, weights=None)
+
+    def kept(self) -> "Group":
+        """The group as it stays in hand over a commit: what it has, and what it lost, this step has counted."""
+        request = replace(self.request, num_rollouts=self.size)
+        return replace(self, request=request, earlier=self.size, dropped={}, replay_cost=None)
 
     @property
     def num_passed(self) -> int:

@@ -33,8 +33,10 @@ class Plan:
             them.
         skipped: problems refused so far, with the member and its reason.
         member: name of the chain member that holds the plan now; set by the chain, signed under each decision.
-        in_hand: the step's groups so far, in the order they were asked for. They are complete, have not been observed
-            and may be extended.
+        in_hand: the step's groups so far, and those that have waited, in the order they were asked for. They are
+            complete, have not been observed and may be extended.
+        reserved: slots for groups that wait: for all of them at first, and from the second time on that the plan goes
+            through the chain for those that are continued.
         quotas: what part of its own share, from 0 to 1, a member may take for requests of an origin; all of it if the
             origin is not named. See `halfway.controllers.laws.slots.slots_left`.
     """
@@ -46,12 +48,24 @@ class Plan:
     skipped: tuple[Skip, ...] = ()
     member: str = ""
     in_hand: tuple[Group, ...] = ()
+    reserved: int = 0
     quotas: Mapping[Origin, float] = field(default_factory=dict)
 
     @property
     def missing(self) -> int:
-        """Number of groups still to be chosen. A request that extends a group in hand adds no group."""
-        return max(0, self.wanted - sum(not request.extends for request in self.requests))
+        """Number of groups still to be chosen. A request that extends a group in hand adds no group, unless that has
+        waited."""
+        return max(0, self.open - self.reserved)
+
+    @property
+    def open(self) -> int:
+        """Number of groups that the requests leave to be chosen or continued."""
+        return self.wanted - sum(not request.extends for request in self.requests)
+
+    @property
+    def waiting(self) -> tuple[Group, ...]:
+        """Groups of earlier steps that may be continued in this one: as many as slots are open, the oldest first."""
+        return tuple(group for group in self.in_hand if group.waits)[: max(0, self.open)]
 
     @property
     def budget(self) -> int:
@@ -67,6 +81,11 @@ class Plan:
     def decided(self) -> tuple[Request, ...]:
         """Requests for groups of their own on which the member that holds the plan has decided."""
         return tuple(request for request in self.requests if request.decided_by(self.member) and not request.extends)
+
+    def free(self) -> "Plan":
+        """The plan without reserved slots for groups that wait and that no request continues."""
+        extended = {request.extends for request in self.requests}
+        return replace(self, reserved=sum(g.waits and g.request.ticket in extended for g in self.in_hand))
 
     def add(self, requests: Sequence[Request], action: str) -> "Plan":
         """Append requests, each signed by the member that holds the plan."""

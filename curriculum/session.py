@@ -55,7 +55,8 @@ class Session:
     trainer that records late gets the same decisions for the same order of events.
 
     Requests in flight begin the next plan, marked as decided by the members that chose them, so no member chooses them
-    twice. A group that is being extended is observed once it is complete.
+    twice. A group that is being extended is observed once it is complete, and one that a member holds
+    (`PassRateController.hold`) once none does.
 
     Attributes:
         state: the controller's state.
@@ -122,7 +123,9 @@ class Session:
         address = self._stream.at(self.step, self.round, "propose")
         flying = [group.request for group in self._groups_in_flight()]
         in_flight = sum(not request.extends for request in flying)
-        plan = Plan(self.step, wanted + in_flight, self.num_rollouts, tuple(flying), in_hand=tuple(self.in_hand()))
+        hand = tuple(self.in_hand())
+        reserved = sum(group.waits for group in hand)
+        plan = Plan(self.step, wanted + in_flight, self.num_rollouts, tuple(flying), in_hand=hand, reserved=reserved)
         plan, self.state = propose_until_full(self.controller, plan, self.state, address)
         self.skipped += [(self.round, skip) for skip in plan.skipped]
         tickets = self._issue([request for request in plan.requests if not request.ticket])
@@ -242,12 +245,18 @@ class Session:
         return self.controller.weigh(groups, self.state, self._stream.at(self.step, self.round, "weigh"))
 
     def commit(self) -> list[Group]:
-        """End a training step: the chain observes the complete groups. Returns them, in the order they were drawn."""
-        groups = list(self.in_hand())
+        """End a training step: the chain observes the complete groups that no member holds. Returns these, in the order
+        they were drawn."""
+        hand = list(self.in_hand())
+        held = self.controller.hold(hand, self.state, self.step, self._stream.at(self.step, self.round, "hold"))
+        groups = [group for group, waits in zip(hand, held, strict=True) if not waits]
         self._errors = belief_errors(self.controller, self.state, groups)
         self.state = self.controller.observe(self.state, groups, self.step)
         whole = {group.request.ticket for group in groups}
-        self._groups = {ticket: group for ticket, group in self._groups.items() if ticket not in whole}
+        left = {ticket: group for ticket, group in self._groups.items() if ticket not in whole}
+        if "waits" in self.controller.needs:
+            left = {ticket: group if group.missing else group.kept() for ticket, group in left.items()}
+        self._groups = left
         self.step, self.round, self.skipped = self.step + 1, 0, []
         return groups
 
@@ -257,11 +266,12 @@ class Session:
         self.state = self.controller.inform(self.state, rates_P)
 
     def metrics(self) -> dict[str, float]:
-        """Numbers worth plotting, as `MEMBER/QUANTITY`, with the `belief_errors` of the last commit, and the number of
-        tickets in flight."""
-        flying = sum(1 for _ in self._groups_in_flight())
-        in_flight = {"in_flight": float(flying)} if flying else {}
-        return {**self.controller.metrics(self.state), **self._errors, **in_flight}
+        """Numbers worth plotting, as `MEMBER/QUANTITY`, with the `belief_errors` of the last commit, and the numbers
+        of tickets in flight and of groups that wait."""
+        numbers = {"in_flight": sum(1 for _ in self._groups_in_flight())}
+        numbers["waiting"] = sum(group.earlier > 0 and not group.missing for group in self._groups.values())
+        counted = {name: float(number) for name, number in numbers.items() if number}
+        return {**self.controller.metrics(self.state), **self._errors, **counted}
 
     def snapshot(self) -> "Session":
         """A session in the present state, which later calls of this one leave as it is."""

@@ -15,7 +15,7 @@ Measure = Literal["tokens", "bytes", "nothing"]
 UNKNOWN = -1
 """Stands for a number of tokens, or a group's outcome, that the log does not contain."""
 
-OUTCOMES = ("trained", "zero_variance", "surplus", "carried", "empty", "declined")
+OUTCOMES = ("trained", "zero_variance", "surplus", "carried", "empty", "declined", "waiting")
 """The possible outcomes of a group; `History.outcome_V` holds positions in this tuple, or `UNKNOWN`."""
 
 

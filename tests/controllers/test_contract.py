@@ -68,7 +68,15 @@ CHAINS: dict[str, Callable[[], Chain]] = {
     "hints_schedule": lambda: then("hints", kind="schedule", place="prompt"),
     "knapsack_unbounded": lambda: then("knapsack", certainty=1.0, alpha=0.5),
     "pilot_hora": lambda: then("pilot", kind="hora"),
-    "rounds_ar3po": lambda: then("rounds", stop="positive", keep=0, size=4),
+    "rounds_of_four": lambda: then("rounds", stop="positive", keep=0, size=4),
+    "pilot_commit": lambda: then("pilot", kind="commit", initial=4, commits=2, patience=1),
+    "pilot_commit_retire": lambda: chain(
+        ("uniform", CONTROLLERS.get("uniform")()),
+        ("retire", CONTROLLERS.get("retire")(above=1.0, returns=None)),
+        ("pilot", CONTROLLERS.get("pilot")(kind="commit")),
+    ),
+    "frontier_ngu": lambda: chain_of(("frontier", "ngu")),
+    "prefixes_frontier_ngu": lambda: chain_of(("replay", "prefix_sampling", "frontier", "ngu")),
     "signal_ngrpo": lambda: then("signal", kind="ngrpo"),
     "downsample_vcrl": lambda: chain(
         *then("downsample", baseline="group", keep=0.5).members.items(), ("vcrl", CONTROLLERS.get("vcrl")())

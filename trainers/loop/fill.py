@@ -11,7 +11,11 @@ from halfway.trainers.loop.loop_options import FillOptions
 
 
 class GroupOutcome(NamedTuple):
-    """A group and what became of it: "trained", "zero_variance", "surplus", "carried", "empty" or "declined"."""
+    """A group and what became of it.
+
+    Attributes:
+        outcome: "trained", "zero_variance", "surplus", "carried", "waiting", "empty" or "declined".
+    """
 
     round: int
     group: Group
@@ -47,6 +51,7 @@ class Filling:
             the previous step.
         num_carried_in: how many of `placed` were carried in; they were observed in the step that rolled them out.
         exhausted: whether a round brought no group at all, because the controllers proposed nothing.
+        held: tickets of groups that wait for a later step, which do not train in this one.
     """
 
     options: FillOptions
@@ -54,6 +59,7 @@ class Filling:
     placed: tuple[tuple[int, Group], ...] = ()
     num_carried_in: int = 0
     exhausted: bool = False
+    held: frozenset[str] = frozenset()
 
     @classmethod
     def begin(cls, options: FillOptions, carried: Sequence[Group] = ()) -> "Filling":
@@ -85,6 +91,12 @@ class Filling:
         placed += [(self.rounds, group) for group in groups if group.request.ticket not in place_of]
         return replace(self, placed=tuple(placed), rounds=self.rounds + 1, exhausted=not groups)
 
+    def hold(self, observed: Sequence[Group]) -> "Filling":
+        """The batch without the groups of this step that were not observed at its end: they wait."""
+        done = {group.request.ticket for group in observed}
+        own = (group.request.ticket for _, group in self._own)
+        return replace(self, held=frozenset(ticket for ticket in own if ticket not in done))
+
     @property
     def missing(self) -> int:
         """Number of groups by which a full batch exceeds what trains so far."""
@@ -102,8 +114,8 @@ class Filling:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """Every group that was rolled out in this step."""
-        return tuple(group for _, group in self._own)
+        """Every group that was rolled out in this step, with the rollouts that it brought."""
+        return tuple(group.latest for _, group in self._own)
 
     @property
     def trained(self) -> tuple[Group, ...]:
@@ -135,6 +147,8 @@ class Filling:
         return 1 if self.options.policy == "once" else self.options.max_rounds
 
     def _outcome(self, group: Group, room: int) -> str:
+        if group.request.ticket in self.held:
+            return "waiting"
         if not group.size:
             return "empty"
         if not group.weights_N.any():

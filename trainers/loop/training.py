@@ -47,7 +47,7 @@ class Training:
         carried: surplus groups of the last step, on which the next step trains (fill option "carry").
         pool: where rollouts are under way; None = they are awaited as soon as they are drawn.
         staleness: batches that may be outstanding beyond the one that trains next, so that they are sampled while the
-            learner updates. No group trains more updates after its weights than this.
+            learner updates. No group trains more updates after its weights than this, unless it has waited.
         in_flight: whether the weights change under rollouts; otherwise those are awaited first.
         waiting: the outstanding groups by ticket, in the order they were drawn; None = still under way.
         stop: whether to end after the present step.
@@ -135,7 +135,7 @@ class Training:
                 groups = self.take(due)
             filling = filling.add(self.session.weigh(groups))
         skips = self.session.skipped
-        self.commit(step, clock)
+        filling = filling.hold(self.commit(step, clock))
         with clock.time("update"):
             spent = self.progress.share(self.budget)
             learned = self.learner.update(filling.trained, self.stream.at(step, "update"), spent)
@@ -145,12 +145,13 @@ class Training:
         self.progress = self.progress.after(filling, learned, clock)
         self.record(filling, skips, learned, clock)
 
-    def commit(self, step: int, clock: Stopwatch) -> None:
-        """Let the chain observe the step's groups. From here on the step can only be finished."""
+    def commit(self, step: int, clock: Stopwatch) -> Sequence[Group]:
+        """Let the chain observe the step's groups, which are returned. From here on the step can only be finished."""
         with clock.time("observe"):
-            self.session.commit()
+            observed = self.session.commit()
         self.tell("commit", step=step)
         self._between = None
+        return observed
 
     def hand_over(self, clock: Stopwatch) -> None:
         """Give the engine the new weights. Unless they may change under rollouts, those are awaited first."""
@@ -204,6 +205,7 @@ class Training:
         for group in taken:
             if group.request.stored is None:
                 self.recorded(self.aged(group))
+        self.session.age(self.learner.policy_version)  # one that has waited is later than when it was recorded
         in_hand = {group.request.ticket: group for group in self.session.in_hand()}
         return [in_hand.get(group.request.extends or group.request.ticket, self.aged(group)) for group in taken]
 

@@ -24,6 +24,7 @@ from halfway.experiments.report.records import Comparison, Run, outcome_rollouts
 FATES = {
     "trained": "#009E73",
     "carried": "#56B4E9",
+    "waiting": "#CC79A7",
     "zero_variance": "#9aa5b1",
     "surplus": "#E69F00",
     "lost": "#D55E00",

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -143,6 +144,8 @@ class _Run:
         self.learner = SimulatedRollouts(skill=conduct.skill, unit=conduct.unit, length=6)
         self.outstanding: dict[str, tuple[Group, list[Rollout]]] = {}
         self.seen: set[str] = set()
+        self.observed: set[str] = set()
+        self.brought: Counter[str] = Counter()  # rollouts recorded so far for each group
         self.step = 0
 
     def begin(self) -> Session:
@@ -174,9 +177,20 @@ class _Run:
             self.fill()
             self.both("age", self.step + 1)
             self.weigh()
-            observed += len(self.both("commit"))
+            observed += self.observe()
             self.measure()
         return observed
+
+    def observe(self) -> int:
+        """End the step. Every rollout that came back is in a group that is observed once, whole."""
+        groups = self.both("commit")
+        for group in groups:
+            ticket = group.request.ticket
+            self.require(ticket not in self.observed, "a group was observed twice")
+            self.observed.add(ticket)
+            brought = self.brought.pop(ticket, 0)
+            self.require(group.size == brought, f"a group has {group.size} rollouts, and {brought} were recorded")
+        return len(groups)
 
     def take_over(self) -> None:
         saved = json.dumps(self.session.state_dict())
@@ -210,7 +224,10 @@ class _Run:
         requests = [ticket.request for ticket in tickets]
         own = [request for request in requests if not request.extends]
         again = [request for request in own if any(decision.action == "again" for decision in request.decisions)]
-        self.require(len(own) - len(again) == wanted, f"{len(own) - len(again)} of {wanted} groups were proposed")
+        waiting = {ticket for ticket, group in hand.items() if group.waits}
+        continued = [request for request in requests if request.extends in waiting]
+        proposed = len(own) - len(again) + len(continued)
+        self.require(proposed == wanted, f"{proposed} of {wanted} groups were proposed or continued")
         for request in requests:
             begun = {Origin.PREFIX: request.prefix, Origin.HINTED: request.hint, Origin.STORED: request.stored}
             started = {origin for origin, start in begun.items() if start is not None}
@@ -248,17 +265,21 @@ class _Run:
             if late:
                 continue
             told = (group.prompt_tokens_P, group.unit)
+            whole = group.request.extends or ticket
             if piece and len(left) > 1:
                 part = int(self.random.integers(1, len(left)))
                 self.both("record", ticket, left[:part], *told)
+                self.brought[whole] += part
                 self.outstanding[ticket] = group, left[part:]
                 continue
             del self.outstanding[ticket]
             gone = int(self.random.integers(0, len(left) + 1)) if lost else 0
             if lost and gone == len(left):
                 self.both("abandon", ticket, "lost") if gone % 2 else self.both("fail", ticket)
+                self.brought[whole] += 0 if gone % 2 else gone
             else:
                 self.both("record", ticket, left[gone:], *told, {"lost": gone} if gone else None)
+                self.brought[whole] += len(left) - gone
 
     def weigh(self) -> None:
         hand = list(self.session.in_hand())

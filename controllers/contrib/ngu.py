@@ -1,0 +1,140 @@
+"""All-failed groups are tried again in later steps until one rollout passes: NGU."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Stream, Verdict, require
+
+PATIENCE = 32  # steps; with again = .9, 3 % of the groups that never pass are still tried then
+
+
+@dataclass(frozen=True, slots=True)
+class NguState:
+    """What became of the groups so far.
+
+    Attributes:
+        waited: number of groups that waited at least once.
+        solved, given_up: numbers of these in which a rollout passed in the end, and in which none did.
+        rollouts: rollouts of the groups that waited.
+    """
+
+    waited: int = 0
+    solved: int = 0
+    given_up: int = 0
+    rollouts: int = 0
+
+
+@dataclass(frozen=True)
+class Ngu(PassRateController[NguState]):
+    """A small group first; if all of it fails, the group waits, and later steps try it again.
+
+    NGU, "Never Give Up" (arXiv 2609.13443). A group of `size` rollouts that all pass has zero variance and is dropped,
+    a mixed one trains, and one that fails is tried again with probability `again`, `size` rollouts at a time, until one
+    passes: never-solved problems take size / (1 - again) rollouts on average. The group then trains once.
+
+    Its baseline counts every rollout that it ever had, but failures that are `age` updates old are not trained on, and
+    the advantages of the others are scaled up until those of the group add up to zero again ("anchored positives"): of
+    4 old failures, 3 new ones and a success, the success has 7/8, and each new failure -1/8 x 7/3. Successes are always
+    new. If no failure is left, the published rule trains nothing, and neither does this. Scaling is by
+    weights, so it goes with any advantage of the learner. Published: size 4, age 4; again 0.9 on GSM8K and 0.875 on
+    DeepScaleR.
+
+    The published sampler is asynchronous; here a group that failed takes one slot of the next batch that is drawn, with
+    rollouts.staleness or without. No member learns from a group while it waits.
+
+    Attributes:
+        size: rollouts of a try; 0 = N.
+        again: probability of another try after one that failed.
+        age: updates after which a rollout of an earlier step does not train; null = no bound.
+        patience: steps after which a group is given up; ours.
+    """
+
+    size: int = 4
+    again: float = 0.9
+    age: int | None = 4
+    patience: int = PATIENCE
+
+    claims = frozenset({"rounds", "rollouts"})
+    needs = frozenset({"waits", "rollouts", "weights"})
+
+    def __post_init__(self) -> None:
+        require(self.size == 0 or self.size >= 2, "ngu.size", self.size, "give 0 (= rollouts.num_rollouts) or 2 and up")
+        require(0 <= self.again <= 1, "ngu.again", self.again, "give a probability from 0 to 1")
+        require(self.age is None or self.age >= 1, "ngu.age", self.age, "give at least 1, or null for no bound")
+        require(self.patience >= 1, "ngu.patience", self.patience, "give at least 1")
+
+    def init(self, problems: ProblemSet) -> NguState:
+        return NguState()
+
+    def propose(self, plan: Plan, state: NguState, stream: Stream) -> tuple[Plan, NguState]:
+        size = self.size or plan.num_rollouts
+        stored = [request.origin is Origin.STORED for request in plan.undecided]
+        plan = plan.decide([Verdict(True, "exempt" if it else "first try", None if it else size) for it in stored])
+        extended = {request.extends for request in plan.requests}
+        for group in plan.waiting:
+            if group.request.decided_by(plan.member) and group.request.ticket not in extended:
+                plan = plan.extend(group, size, "another try")
+        return plan, state
+
+    def hold(self, groups: Sequence[Group], state: NguState, step: int, stream: Stream) -> Sequence[bool]:
+        return [self._goes_on(group, step, stream) for group in groups]
+
+    def _goes_on(self, group: Group, step: int, stream: Stream) -> bool:
+        request = group.request
+        if not request.decided_by(stream.name) or not group.size or group.num_passed:
+            return False
+        # One draw for each try, whenever and however often it is asked for.
+        coin = replace(stream, path=("again", request.ticket, group.size)).uniform()
+        return step - request.step < self.patience and coin < self.again
+
+    def weigh(self, groups: Sequence[Group], state: NguState, stream: Stream) -> Sequence[Group]:
+        return [self._anchor(group) if group.earlier and not group.zero_variance else group for group in groups]
+
+    def _anchor(self, group: Group) -> Group:
+        fresh_N = np.array([self.age is None or age < self.age for age in ages(group)], np.bool_)
+        fresh_N |= np.arange(group.size) >= group.earlier
+        kept_N = group.trainable_N & fresh_N
+        passed_N = np.array([rollout.success for rollout in group.rollouts], np.bool_)
+        return group.with_weights(anchored_weights(passed_N, kept_N))
+
+    def observe(self, state: NguState, groups: Sequence[Group], step: int) -> NguState:
+        waited = [group for group in groups if group.earlier]
+        solved = sum(group.num_passed > 0 for group in waited)
+        return NguState(
+            waited=state.waited + len(waited),
+            solved=state.solved + solved,
+            given_up=state.given_up + len(waited) - solved,
+            rollouts=state.rollouts + sum(group.size for group in waited),
+        )
+
+    def metrics(self, state: NguState) -> Mapping[str, float]:
+        """waited, solved, given_up: see `NguState`; rollouts: mean number of a group that waited."""
+        rollouts = state.rollouts / max(1, state.waited)
+        counts = {"waited": state.waited, "solved": state.solved, "given_up": state.given_up}
+        return {**{name: float(count) for name, count in counts.items()}, "rollouts": rollouts}
+
+
+def ages(group: Group) -> list[int]:
+    """Updates by which the learner is ahead of the oldest weights of each rollout; 0 where that is not known."""
+    if not group.policy_versions:
+        return [0] * group.size
+    now = group.policy_version + group.lag
+    return [now - min(rollout.policy_versions, default=now) for rollout in group.rollouts]
+
+
+def anchored_weights(passed_N: np.ndarray, kept_N: np.ndarray) -> np.ndarray:
+    """Factors on the advantages r - mean of all rollouts, under which those kept add up to zero (NGU).
+
+    Successes keep theirs, 1 - k / N; failures that are kept share what balances them. All are 0 if only one outcome is
+    kept.
+
+    Args:
+        passed_N, kept_N: which rollouts passed, and which train; both outcomes are there.
+    """
+    successes, failures = (kept_N & passed_N).sum(), (kept_N & ~passed_N).sum()
+    if not successes or not failures:
+        return np.zeros(len(passed_N))
+    scale = (~passed_N).sum() * successes / (passed_N.sum() * failures)
+    return np.where(kept_N, np.where(passed_N, 1.0, scale), 0.0)
