@@ -1,4 +1,4 @@
-"""Retirement: a problem that passes too often is not rolled out any more (ScaleRL, arXiv 2510.13786)."""
+"""Retirement: a problem that passes too often is not rolled out for a while, or any more (ScaleRL)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,12 +42,12 @@ class RetireState:
 
 @dataclass(frozen=True)
 class Retire(PassRateController[RetireState]):
-    """Drops a problem for good once its believed pass rate reaches a threshold.
+    """Drops a problem once its believed pass rate reaches a threshold, and tries it again much later.
 
-    ScaleRL ("no positive resampling") and open-instruct's `no_resampling_pass_rate` go by the rate of the latest group,
-    which is the default; ScaleRL's 0.9 is taken from accounts of it. POLARIS drops, between stages, problems that
-    passed more than 0.9 of the time over their latest visits; `belief: {kind: beta}` with its discounted counts comes
-    close to that.
+    ScaleRL (arXiv 2510.13786, "no positive resampling") and open-instruct's `no_resampling_pass_rate` go by the rate of
+    the latest group, which is the default; ScaleRL's 0.9 is taken from accounts of it. POLARIS drops, between stages,
+    problems that passed more than 0.9 of the time over their latest visits; `belief: {kind: beta}` with its discounted
+    counts comes close to that.
 
     A retired problem may come back: after `returns` steps it is let through once more, and the outcome decides. A plan
     never starves: when as many candidates have been offered as there are problems, or 100 were refused for a slot, it
@@ -56,13 +56,14 @@ class Retire(PassRateController[RetireState]):
 
     Attributes:
         above: lowest pass rate at which a problem is retired.
-        returns: steps after which a retired problem is tried again; null = never, as published. In one report
-            21 % of the problems once mastered were failed again later, so a number is safer.
+        returns: steps after which a retired problem is tried again; null = never, as published. The default is that
+            of our comparisons; in runs of ReMind (2606.03087), 21 % of the mastered problems that were tried again
+            had partly been lost.
         belief: what turns counts into pass rates. A problem that was never tried is never retired.
     """
 
     above: float = 0.9
-    returns: int | None = None
+    returns: int | None = 40
     belief: PassRateBelief = field(default_factory=LatestRate)
 
     def __post_init__(self) -> None:

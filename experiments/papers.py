@@ -118,7 +118,9 @@ PAPERS: Sequence[Paper] = (
         "Alignment Perspective",
         "cdas",
     ),
-    _paper("ScaleRL", "2510.13786", "The Art of Scaling Reinforcement Learning Compute for LLMs", "retire"),
+    _paper(
+        "ScaleRL", "2510.13786", "The Art of Scaling Reinforcement Learning Compute for LLMs", "retire: {returns: null}"
+    ),
     _paper(
         "DOTS",
         "2506.05316",
@@ -130,13 +132,29 @@ PAPERS: Sequence[Paper] = (
         "AR3PO",
         "2509.25808",
         "Improving Sampling Efficiency in RLVR through Adaptive Rollout and Response Reuse",
-        "rounds: {stop: positive, keep: 0}",
+        "ar3po",
+        *("ar3po", "rounds"),
     ),
     _paper(
         "Reinforce-Ada",
         "2510.04996",
         "Reinforce-Ada: An Adaptive Sampling Framework under Non-linear RL Objectives",
-        "rounds",
+        "reinforce_ada",
+        *("reinforce_ada", "rounds"),
+    ),
+    _paper(
+        "NGU, Never Give Up",
+        "2609.13443",
+        "Learning to Solve Hard Problems in RL for LLMs by Never Giving Up",
+        "ngu; within a step: ngu_rounds",
+        *("ngu", "ngu_rounds"),
+    ),
+    _paper(
+        "Pilot-Commit",
+        "2605.26606",
+        "Spend Your Rollouts Where It Counts: Rollout Allocation for Group-Based RL Post-Training",
+        "controllers: [uniform, retire: {above: 1, returns: null}, pilot: {kind: commit}]; fill: {policy: refill}",
+        *("pilot", "retire"),
     ),
     _paper(
         "Knapsack RL",

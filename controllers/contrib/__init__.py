@@ -9,6 +9,7 @@ eight seeds each (experiments/results/when_does_it_pay/first_contests.md).
 - `cdas`: chooses problems whose difficulty straddles the policy's competence. +0.004, -0.056, -0.050; none clear.
 - `knapsack`: divides the rollouts of a step among its problems before any is made. Within 0.005 in all three.
 - `mopps`: chooses by Thompson draws from a posterior of the pass rate. -0.023, -0.033, -0.018; none clear.
+- `ngu`: tries all-failed groups again in later steps. Not compared yet.
 - `pilot`: begins with a few rollouts per problem and continues where they pay. Within 0.010 in all three.
 - `signal`: gives advantages to groups whose rewards do not differ. RL-ZVP -0.011, +0.055, +0.019, none clear, for 2.0
   to 3.6 times the trained tokens.

@@ -27,12 +27,18 @@ def after(controller: Retire, *rates: int) -> RetireState:
     return controller.observe(controller.init(PROBLEMS), groups, 0)
 
 
-def test_a_problem_that_reaches_the_threshold_is_retired_for_good() -> None:
-    controller = Retire()
+def test_a_problem_that_reaches_the_threshold_is_retired_for_good_if_it_never_returns() -> None:
+    controller = Retire(returns=None)
     found, state = verdicts(controller, after(controller, 10, 9, 8, 0), 1)
     assert found == {"p0": "retired", "p1": "retired", "p2": "kept", "p3": "kept", "p4": "kept", "p5": "kept"}
     assert verdicts(controller, state, 1000)[0] == found
     assert state.refused == 2 and controller.metrics(state)["retired"] == 0.25
+
+
+def test_by_default_it_is_tried_again_after_forty_steps() -> None:
+    controller = Retire()
+    _, state = verdicts(controller, after(controller, 10), 1)
+    assert [verdicts(controller, state, step)[0]["p0"] for step in (40, 41)] == ["retired", "returned"]
 
 
 def test_a_retired_problem_returns_and_what_it_does_then_decides() -> None:
