@@ -50,6 +50,7 @@ CONTROLLERS = Registry(
         "maxrl": "halfway.controllers.maxrl:MaxRL",
         "downsample": "halfway.controllers.contrib.varied:Downsample",
         "vcrl": "halfway.controllers.contrib.varied:Vcrl",
+        "ragen": "halfway.controllers.contrib.varied:Ragen",
         "lilo": "halfway.controllers.contrib.varied:Lilo",
         "replay": "halfway.controllers.replay:Replay",
         "mixture": "halfway.controllers.mixture:Mixture",

@@ -55,7 +55,8 @@ class Hints(HintLengths, PassRateController[HintsState]):
 
     def propose(self, plan: Plan, state: HintsState, stream: Stream) -> tuple[Plan, HintsState]:
         verdicts = [self._judge(request, state, plan.step) for request in plan.undecided]
-        own = [g for g in plan.in_hand if g.request.origin in (Origin.FRESH, Origin.HINTED)]
+        # Whoever holds a group over a step tries it again.
+        own = [g for g in plan.in_hand if g.request.origin in (Origin.FRESH, Origin.HINTED) and not g.earlier]
         hand = [g for g in own if g.request.problem.solution] if "rounds" in self.needs else []
         again = [request for group in hand for request in self._again(group, plan, state)]
         counts = Counter(state.counts) + Counter([verdict.action for verdict in verdicts] + ["again"] * len(again))

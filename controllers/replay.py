@@ -23,6 +23,8 @@ class ReplayState:
         came_in: number of groups that came in during the latest step.
         used: what was taken in this step: indices into `groups`.
         replayed: number of groups replayed so far.
+        failed: the latest failures of problems, one group each, oldest first; their requests say since which step.
+        joined: number of groups so far that all passed and were stored with such failures.
     """
 
     problems: ProblemSet
@@ -32,6 +34,8 @@ class ReplayState:
     came_in: int = 0
     used: tuple[str, ...] = ()
     replayed: int = 0
+    failed: tuple[Group, ...] = ()
+    joined: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,14 @@ class Replay(PassRateController[ReplayState]):
     when fewer new ones come in; `order: rare` prefers groups with few successes. All four are ours; FAIR (arXiv
     2604.08706) weighs staleness, diversity and the cost of generation instead.
 
+    With `failures`, a fresh group that passed as a whole is stored too, with failures of the same problem from an
+    earlier step. "Save Your Saturated Data" (arXiv 2609.33126) adds failures to such groups, which it has the policy
+    write on purpose; here the policy's own of earlier steps are used, so this is ours.
+
+    Two published rules are not here. The gate of Headroom-Drift (2609.03941) needs the present policy's probabilities
+    of stored tokens, that is a pass of the model over what may not train; a controller has no model. Replay of single
+    rollouts by |advantage| (2606.04560) would, of a group with binary rewards, train the rarer outcome alone.
+
     Attributes:
         share: largest share of a plan that stored groups take.
         capacity: largest number of stored groups.
@@ -60,6 +72,8 @@ class Replay(PassRateController[ReplayState]):
             group's pass rate.
         tokens: bound on the number of stored tokens, those of prompts and observations included. A token of a response
             takes about 40 bytes of a checkpoint, the others 10.
+        failures: most stored failures that join a group all of which passed; 0 = such groups are not stored. At most
+            `capacity` problems have some, within `age` and again `tokens`.
     """
 
     share: float = 0.5
@@ -69,6 +83,7 @@ class Replay(PassRateController[ReplayState]):
     matched: bool = False
     order: Literal["random", "rare"] = "random"
     tokens: int = 2_000_000
+    failures: int = 0
 
     claims = frozenset({"stored"})
     needs = frozenset({"stored", "tokens"})
@@ -80,6 +95,8 @@ class Replay(PassRateController[ReplayState]):
         for name in ("uses", "age"):
             bound = vars(self)[name]
             require(bound is None or bound >= 1, f"replay.{name}", bound, "give at least 1, or null for no bound")
+
+        require(self.failures >= 0, "replay.failures", self.failures, "give 0 or more")
 
     def init(self, problems: ProblemSet) -> ReplayState:
         return ReplayState(problems)
@@ -120,15 +137,23 @@ class Replay(PassRateController[ReplayState]):
         left = self._find_usable(state, step)
         stored, trained = [state.groups[place] for place, _ in left], [count for _, count in left]
         stored_at = [state.stored_at[place] for place, _ in left]
+        failed = {g.request.problem.id: g for g in state.failed if self.age is None or step - g.request.step < self.age}
+        joined = 0
         for group in groups:
-            if group.request.origin is Origin.FRESH:
-                state.problems.position(group.request.problem.id)  # raises for a problem of another set
-            if not group.zero_variance:
-                stored.append(group.bare())
+            fresh, problem = group.request.origin is Origin.FRESH, group.request.problem.id
+            if fresh:
+                state.problems.position(problem)  # raises for a problem of another set
+            mixed = None if group.zero_variance else group.bare()
+            if mixed is None and fresh and group.num_passed and problem in failed:
+                mixed, joined = _join(group, failed[problem]), joined + 1
+            if mixed is not None:
+                stored.append(mixed)
                 trained.append(0)
                 stored_at.append(step)
-        lengths = [len(group.prompt_tokens_P) + sum(map(_length, group.rollouts)) for group in stored]
-        start = _first_kept(lengths, self.capacity, self.tokens)
+            if fresh and (failures := self._find_failures(group, step)):
+                failed = {name: each for name, each in failed.items() if name != problem} | {problem: failures}
+        start = _first_kept(list(map(_tokens, stored)), self.capacity, self.tokens)
+        first = _first_kept(list(map(_tokens, failed.values())), self.capacity, self.tokens)
         return replace(
             state,
             groups=tuple(stored[start:]),
@@ -136,7 +161,17 @@ class Replay(PassRateController[ReplayState]):
             stored_at=tuple(stored_at[start:]),
             came_in=len(stored) - len(left),
             used=(),
+            failed=tuple(failed.values())[first:],
+            joined=state.joined + joined,
         )
+
+    def _find_failures(self, group: Group, step: int) -> Group | None:
+        """A group's last failures that ended in time, to be kept; None without any."""
+        failures = [rollout for rollout in group.rollouts if not rollout.success and not rollout.late and rollout.turns]
+        if not failures[: self.failures]:
+            return None
+        bare = replace(group, rollouts=tuple(failures[-self.failures :])).bare()
+        return replace(bare, request=replace(bare.request, step=step))
 
     def _find_usable(self, state: ReplayState, step: int) -> list[tuple[int, int]]:
         """The places of the stored groups that may train again after this step, with how often they have."""
@@ -149,8 +184,21 @@ class Replay(PassRateController[ReplayState]):
         ]
 
     def metrics(self, state: ReplayState) -> Mapping[str, float]:
-        """stored: number of groups kept; replayed: number of groups replayed so far."""
-        return {"stored": float(len(state.groups)), "replayed": float(state.replayed)}
+        """stored: number of groups kept; replayed, and with `failures` joined: see `ReplayState`."""
+        joined = {"joined": float(state.joined)} if self.failures else {}
+        return {"stored": float(len(state.groups)), "replayed": float(state.replayed), **joined}
+
+
+def _join(group: Group, failed: Group) -> Group:
+    """A group to store: one that passed as a whole, with failures of the same problem."""
+    bare = group.bare()
+    rollouts = bare.rollouts + failed.rollouts
+    return replace(bare, rollouts=rollouts, request=replace(bare.request, num_rollouts=len(rollouts)))
+
+
+def _tokens(group: Group) -> int:
+    """What a stored group takes: its prompt once, and its rollouts."""
+    return len(group.prompt_tokens_P) + sum(map(_length, group.rollouts))
 
 
 def _length(rollout: Rollout) -> int:

@@ -201,8 +201,24 @@ class GroupRecord:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Identifies a carried group when it comes again."""
+        """Identifies a group that was carried or waited when it comes again."""
         return (self.problem, self.origin, self.prefix_tokens, self.policy_version, self.k, self.n)
+
+    @property
+    def begun_key(self) -> tuple[Any, ...]:
+        """The key of what a group that has waited was before this step."""
+        return replace(self, k=self.earlier_k, n=self.earlier_n).key
+
+    def after(self, begun: "GroupRecord | None") -> "GroupRecord":
+        """The record of a group that has waited with what the records of earlier steps say of it."""
+        assert begun is not None, "a group that waited is continued once"
+        lost = {
+            reason: self.dropped.get(reason, 0) + begun.dropped.get(reason, 0)
+            for reason in self.dropped | begun.dropped
+        }
+        k, n = (self.k or 0) + self.earlier_k, self.size + self.earlier_n
+        tokens = self.tokens + begun.tokens
+        return replace(self, k=k, n=n, tokens=tokens, dropped=lost, earlier_k=0, earlier_n=0)
 
 
 class Records(NamedTuple):
@@ -210,7 +226,8 @@ class Records(NamedTuple):
 
     Attributes:
         groups: every group once, in the step that rolled it out (or, for a stored group, that trained it again) and
-            with its last outcome, which is "carried" if no finished step trained it.
+            with its last outcome, which is "carried" if no finished step trained it. A group that waited has all its
+            rollouts in the latest step that rolled some out; its outcome is "waiting" if it waits still.
         skips: the problems that were refused before any rollout.
         unfinished: number of records of steps that were not finished.
     """
@@ -235,17 +252,28 @@ def sort_records(records: Sequence[GroupRecord], last_step: int | None = None) -
 
 
 def _each_once(records: Iterable[GroupRecord]) -> list[GroupRecord]:
-    """Every group once: a carried group comes again in the step that trains it, and gets that outcome."""
-    groups: list[GroupRecord] = []
+    """Every group once. One that was carried comes again in the step that trains it, and gets that outcome; one that
+    waited is whole in the step that ended it."""
+    groups: list[GroupRecord | None] = []
+    carried: dict[tuple[Any, ...], list[int]] = {}
     waiting: dict[tuple[Any, ...], list[int]] = {}
     for record in records:
-        earlier = next((i for i in waiting.get(record.key, ()) if groups[i].step < record.step), None)
-        if earlier is not None:
-            groups[earlier] = replace(groups[earlier], outcome=record.outcome)
+        earlier = next((i for i in carried.get(record.key, ()) if _step(groups[i]) < record.step), None)
+        if earlier is not None and (group := groups[earlier]):
+            groups[earlier] = replace(group, outcome=record.outcome)
             if record.outcome != "carried":
-                waiting[record.key].remove(earlier)
+                carried[record.key].remove(earlier)
             continue
+        if record.earlier_n and (begun := waiting.get(record.begun_key)):
+            place = begun.pop(0)
+            record, groups[place] = record.after(groups[place]), None
         if record.outcome == "carried":
+            carried.setdefault(record.key, []).append(len(groups))
+        if record.outcome == "waiting":
             waiting.setdefault(record.key, []).append(len(groups))
         groups.append(record)
-    return groups
+    return [group for group in groups if group is not None]
+
+
+def _step(record: GroupRecord | None) -> int:
+    return record.step if record else MOST_STEPS

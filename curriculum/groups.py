@@ -236,7 +236,7 @@ class Group:
         """The group without what training does not read, to be stored."""
         request = replace(self.request, ticket="", step=0, round=0, decisions=(), prefix=None, hint=None)
         rollouts = (replace(r, turns=tuple(replace(t, values_T=None) for t in r.turns)) for r in self.rollouts)
-        return replace(self, request=request, rollouts=tuple(rollouts), weights=None)
+        return replace(self, request=request, rollouts=tuple(rollouts), weights=None, earlier=0)
 
     @property
     def num_tokens(self) -> int:

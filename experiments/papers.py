@@ -122,6 +122,12 @@ PAPERS: Sequence[Paper] = (
         "ScaleRL", "2510.13786", "The Art of Scaling Reinforcement Learning Compute for LLMs", "retire: {returns: null}"
     ),
     _paper(
+        "Saturated data",
+        "2609.33126",
+        "Save Your Saturated Data: Learning Beyond Reward Saturation in Group-Based RL",
+        "replay: {failures: 2}",
+    ),
+    _paper(
         "DOTS",
         "2506.05316",
         "Improving Data Efficiency for LLM Reinforcement Fine-tuning Through Difficulty-targeted Online Data Selection "
@@ -224,6 +230,7 @@ PAPERS: Sequence[Paper] = (
         "VCRL: Variance-based Curriculum Reinforcement Learning for Large Language Models",
         "vcrl",
     ),
+    _paper("RAGEN-2, SNR-aware filtering, top-p", "2604.06268", "RAGEN-2: Reasoning Collapse in Agentic RL", "ragen"),
     _paper("LILO", "2502.12272", "Learning to Reason at the Frontier of Learnability", "lilo"),
 )
 

@@ -1,4 +1,4 @@
-"""Training on the groups, and on the rollouts of a group, whose rewards vary most: LILO, VCRL and PODS."""
+"""Training on the groups, and on the rollouts of a group, whose rewards vary most: LILO, VCRL, RAGEN-2 and PODS."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,13 +35,15 @@ class VariedState:
 class Varied(PassRateController[VariedState]):
     """Declines the groups that vary least, and trains the most varied rollouts of the others.
 
-    Three independent rules, all off by default; each preset below turns one on. Declined groups have been rolled out
+    Four independent rules, all off by default; each preset below turns one on. Declined groups have been rolled out
     all the same, so use fill.policy=refill for full batches.
 
     Attributes:
         share: share of a round's groups that may train, those of the largest p (1 - p), where p = k / N; at least one
             group always may. Among equals the first train. Stored groups, and groups of fewer than two rollouts, are
             not ranked. 1 = all.
+        mass: share of the summed sample variance of a round's rewards that the groups that train have between them: the
+            fewest groups, the largest variance first. The same groups are ranked as for `share`. 1 = all.
         early, late: lowest variance score at which a group trains, in the first `early_steps` steps and afterwards.
             The score is 1 for a group of which half passed, and 0 for one without variance. 0 = all.
         keep: share of a group's rollouts that trains, those whose rewards vary most, rounded to the nearest number, at
@@ -52,6 +54,7 @@ class Varied(PassRateController[VariedState]):
     """
 
     share: float = 1.0
+    mass: float = 1.0
     early: float = 0.0
     late: float = 0.0
     early_steps: int = 0
@@ -62,7 +65,7 @@ class Varied(PassRateController[VariedState]):
 
     def __post_init__(self) -> None:
         preset = type(self).__name__.lower()
-        for name in ("share", "keep"):
+        for name in ("share", "mass", "keep"):
             value = vars(self)[name]
             require(0 < value <= 1, f"{preset}.{name}", value, "give a share above 0, at most 1 (= all)")
         for name in ("early", "late"):
@@ -93,7 +96,11 @@ class Varied(PassRateController[VariedState]):
             if i not in low and group.size >= 2 and group.request.origin is not Origin.STORED
         ]
         ranked.sort(key=lambda i: -_learnability(groups[i]))
-        return low | set(ranked[math.ceil(self.share * len(ranked) - 1e-9) :])
+        low |= set(ranked[math.ceil(self.share * len(ranked) - 1e-9) :])
+        if self.mass < 1:
+            ranked = [i for i in ranked if i not in low]
+            low |= {ranked[place] for place in find_tail([_variance(groups[i]) for i in ranked], self.mass)}
+        return low
 
     def _select(self, group: Group) -> Group:
         keep, order_N = max(2, round(self.keep * group.size)), group.draw_order_N
@@ -163,6 +170,33 @@ class Downsample(Varied):
     """
 
     keep: float = 0.25
+
+
+@dataclass(frozen=True)
+class Ragen(Varied):
+    """Declines the groups of least variance that have a tenth of a round's summed variance of rewards between them.
+
+    RAGEN-2's SNR-aware filtering (arXiv 2604.06268), top-p. At N = 8 and binary rewards, the variances of groups
+    with 2 to 6 successes differ by at most a third, so it filters zero-variance groups and some with one odd rollout.
+    Its code for VAGEN also scales the loss by the root of the share of groups kept; that is not here.
+    """
+
+    mass: float = 0.9
+
+
+def find_tail(variances: Sequence[float], mass: float) -> list[int]:
+    """The places of what is left once the largest variances have that share of their sum (RAGEN-2, top-p)."""
+    order = np.argsort(-np.asarray(variances, np.float64), kind="stable")
+    summed = np.cumsum(np.asarray(variances, np.float64)[order])
+    if not len(order) or summed[-1] == 0:
+        return []
+    kept = int(np.searchsorted(summed, mass * summed[-1] - 1e-12)) + 1
+    return sorted(order[kept:].tolist())
+
+
+def _variance(group: Group) -> float:
+    """The sample variance of the rewards that train; a group of one has none."""
+    return float(np.var([rollout.trained_reward for rollout in group.rollouts], ddof=1))
 
 
 def _learnability(group: Group) -> float:

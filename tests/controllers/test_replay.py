@@ -133,3 +133,45 @@ def test_observations_count_as_stored_tokens() -> None:
     for bound, stored in ((tokens, 1.0), (tokens - 1, 0.0)):
         replay = Replay(tokens=bound)
         assert replay.metrics(replay.observe(replay.init(PROBLEMS), [made], 0))["stored"] == stored
+
+
+def test_a_group_that_passed_is_stored_with_earlier_failures_of_its_problem() -> None:
+    replay = Replay(failures=2)
+    state = replay.init(PROBLEMS)
+    failed, passed, other = group(PROBLEMS[0], 5, 8), group(PROBLEMS[0], 8, 8), group(PROBLEMS[1], 8, 8)
+    state = replay.observe(state, [failed, other], 3)
+    assert len(state.groups) == 1 and [len(g.rollouts) for g in state.failed] == [2]
+    state = replay.observe(state, [passed, other], 4)
+    joined = state.groups[-1]
+    assert len(state.groups) == 2 and joined.num_passed == 8 and joined.size == joined.request.num_rollouts == 10
+    assert [r.success for r in joined.rollouts] == [True] * 8 + [False] * 2
+    failures = [r for r in failed.rollouts if not r.success]
+    assert [r.turns[0].tokens_T.tolist() for r in joined.rollouts[8:]] == [
+        r.turns[0].tokens_T.tolist() for r in failures[-2:]
+    ]
+    assert replay.metrics(state)["joined"] == 1.0
+    trained = make_batch([replace(joined, request=replace(joined.request, origin=Origin.STORED))], LearnerOptions())
+    assert len(trained.sequences) == 10 and all(each.old_logprobs_T is not None for each in trained.sequences)
+
+
+def test_failures_that_are_too_old_late_or_of_another_start_join_nothing() -> None:
+    passed = group(PROBLEMS[0], 8, 8)
+    late = group(PROBLEMS[0], 0, 2)
+    late = replace(late, rollouts=tuple(replace(rollout, late=True) for rollout in late.rollouts))
+    for earlier, then in (
+        ([group(PROBLEMS[0], 4, 8)], 9),
+        ([late], 1),
+        ([group(PROBLEMS[0], 4, 8, origin=Origin.GENERATED)], 1),
+        ([], 1),
+    ):
+        replay = Replay(failures=2, age=5)
+        state = replay.observe(replay.init(PROBLEMS), earlier, 0)
+        before = len(replay.observe(state, [], then).groups)
+        assert len(replay.observe(state, [passed], then).groups) == before
+
+
+def test_stored_failures_are_bounded_and_off_by_default() -> None:
+    replay = Replay(failures=1, capacity=3)
+    state = replay.observe(replay.init(PROBLEMS), [group(problem, 0, 4) for problem in PROBLEMS[:6]], 0)
+    assert [g.request.problem.id for g in state.failed] == ["p3", "p4", "p5"]
+    assert Replay().observe(Replay().init(PROBLEMS), [group(PROBLEMS[0], 0, 4)], 0).failed == ()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from controller_harness import group, problem_set
 
-from halfway.controllers.contrib.varied import Downsample, Lilo, VariedState, Vcrl
+from halfway.controllers.contrib.varied import Downsample, Lilo, Ragen, VariedState, Vcrl, find_tail
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, Origin, Request, Session, Stream, chain
 
@@ -98,6 +98,32 @@ def test_of_sixteen_candidates_the_eight_around_the_middle_train() -> None:
         > metrics["lilo/learnability"]
         == pytest.approx(sum(k * (16 - k) for k in range(16)) / 256 / 16)
     )
+
+
+@pytest.mark.parametrize(
+    ("variances", "mass", "left"),
+    [
+        ([1.0, 4.0, 3.0, 2.0], 0.7, [0, 3]),  # 4 + 3 of 10 is exactly the share
+        ([1.0, 4.0, 3.0, 2.0], 0.71, [0]),
+        ([1.0, 4.0, 3.0, 0.0], 1.0, [3]),
+        ([2.0, 2.0, 2.0], 0.3, [1, 2]),  # equal ones in order
+        ([0.0, 0.0], 0.9, []),
+        ([], 0.9, []),
+    ],
+)
+def test_the_fewest_groups_that_have_the_share_of_the_variance_train(
+    variances: list[float], mass: float, left: list[int]
+) -> None:
+    assert find_tail(variances, mass) == left
+
+
+def test_by_default_nine_tenths_of_the_variance_train() -> None:
+    """k (8 - k) / 56 of 4, 4, 1, 0 and 8 successes: 16, 16, 7, 0 and 0 of 39."""
+    groups = [group(SOME[i], k) for i, k in enumerate((4, 0, 1, 4, 8))]
+    made = Ragen().weigh(groups, VariedState(SOME), Stream(0))
+    assert [bool(each.weights_N.any()) for each in made] == [True, False, True, True, False]
+    made = Ragen(mass=0.8).weigh(groups, VariedState(SOME), Stream(0))
+    assert [bool(each.weights_N.any()) for each in made] == [True, False, False, True, False]
 
 
 def test_rules_combine() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from loop_harness import (
     GROUPS,
@@ -24,6 +25,7 @@ from halfway.controllers.contrib.ngu import Ngu
 from halfway.controllers.contrib.pilot import Pilot
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, Plan, Session, Stream, chain
+from halfway.curriculum.decision_log import GroupRecord, sort_records
 from halfway.curriculum.session import ALWAYS_PROVIDED
 from halfway.experiments.running.retrace import retrace
 from halfway.testing.simulator import SimulatedRollouts
@@ -113,6 +115,12 @@ def test_every_rollout_is_counted_once_and_every_group_is_observed_and_trains_on
     observed = Counter(group.request.ticket for group in seen.groups)
     trained = Counter(group.request.ticket for batch in run.learner.batches for group in batch)
     assert {*observed.values(), *trained.values()} == {1} and trained.keys() <= observed.keys()
+    whole = sort_records([msgspec.convert(record, GroupRecord) for record in logged]).groups
+    assert Counter((g.problem, g.k, g.n) for g in whole if g.outcome == "trained") == Counter(
+        (group.request.problem.id, group.num_passed, group.size) for batch in run.learner.batches for group in batch
+    )
+    assert sum(g.size for g in whole) == progress.rollouts and sum(g.tokens for g in whole) == progress.tokens
+    assert not any(g.earlier_n for g in whole)
     waited = [record for record in logged if record["outcome"] == "waiting"]
     assert waited and sum(step["groups"].get("waiting", 0) for step in steps) == len(waited)
     ends = [record for record in logged if "earlier_n" in record and record["outcome"] == "trained"]
