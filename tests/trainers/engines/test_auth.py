@@ -6,19 +6,15 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers.vllm_driver import PAD, build_policy
 from messages import says
 
 from halfway.curriculum import UserError
-from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm_servers import auth
 from halfway.trainers.engines.vllm_servers.auth import FILE_VARIABLE, VARIABLE, Guard, given_token, new_token
-from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server import protocol
 from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.engines.vllm_servers.start import token_of_servers
@@ -119,16 +115,11 @@ def test_the_token_is_in_the_environment_of_an_own_server_and_on_no_command_line
     assert TOKEN not in repr(own) and TOKEN not in " ".join(map(str, own.process.args))
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture
+def running(servers: Any) -> Server:
     """A real vLLM server."""
-    pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
-    folder = tmp_path_factory.mktemp("guarded")
-    policy = build_policy(folder)
-    part = VllmServers(kv_cache_gib=0.05, folder=str(folder))
-    engine: Any = part.build(EngineSetup(policy, str(folder), [], PAD, max_sequences=2))
-    yield engine.servers[0]
-    engine.close()
+    server: Server = servers.engine.servers[0]
+    return server
 
 
 def status(url: str, method: str, token: str = "") -> int:

@@ -4,7 +4,6 @@ import copy
 import os
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -33,20 +32,32 @@ from halfway.trainers.rollouts.attempts import response_of
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
 pytestmark = pytest.mark.engines
 
-SILENT_SECONDS = 15.0
-
-
 Running = tuple[VllmServersEngine, Any]
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    folder = tmp_path_factory.mktemp("servers")
-    policy = build_policy(folder)
-    part = VllmServers(kv_cache_gib=0.05, count=2, folder=str(folder), seconds=SILENT_SECONDS)
-    engine: Any = part.build(EngineSetup(policy, str(folder), [], PAD, TEMPERATURE, max_sequences=8))
-    yield engine, policy
-    engine.close()
+@pytest.fixture
+def engine(servers: Running) -> Running:
+    """The shared servers, both of them at work."""
+    wait_for_both(servers[0])
+    return servers
+
+
+def same_servers(
+    owner: VllmServersEngine,
+    policy: Any,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    count: int = 2,
+    in_flight: bool = False,
+    **options: Any,
+) -> VllmServersEngine:
+    """Another engine, which is given the first `count` servers of this one by address."""
+    monkeypatch.setenv(VARIABLE, owner.servers[0].token)
+    addresses = tuple(server.address for server in owner.servers[:count])
+    part = VllmServers(addresses=addresses, folder=str(folder), seconds=owner.options.seconds, **options)
+    setup = EngineSetup(policy, str(folder), [], PAD, TEMPERATURE, max_sequences=8, in_flight=in_flight)
+    engine: Any = part.build(setup)
+    return engine  # type: ignore[no-any-return]
 
 
 def check(running: Running) -> float:
@@ -99,11 +110,12 @@ def test_an_answer_from_other_weights_is_not_accepted(engine: Running) -> None:
     assert wrong.version == servers.servers[1].version and wrong.usable
 
 
-def test_rollouts_in_flight_go_on_with_new_weights_and_train_by_the_closed_form(tmp_path: Path) -> None:
+def test_rollouts_in_flight_go_on_with_new_weights_and_train_by_the_closed_form(
+    engine: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every token has the log-probability that the weights of its version give it after all tokens before it."""
     policy = build_policy(tmp_path)
-    setup = EngineSetup(policy, str(tmp_path), [], PAD, TEMPERATURE, max_sequences=8, in_flight=True)
-    servers: Any = VllmServers(kv_cache_gib=0.05, count=1, folder=str(tmp_path), seconds=SILENT_SECONDS).build(setup)
+    servers = same_servers(engine[0], policy, tmp_path, monkeypatch, in_flight=True, count=1)
     held, context_P = {0: copy.deepcopy(policy)}, np.asarray([5, 6, 7], np.int32)
     with ThreadPoolExecutor(1) as other:
         sampled = other.submit(servers.generate, [context_P] * 24, [200] * 24, list(range(24)))
@@ -159,7 +171,7 @@ def test_a_server_lost_in_the_middle_costs_a_retry_and_nothing_else(engine: Runn
     started = time.monotonic()
     seen: list[tuple[int, Completion]] = []
     done = servers.generate(contexts, limits, seeds, lambda i, completion: seen.append((i, completion)))
-    assert time.monotonic() - started < 3 * whole + SILENT_SECONDS + 20
+    assert time.monotonic() - started < 3 * whole + servers.options.seconds + 20
     assert [completion.tokens_T.tolist() for completion in done] == wanted
     assert 0 < servers.retried - before < 64
     assert {completion.policy_version for completion in done} == {number}
@@ -171,20 +183,45 @@ def test_a_server_lost_in_the_middle_costs_a_retry_and_nothing_else(engine: Runn
     assert check(engine) < 1e-4
 
 
+def test_weights_come_by_broadcast_and_a_lost_server_comes_back_at_the_next_sync(
+    engine: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, _ = engine
+    policy = build_policy(tmp_path)
+    other = same_servers(owner, policy, tmp_path, monkeypatch, transfer="broadcast")
+    for seed in range(2):
+        assert check((other, policy)) < 1e-4
+        change(policy, seed)
+        other.sync(policy, seed + 1)
+    assert check((other, policy)) < 1e-4
+    (_, lost), (_, killed) = other.servers, owner.servers
+    assert killed.process is not None
+    os.killpg(killed.process.pid, signal.SIGKILL)
+    change(policy, 2)
+    other.sync(policy, 3)  # nobody knows yet that it is lost
+    assert check((other, policy)) < 1e-4 and not lost.usable
+    owner.generate(*calls())  # its owner notices, and starts it again
+    wait_for_both(owner)
+    change(policy, 3)
+    other.sync(policy, 4)
+    assert lost.usable and [server.version for server in other.servers] == [other.version] * 2
+    assert check((other, policy)) < 1e-4
+    contexts, limits, seeds = calls()
+    wanted = [done.tokens_T.tolist() for done in other.generate(contexts, limits, seeds)]
+    other.servers[0].usable = False
+    assert [done.tokens_T.tolist() for done in other.generate(contexts, limits, seeds)] == wanted
+    other.close()
+
+
 def test_servers_given_by_address_get_the_weights_of_the_run_and_keep_no_others(
     engine: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last test that uses the fixture: it leaves a server in the middle of an update."""
     servers, policy = engine
-    wait_for_both(servers)
     change(policy, 5)
     servers.sync(policy, 20)
     own = build_policy(tmp_path)  # a different policy from the one the servers hold
-    addresses = tuple(server.address for server in servers.servers)
-    monkeypatch.setenv(VARIABLE, servers.servers[0].token)
-    given = VllmServers(kv_cache_gib=0.05, addresses=addresses, folder=str(tmp_path), seconds=SILENT_SECONDS)
-    built: Any = given.build(EngineSetup(own, str(tmp_path), [], PAD, TEMPERATURE, max_sequences=8))
-    other: VllmServersEngine = built
+    other = same_servers(servers, own, tmp_path, monkeypatch)
     assert other.version.endswith("-0") and other.replicas == 2 and check((other, own)) < 1e-4
     with pytest.raises(UserError, match=says("rollouts.engine.vllm_servers.max_length", "1000003 tokens")):
         other.generate([np.asarray([5, 6, 7], np.int32)], [1000000], [0])
@@ -216,35 +253,3 @@ def test_every_sequence_is_sent_to_one_server(drawn: list[tuple[int, int]], num_
     assert sorted(i for share in shares for i in share) == list(range(len(drawn)))
     for context in range(6):
         assert sum(any(drawn[i][0] == context for i in share) for share in shares) <= 1
-
-
-def test_weights_come_by_broadcast_and_a_lost_server_comes_back_at_the_next_sync(tmp_path: Path) -> None:
-    policy = build_policy(tmp_path)
-    part = VllmServers(kv_cache_gib=0.05, count=2, transfer="broadcast", folder=str(tmp_path), seconds=SILENT_SECONDS)
-    built: Any = part.build(EngineSetup(policy, str(tmp_path), [], PAD, TEMPERATURE, max_sequences=8))
-    engine: VllmServersEngine = built
-    try:
-        for seed in range(2):
-            assert check((engine, policy)) < 1e-4
-            change(policy, seed)
-            engine.sync(policy, seed + 1)
-        assert check((engine, policy)) < 1e-4
-        lost = engine.servers[1]
-        os.killpg(lost.process.pid, signal.SIGKILL)
-        change(policy, 2)
-        engine.sync(policy, 3)  # nobody knows yet that it is lost
-        assert check((engine, policy)) < 1e-4 and not lost.usable
-        deadline = time.monotonic() + 200
-        while not lost.healthy():
-            assert time.monotonic() < deadline
-            time.sleep(0.5)
-        change(policy, 3)
-        engine.sync(policy, 4)
-        assert lost.usable and [server.version for server in engine.servers] == [engine.version] * 2
-        assert check((engine, policy)) < 1e-4
-        contexts, limits, seeds = calls()
-        wanted = [done.tokens_T.tolist() for done in engine.generate(contexts, limits, seeds)]
-        engine.servers[0].usable = False
-        assert [done.tokens_T.tolist() for done in engine.generate(contexts, limits, seeds)] == wanted
-    finally:
-        engine.close()

@@ -33,7 +33,7 @@ ENGINES = {
     "transformers": ["rollouts.engine=transformers"],
     "vllm": ["rollouts.engine={vllm: {kv_cache_gib: 0.25, max_length: 256}}"],
     "vllm_servers": [
-        "rollouts.engine={vllm_servers: {kv_cache_gib: 0.25, max_length: 256, count: 2}}",
+        "rollouts.engine={vllm_servers: {kv_cache_gib: 0.25, max_length: 256}}",
         "learner.deepspeed.zero_stage=3",
         "cluster.devices_per_node=2",
     ],
@@ -53,7 +53,7 @@ class Learnt:
 
 @pytest.mark.engines
 def test_the_chain_learns_as_much_on_every_engine(tmp_path: Path) -> None:
-    """The third engine is two vLLM servers, with a learner of two ranks under ZeRO-3."""
+    """The third engine is a vLLM server, with a learner of two ranks under ZeRO-3."""
     pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
     pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)")
     widen_heads(POLICY, tmp_path / "policy", HEAD_SIZE)

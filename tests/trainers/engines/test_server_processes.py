@@ -1,4 +1,4 @@
-"""Servers end with the process that started them; a whole run with servers that die."""
+"""Servers end with the process that started them; a whole run with a server that dies."""
 
 import json
 import os
@@ -111,7 +111,7 @@ rollouts:
   max_response_tokens: 64
   sync_tolerance: 1e-4
 learner: {lr: 1e-4}
-budget: {steps: 5}
+budget: {steps: 3}
 evaluation: {points: 1, samples: 2, problems: 8}
 tracking: {mlflow: false}
 threads: 1
@@ -151,7 +151,7 @@ def records(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.engines
-def test_a_run_survives_the_loss_of_its_servers(tmp_path: Path) -> None:
+def test_a_run_survives_the_loss_of_a_server(tmp_path: Path) -> None:
     config, run = written(tmp_path), tmp_path / "attacked"
     done = subprocess.run(
         [sys.executable, DRIVERS / "servers_driver.py", run, config],
@@ -162,13 +162,13 @@ def test_a_run_survives_the_loss_of_its_servers(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     retried = {int(step): number for step, number in json.loads((run / "retried.json").read_text()).items()}
-    assert retried[1] > 0 and retried[3] > 0
+    assert retried[1] > 0
     decisions = records(run / "decisions.jsonl")
-    assert Counter(record["step"] for record in decisions) == dict.fromkeys(range(5), 8)
-    assert Counter(record["n"] for record in decisions) == {8: 40}
+    assert Counter(record["step"] for record in decisions) == dict.fromkeys(range(3), 8)
+    assert Counter(record["n"] for record in decisions) == {8: 24}
     assert all(record["policy_version"] == record["step"] for record in decisions)
     evaluations = records(run / "evaluations.jsonl")
-    assert [record["step"] for record in evaluations] == [0, 5]
+    assert [record["step"] for record in evaluations] == [0, 3]
 
 
 def halfway(folder: Path, *words: str) -> "subprocess.Popen[str]":

@@ -92,7 +92,7 @@ class Connection:
             asking.cancel()
 
     async def _answers(self) -> bool:
-        """What `healthy` says, asked once at a time for all who wait: threads are few, and a frozen server holds one."""
+        """What `healthy` says, asked once for all who wait: threads are few, and a frozen server holds one."""
         if self._probe is None or self._probe.done():
             self._probe = asyncio.ensure_future(asyncio.to_thread(self.healthy))
         await asyncio.wait({self._probe})  # whoever is cancelled leaves it to the others
