@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from loop_harness import training
 from messages import says
 from paths import DRIVERS, IMPORTABLE
+from special_tokens import matrix, tokenizer_that
 
 trl = pytest.importorskip("trl")
 
@@ -27,8 +30,23 @@ from halfway.controllers.greso import Greso  # noqa: E402
 from halfway.controllers.prefix_sampling import PrefixSampling  # noqa: E402
 from halfway.controllers.pros import Pros  # noqa: E402
 from halfway.controllers.uniform import Uniform  # noqa: E402
-from halfway.curriculum import Chain, Group, Request, Rollout, Stream, UserError, chain  # noqa: E402
+from halfway.curriculum import (  # noqa: E402
+    Chain,
+    Group,
+    Hint,
+    Origin,
+    Prefix,
+    Problem,
+    Request,
+    Rollout,
+    Stream,
+    Turn,
+    UserError,
+    chain,
+)
+from halfway.curriculum.problems import Message  # noqa: E402
 from halfway.trainers.loop.loop_options import Budget, FillOptions  # noqa: E402
+from halfway.trainers.rollouts.chat import Prompts  # noqa: E402
 
 CHAINS: dict[str, Chain] = {
     "greso": chain(("uniform", Uniform()), ("greso", Greso(frozen_epochs=0))),
@@ -165,6 +183,43 @@ def test_prompts_may_be_conversations(name: str, through: Any, tmp_path: Path) -
     assert any(record["k"] for record in records(tmp_path))
     if name == "prefixes":
         assert any(record["prefix_tokens"] for record in records(tmp_path))
+
+
+@matrix
+def test_prompts_have_the_special_tokens_that_trl_gives_them(tiny_tokenizer: Any, ends: str, template: str) -> None:
+    from trl import GRPOTrainer
+
+    from halfway.trainers.hosts.trl.rollout_func import encoded
+
+    tokenizer = tokenizer_that(tiny_tokenizer, ends, template)
+    trainer: Any = SimpleNamespace(processing_class=tokenizer, chat_template=None, chat_template_kwargs={})
+    trainer.tools, trainer.environment_factories, trainer._is_vlm = None, None, False
+    asked = [{"role": "user", "content": "2+3"}]
+    for prompt, messages in (("2+3", ()), (asked, (Message("user", "2+3"),))):
+        [ids] = encoded(trainer, [prompt])
+        assert [ids] == GRPOTrainer._tokenize_prompts(trainer, [prompt])[0]
+        assert ids == Prompts(tokenizer).of_problem(Problem("p", "2+3", "5", messages=messages)).tolist()
+
+
+@matrix
+def test_a_start_in_the_prompt_is_followed_by_the_response_or_given_up(
+    tiny_tokenizer: Any, ends: str, template: str
+) -> None:
+    """A tokenizer that ends a text with a token of its own would put it between the start and the response."""
+    from halfway.trainers.hosts.trl.late_rows import LateRows
+
+    tokenizer = tokenizer_that(tiny_tokenizer, ends, template)
+    nobody: Any = None
+    rows, problem = LateRows(nobody, 1, tokenizer), Problem("p", "2+3", "5")
+    six = tokenizer.encode("6", add_special_tokens=False)
+    turn = Turn(np.asarray(six, np.int32), *(np.zeros(1, np.float32),) * 2, 0, num_replayed=1)
+    prefixed = Request(problem, SIZE, Origin.PREFIX, prefix=Prefix((turn,), 1, "tokens", 1, SIZE, True))
+    for request in (prefixed, Request(problem, SIZE, Origin.HINTED, hint=Hint("6", 1, place="response"))):
+        ticket: Any = SimpleNamespace(request=request)
+        prompt, start, text = rows._started(ticket, problem.prompt)
+        kept = tokenizer(prompt)["input_ids"] == tokenizer(problem.prompt)["input_ids"] + six
+        assert start == six and kept == ("EOS" not in ends) == (text == "6")
+        assert kept or (prompt, text) == (problem.prompt, None)
 
 
 def test_an_audit_of_trls_own_log_counts_what_was_decided(tmp_path: Path) -> None:

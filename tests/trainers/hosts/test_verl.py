@@ -17,6 +17,8 @@ pytest.importorskip("transfer_queue")
 import torch
 import verl_lab
 from damage import damaged
+from omegaconf import OmegaConf
+from special_tokens import matrix, tokenizer_that
 from verl_lab import BATCH, SIZE
 
 from halfway.curriculum import UserError
@@ -171,6 +173,42 @@ def test_replayed_tokens_are_outside_verls_loss() -> None:
     assert losses_BT.grad[0].tolist() == pytest.approx([0, 0, 0, 1 / 3, 1 / 3, 1 / 3]) and loss.item() == 1.0
 
 
+@matrix
+def test_a_prompt_has_the_special_tokens_that_its_template_writes(
+    tiny_tokenizer: Any, ends: str, template: str
+) -> None:
+    from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+
+    from halfway.trainers.hosts.verl.prefix_loop import START, PrefixAgentLoop
+
+    tokenizer = tokenizer_that(tiny_tokenizer, ends, template)
+    asked = [{"role": "user", "content": "2+3"}]
+    expected = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_dict=True)["input_ids"]
+    rollout: dict[str, Any] = {"response_length": 6, "prompt_length": 100}
+    config = OmegaConf.create({"actor_rollout_ref": {"rollout": rollout}})
+
+    async def sent() -> list[int]:
+        given: Any = (DictConfigWrap(config), Server(), tokenizer, None, None, DictConfigWrap(OmegaConf.create({})))
+        loop: Any = PrefixAgentLoop(*given)
+        await loop.run({}, raw_prompt=asked, **{START: "[7, 8]"})
+        tokens: list[int] = loop.server_manager.options["prompt_ids"]
+        return tokens
+
+    tokens = asyncio.run(sent())
+    assert tokens == [*expected, 7, 8]
+    assert tokens.count(tokenizer.bos_token_id) == (template == "writes BOS")
+
+
+def test_prompts_that_are_text_are_refused(tmp_path: Path) -> None:
+    from halfway.trainers.hosts.verl.steering import begin
+
+    settings: dict[str, Any] = {"dataloader_num_workers": 0, "shuffle": False, "train_batch_size": 4}
+    settings["halfway"] = {"chain": ["uniform"], "num_rollouts": 4, "folder": str(tmp_path)}
+    rows = [{"question": str(i), "reward_model": {}} for i in range(4)]
+    with pytest.raises(UserError, match=says("data.prompt_key", "question", "messages")):
+        begin(OmegaConf.create(settings), rows, "question", frozenset({1}))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -185,8 +223,6 @@ def test_replayed_tokens_are_outside_verls_loss() -> None:
     ],
 )
 def test_settings_that_cannot_work_are_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
-    from omegaconf import OmegaConf
-
     from halfway.trainers.hosts.verl.steering import begin
 
     settings: dict[str, Any] = {"dataloader_num_workers": 0, "shuffle": False, "train_batch_size": 4}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from messages import says
-from tokenizers.processors import TemplateProcessing
+from special_tokens import ENDS, TEMPLATE, matrix, tokenizer_that
 
 from halfway.curriculum import Hint, Origin, Problem, Request, Stream, UserError
 from halfway.curriculum.problems import Message
@@ -16,10 +16,6 @@ from halfway.curriculum.rollouts import IntArray
 from halfway.curriculum.tasks.files import File, write_problems
 from halfway.trainers.rollouts.chat import Prompts
 
-TEMPLATE = (
-    "{% for m in messages %}{% if loop.first and m.role != 'system' %}system:default<end>#{% endif %}"
-    "{{ m.role }}:{{ m.content }}<end>#{% endfor %}{% if add_generation_prompt %}bot:{% endif %}"
-)
 ASKED = Problem("p", "2+3", "5", messages=(Message("user", "2+3"),))
 
 
@@ -48,26 +44,12 @@ def test_messages_go_through_the_template_and_plain_text_does_not(tokenizer: Any
     assert prompts.of_problem(ASKED).tolist()[14] == tokenizer.eos_token_id  # one token, not its characters
 
 
-ENDS = {
-    "none": ([], []),
-    "BOS": (["<begin>"], []),
-    "EOS": ([], ["<end>"]),
-    "BOS and EOS": (["<begin>"], ["<end>"]),
-}
-TEMPLATES = {"writes BOS": "{{ bos_token }}" + TEMPLATE, "writes none": TEMPLATE}
-
-
-@pytest.mark.parametrize("template", TEMPLATES)
-@pytest.mark.parametrize("ends", ENDS)
-def test_prompts_have_the_special_tokens_that_transformers_gives_them(tokenizer: Any, ends: str, template: str) -> None:
+@matrix
+def test_prompts_have_the_special_tokens_that_transformers_gives_them(
+    tiny_tokenizer: Any, ends: str, template: str
+) -> None:
     """Base models such as Llama and Gemma need their BOS; a template that writes one must not get a second."""
-    tokenizer.add_special_tokens({"bos_token": "<begin>"})
-    first, last = ENDS[ends]
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single=[*first, "$A", *last],
-        special_tokens=[(token, tokenizer.convert_tokens_to_ids(token)) for token in ("<begin>", "<end>")],
-    )
-    tokenizer.chat_template = TEMPLATES[template]
+    tokenizer, (first, last) = tokenizer_that(tiny_tokenizer, ends, template), ENDS[ends]
     prompts, plain = Prompts(tokenizer), Problem("p", "2+3", "5")
     assert prompts.of_problem(plain).tolist() == tokenizer("2+3")["input_ids"]
     assert prompts.show(plain) == "".join([*first, "2+3", *last])

@@ -16,8 +16,8 @@ class LateRows:
     TRL fetches a generation's rows once for every pass over it; they get the same tickets each time.
 
     A prefix, or a hint that the response begins with, is appended to the prompt, on which TRL never trains. So prompts
-    must be plain text, and a prefix's tokens must stay the same when decoded and encoded again; otherwise the ticket is
-    abandoned and counted as "retokenized".
+    must be plain text, and the tokens of both must stay the same when encoded as one text, which they do not where the
+    tokenizer ends a text with a token of its own; otherwise the ticket is abandoned and counted as "retokenized".
 
     Attributes:
         groups: number of groups per generation.
@@ -55,7 +55,7 @@ class LateRows:
         return bool(self.hosting.session.controller.needs & {"prefixes", "hints"})
 
     def _drawn(self) -> list[dict[str, Any]]:
-        """Rows for a generation. A ticket whose prefix changes its tokens as text is abandoned and replaced."""
+        """Rows for a generation. A ticket whose prefix or hint changes its tokens as text is abandoned and replaced."""
         rows: list[dict[str, Any]] = []
         while len(rows) < self.groups:
             for ticket in self.hosting.draw(self.groups - len(rows)):
@@ -81,14 +81,15 @@ class LateRows:
             raise UserError(
                 "through: 'rows' cannot attach a prefix to a prompt that is a list of messages; give through='rollouts'"
             )
+        if request.hint is not None and request.hint.place == "prompt":
+            return prompt + request.hint.opening + request.hint.text, [], ""
         if request.hint is not None:
-            added = request.hint.text
-            if request.hint.place == "prompt":
-                return prompt + request.hint.opening + added, [], ""
-            return prompt + added, self.tokenizer.encode(added, add_special_tokens=False), added
-        assert request.prefix is not None
-        start = request.prefix.turns[0].tokens_T.tolist()
-        text = self.tokenizer.decode(start)
+            text = request.hint.text
+            start = self.tokenizer.encode(text, add_special_tokens=False)
+        else:
+            assert request.prefix is not None
+            start = request.prefix.turns[0].tokens_T.tolist()
+            text = self.tokenizer.decode(start)
         if self._encode(prompt + text) != self._encode(prompt) + start:
             return prompt, start, None
         return prompt + text, start, text
