@@ -27,7 +27,7 @@ class GresoState:
         p_easy, p_hard: base exploration probabilities.
         share_easy, share_hard: shares of all-passed and of all-failed groups among the fresh groups of the latest step
             that had any.
-        considered: number of fresh candidates judged so far; divided by the number of problems, it gives the epoch.
+        considered: number of fresh candidates judged so far, which gives the epoch.
         skipped_easy, skipped_hard, readmitted: numbers of these verdicts so far.
         unjudged: number of fresh groups so far that came back with fewer than two rollouts, or fewer than half of them,
             and so say nothing about variance.
@@ -47,8 +47,8 @@ class GresoState:
 
     @property
     def epoch(self) -> int:
-        """Passes through the problem set, counted from 0."""
-        return self.considered // len(self.problems)
+        """The pass through the problem set that the latest candidate belongs to, counted from 0."""
+        return max(self.considered - 1, 0) // len(self.problems)
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ class Greso(PassRateController[GresoState]):
 
     - k = N is easy and k = 0 is hard, whatever the shaped reward. The code's thresholds on the mean reward (0.98, 0.11)
       mislabel groups of ten and more, and its hard share misses groups with another reward than the format credit;
+    - a step's outcomes count from the next step on, not from the step's next round;
     - a plan never starves: once it has been offered as many candidates as there are problems, or has refused a hundred
       for a slot, it takes whatever comes next ("readmitted");
     - exactly as many problems are rolled out as were asked for; none are dropped to suit devices or chunks of 32;

@@ -116,7 +116,7 @@ def test_streaks_saturate():
 )
 def test_adaptation_meets_a_third_and_two_thirds_of_the_target(easy: int, hard: int, p_easy: float, p_hard: float):
     problems = problem_set(12)
-    state = replace(GRESO.init(problems), considered=12)
+    state = replace(GRESO.init(problems), considered=13)
     passed = [8] * easy + [0] * hard + [4] * (12 - easy - hard)
     state = GRESO.observe(state, [group(p, k) for p, k in zip(problems, passed, strict=True)], 0)
     assert (state.p_easy, state.p_hard) == (p_easy, p_hard)
@@ -124,13 +124,13 @@ def test_adaptation_meets_a_third_and_two_thirds_of_the_target(easy: int, hard: 
 
 def test_adaptation_waits_for_the_first_epoch_to_end():
     groups = [group(PROBLEMS[0], 0)]
-    for considered, expected in ((0, 0.5), (3, 0.5), (4, 0.49)):
+    for considered, expected in ((0, 0.5), (4, 0.5), (5, 0.49)):
         state = replace(GRESO.init(PROBLEMS), considered=considered)
         assert GRESO.observe(state, groups, 0).p_hard == expected
 
 
 def test_adaptation_happens_once_a_step_and_stays_in_bounds():
-    state = replace(GRESO.init(PROBLEMS), considered=4)
+    state = replace(GRESO.init(PROBLEMS), considered=5)
     for step in range(60):
         state = GRESO.observe(state, [group(PROBLEMS[0], 0)] * 5, step)
         assert state.p_hard == pytest.approx(max(0.05, 0.5 - 0.01 * (step + 1)))
