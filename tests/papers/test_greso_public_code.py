@@ -1,16 +1,17 @@
 """GRESO's decisions, one by one, beside those that its public code took on the same outcomes and random numbers.
 
-`greso_decisions.json.gz` was recorded by running the public code (Infini-AI-Lab/GRESO at b277843) on outcomes drawn from
-a simulated learner; of the code itself nothing is kept. A log has, in order: chunks of problems offered, with the number
-that decided about each (in thousandths, -1 where nothing could refuse it) and the verdict (0 skipped as easy, 1 skipped
-as hard, 2 kept); rounds rolled out, with the passes of each group of eight; and the ends of steps, with the epoch and
-both exploration probabilities.
+`greso_decisions.json.gz` was recorded by running the public code (Infini-AI-Lab/GRESO at b277843) on outcomes drawn
+from a simulated learner; of the code itself nothing is kept. A log has, in order: chunks of problems offered, with the
+number that decided about each (in thousandths, -1 where nothing could refuse it) and the verdict (0 skipped as easy, 1
+skipped as hard, 2 kept); rounds rolled out, with the passes of each group of eight; and the ends of steps, with the
+epoch and both exploration probabilities.
 """
 
 import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +83,10 @@ def test_the_log_has_everything_that_can_happen():
     ends = [event for log in RUNS for event in log["events"] if "epoch" in event]
     assert {end["epoch"] for end in ends} >= set(range(12))
     easy = [end["p_easy"] for end in ends]
-    assert any(a < b for a, b in zip(easy, easy[1:], strict=False)), "p_easy never rises"
-    assert any(a > b for a, b in zip(easy, easy[1:], strict=False)), "p_easy never falls"
+    assert any(a < b for a, b in pairwise(easy)), "p_easy never rises"
+    assert any(a > b for a, b in pairwise(easy)), "p_easy never falls"
 
 
 def test_adaptive_requests_are_those_of_the_public_code():
-    for missing, groups, zero_variance, size in RECORDED["sizes"]:
-        assert adaptive_request(384, 64, 1.25, missing, zero_variance / groups) == size, (missing, groups, zero_variance)
+    for missing, groups, silent, size in RECORDED["sizes"]:
+        assert adaptive_request(384, 64, 1.25, missing, silent / groups) == size, (missing, groups, silent)
