@@ -48,8 +48,8 @@ def opening_safely() -> Iterator[None]:
             yield
     except UnpicklingError as error:
         raise UserError(
-            "learner.deepspeed: a shard of the checkpoint holds more than tensors and DeepSpeed's own data, which could "
-            f"run code ({refused(str(error))}); resume from a checkpoint that Halfway wrote"
+            "learner.deepspeed: a shard of the checkpoint holds more than tensors and DeepSpeed's own data, which "
+            f"could run code ({refused(str(error))}); resume from a checkpoint that Halfway wrote"
         ) from error
     finally:
         del os.environ[FORCED]
