@@ -265,7 +265,7 @@ def memory_used(enough: int) -> int:
     """Bytes of memory of all processes in this process table: what each has of its own, and what they share.
 
     A process's page tables are its own as well; one that touches a page here and there needs three pages for it.
-    So is the most that the kernel needs for its mappings, and for its open files, as far as the kernel counts them, from
+    So is the most that the kernel needs for its mappings and for its open files, as far as the kernel counts them, from
     Linux 6.2.
 
     Args:
