@@ -1,6 +1,6 @@
 """Frontier: problems whose groups are expected to have signal, by a belief that all problems share (ours)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -22,11 +22,13 @@ class FrontierState:
     Attributes:
         skills: belief about the weights of the features.
         learnt: step of the latest outcomes.
+        rate_P: measured pass rates, where these are believed.
     """
 
     problems: ProblemSet
     skills: Skills
     learnt: int = 0
+    rate_P: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Frontier(PassRateController[FrontierState]):
         sharpness: the power; 0 = all problems alike; large = only the most valuable problems.
         exploration: chance that a slot takes any problem, drawn uniformly.
         candidates: number of problems drawn at random to compete for each slot; null = all.
+        rates: "believed" = by the shared belief; "measured" = as the trainer measures them, an oracle for studies of
+            the law apart from the belief. Measured rates are kept between .015 and .985, since none is known better.
         model: the shared belief's prior and drift.
     """
 
@@ -63,6 +67,7 @@ class Frontier(PassRateController[FrontierState]):
     sharpness: float = 4.0
     exploration: float = 0.25
     candidates: int | None = 64
+    rates: Literal["believed", "measured"] = "believed"
     model: SkillModel = field(default_factory=SkillModel)
 
     claims = frozenset({"problems"})
@@ -77,26 +82,30 @@ class Frontier(PassRateController[FrontierState]):
 
     @property
     def needs(self) -> frozenset[str]:
+        if self.rates == "measured":
+            return frozenset({"measured"})
         return frozenset(f"feature:{name}" for name in self.features)
 
     def init(self, problems: ProblemSet) -> FrontierState:
         """Raises UserError if a feature is missing or cannot be a column, see `beliefs.shared_skills.design`."""
-        return FrontierState(problems, self.model.init(self._design(problems).shape[1]))
+        if self.rates == "measured":
+            return FrontierState(problems, self.model.init(1, 0), rate_P=np.full(len(problems), 0.5))
+        return FrontierState(problems, self.model.init(self._design(problems).shape[1], len(problems)))
 
     def propose(self, plan: Plan, state: FrontierState, stream: Stream) -> tuple[Plan, FrontierState]:
         if plan.missing == 0:
             return plan, state
         generator = stream.at("choose").generator()
-        x_PD = self._design(state.problems)
         skills = self.model.wander(state.skills, max(0, plan.step - state.learnt))
         known: dict[int, float] = {}
+
+        def worth(rate_F: Floats) -> Floats:
+            return self.worth_of(rate_F, plan.num_rollouts)
 
         def choose(free_F: Positions, wanted: int) -> Positions:
             if self.candidates is not None and self.candidates * wanted < len(free_F):
                 free_F = generator.choice(free_F, self.candidates * wanted, replace=False, shuffle=False)
-            worth_F = integrate(
-                lambda rate_F: self.worth_of(rate_F, plan.num_rollouts), *self.model.logits(skills, x_PD[free_F])
-            )
+            worth_F = self._average(worth, replace(state, skills=skills), free_F)
             places = first_by([draw_keys(worth_F, generator, self.sharpness)], wanted, generator)
             places = _explore(places, len(free_F), self.exploration, generator)
             known.update(zip(free_F[places].tolist(), worth_F[places].tolist(), strict=True))
@@ -117,24 +126,33 @@ class Frontier(PassRateController[FrontierState]):
 
     def observe(self, state: FrontierState, groups: Sequence[Group], step: int) -> FrontierState:
         counts = fresh_counts(groups, state.problems)
-        if not counts.positions:
+        if not counts.positions or self.rates == "measured":
             return state
-        x_GD = self._design(state.problems)[counts.positions]
         skills = self.model.wander(state.skills, max(0, step - state.learnt))
-        return replace(state, skills=self.model.learn(skills, x_GD, counts.passed, counts.tried), learnt=step)
+        skills = self.model.learn(
+            skills, self._design(state.problems), np.array(counts.positions), counts.passed, counts.tried
+        )
+        return replace(state, skills=skills, learnt=step)
+
+    def inform(self, state: FrontierState, rates_P: Floats) -> FrontierState:
+        return replace(state, rate_P=np.clip(rates_P, 0.015, 0.985)) if self.rates == "measured" else state
+
+    def predict(self, state: FrontierState, groups: Sequence[Group]) -> Floats:
+        return predict_fresh(groups, state.problems, lambda places: self._average(lambda rate: rate, state, places))
+
+    def _average(self, of_rate: Callable[[Floats], Floats], state: FrontierState, places: Positions) -> Floats:
+        """What a function of the pass rate is expected to be for some problems."""
+        if self.rates == "measured":
+            return of_rate(state.rate_P[places])
+        return integrate(of_rate, *self.model.logits(state.skills, self._design(state.problems), places))
 
     def _design(self, problems: ProblemSet) -> Floats:
         return design(problems, self.features, "frontier.features")
 
-    def predict(self, state: FrontierState, groups: Sequence[Group]) -> Floats:
-        def rates(places: Positions) -> Floats:
-            x_GD = self._design(state.problems)[places]
-            return integrate(lambda rate: rate, *self.model.logits(state.skills, x_GD))
-
-        return predict_fresh(groups, state.problems, rates)
-
     def metrics(self, state: FrontierState) -> Mapping[str, float]:
         """ability: logit of an average problem's pass rate."""
+        if self.rates == "measured":
+            return {"mean_rate": float(state.rate_P.mean())}
         return {"ability": float(state.skills.mean_D[0])}
 
 

@@ -4,9 +4,11 @@ A problem that is met three times in a run says little about itself, and that li
 but a group says something about every problem with the same skills. The model is a Bayesian logistic regression whose
 weights drift as a random walk (ours; a state-space item response model): for problem i with features x_i at step t
 
-    logit p_it = w_t . x_i + u_it,    w_0 ~ N(0, S_0),    w_t = w_(t-1) + N(0, drift S_0),    u_it ~ N(0, residual^2)
+    logit p_it = w_t . x_i + u_it,    w_0 ~ N(0, S_0),    w_t = w_(t-1) + N(0, drift S_0),
+    u_it = memory u_i(t-1) + N(0, (1 - memory^2) residual^2),    u_i0 ~ N(0, residual^2)
 
-and k of n rollouts pass, binomially. The part that problems do not share, u, is drawn anew at every visit.
+and k of n rollouts pass, binomially. The part that problems do not share, u, fades from step to step, as an
+Ornstein-Uhlenbeck process does; without memory it is drawn anew at every visit.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from halfway.controllers.beliefs.forest import Floats
+from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.curriculum import ProblemSet, UserError, require
 
@@ -28,10 +30,17 @@ _SHARES = _WEIGHTS / _WEIGHTS.sum()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skills:
-    """The belief about the weights: N(mean_D, covariance_DD). The first weight is the constant's."""
+    """The belief about the weights, N(mean_D, covariance_DD), and about what each problem does not share.
+
+    Attributes:
+        mean_D: the first weight is the constant's.
+        residual_P, variance_P: mean and variance of every problem's residual; empty without memory.
+    """
 
     mean_D: Floats
     covariance_DD: Floats
+    residual_P: Floats
+    variance_P: Floats
 
 
 @dataclass(frozen=True)
@@ -43,11 +52,13 @@ class SkillModel:
             the same.
         drift: share of its prior variance that each weight's variance gains in every step, since the policy learns.
         residual: standard deviation of the part of a problem's logit that its features do not explain.
+        memory: share of a problem's residual that is left after a step; 0 = none is kept from visit to visit.
     """
 
     spread: float = 3.0
     drift: float = 0.01
     residual: float = 0.7
+    memory: float = 0.0
 
     def __post_init__(self) -> None:
         spread = 0.01 <= self.spread <= 20
@@ -55,52 +66,81 @@ class SkillModel:
         require(0 <= self.drift <= 1, "model.drift", self.drift, "give a share of the prior variance, from 0 to 1")
         residual = 0 <= self.residual <= 20
         require(residual, "model.residual", self.residual, "give a standard deviation from 0 to 20 logits")
+        require(0 <= self.memory <= 1, "model.memory", self.memory, "give a share from 0 to 1")
 
     def prior(self, columns: int) -> Floats:
         """Variances of the weights, (columns,): the constant's, then equal parts for the standardised features."""
         variance = self.spread**2
         return np.array([variance] + [variance / max(1, columns - 1)] * (columns - 1))
 
-    def init(self, columns: int) -> Skills:
+    def init(self, columns: int, problems: int) -> Skills:
         """The belief before any outcome."""
-        return Skills(np.zeros(columns), np.diag(self.prior(columns)))
+        kept = problems if self.memory else 0
+        return Skills(
+            np.zeros(columns), np.diag(self.prior(columns)), np.zeros(kept), np.full(kept, self.residual**2, np.float64)
+        )
 
     def wander(self, skills: Skills, steps: int) -> Skills:
         """The belief `steps` steps later, if nothing was observed."""
         more_D = steps * self.drift * self.prior(len(skills.mean_D))
-        return Skills(skills.mean_D, skills.covariance_DD + np.diag(more_D))
+        left = self.memory**steps
+        return Skills(
+            skills.mean_D,
+            skills.covariance_DD + np.diag(more_D),
+            left * skills.residual_P,
+            self.residual**2 + left**2 * (skills.variance_P - self.residual**2),
+        )
 
-    def learn(self, skills: Skills, x_GD: Floats, passed_G: Sequence[int], tried_G: Sequence[int]) -> Skills:
+    def learn(
+        self, skills: Skills, x_PD: Floats, places_G: Positions, passed_G: Sequence[int], tried_G: Sequence[int]
+    ) -> Skills:
         """Laplace's approximation of the posterior after groups of which k of n rollouts passed.
 
         Newton's method for the joint mode of the weights and the groups' residuals. Around a total logit z, a group is
         a working response z + (k - n p) / (n p q) with variance 1 / (n p q), q = 1 - p. The weights are fitted to it
-        with the residual's variance added, and the residual takes its share of what they do not explain.
+        with the residual's variance added, and the residual takes its share of what they do not explain. A residual
+        that is kept has the variance that it would have if the weights were known.
         """
         k_G, n_G = np.asarray(passed_G, np.float64), np.asarray(tried_G, np.float64)
+        if self.memory:  # a problem has one residual, however many groups it has in a step
+            places_G, group_G = np.unique(places_G, return_inverse=True)
+            k_G, n_G = np.bincount(group_G, k_G), np.bincount(group_G, n_G)
+        x_GD = x_PD[places_G]
+        before_G, variance_G = self._residuals(skills, places_G)
         precision_DD = np.linalg.inv(skills.covariance_DD)
-        mean_D, pull_D, residual_G = skills.mean_D, precision_DD @ skills.mean_D, np.zeros(len(k_G))
+        mean_D, pull_D, residual_G = skills.mean_D, precision_DD @ skills.mean_D, before_G
         for _ in range(NEWTON_STEPS):
             z_G = x_GD @ mean_D + residual_G
             p_G = sigmoid(z_G)
             noise_G = 1 / np.maximum(n_G * p_G * (1 - p_G), LEAST)
-            weight_G = 1 / (noise_G + self.residual**2)
-            response_G = z_G + (k_G - n_G * p_G) * noise_G
+            weight_G = 1 / (noise_G + variance_G)
+            response_G = z_G + (k_G - n_G * p_G) * noise_G - before_G
             after_DD = precision_DD + x_GD.T @ (weight_G[:, None] * x_GD)
             mode_D = np.linalg.solve(after_DD, pull_D + x_GD.T @ (weight_G * response_G))
-            left_G = self.residual**2 * weight_G * (response_G - x_GD @ mode_D)
+            left_G = before_G + variance_G * weight_G * (response_G - x_GD @ mode_D)
             change_G = x_GD @ mode_D + left_G - z_G
             share = 1 / max(1.0, float(np.abs(change_G).max()))  # no logit moves by more than 1 in an iteration
             mean_D, residual_G = mean_D + share * (mode_D - mean_D), residual_G + share * (left_G - residual_G)
             if np.abs(change_G).max() < 1e-8:
                 break
         covariance_DD = np.linalg.inv(after_DD)
-        return Skills(mean_D, (covariance_DD + covariance_DD.T) / 2)
+        residual_P, variance_P = skills.residual_P, skills.variance_P
+        if self.memory:
+            residual_P, variance_P = residual_P.copy(), variance_P.copy()
+            residual_P[places_G], variance_P[places_G] = residual_G, variance_G * noise_G * weight_G
+        return Skills(mean_D, (covariance_DD + covariance_DD.T) / 2, residual_P, variance_P)
 
-    def logits(self, skills: Skills, x_FD: Floats) -> tuple[Floats, Floats]:
-        """Mean and variance of the logits of problems, (F,) each; the residual's variance is part of it."""
-        variance_F = np.einsum("fd,fd->f", x_FD @ skills.covariance_DD, x_FD) + self.residual**2
-        return x_FD @ skills.mean_D, variance_F
+    def logits(self, skills: Skills, x_PD: Floats, places_F: Positions) -> tuple[Floats, Floats]:
+        """Mean and variance of the logits of some problems, (F,) each; the residual's variance is part of it."""
+        x_FD = x_PD[places_F]
+        mean_F, variance_F = self._residuals(skills, places_F)
+        shared_F = np.einsum("fd,fd->f", x_FD @ skills.covariance_DD, x_FD)
+        return x_FD @ skills.mean_D + mean_F, shared_F + variance_F
+
+    def _residuals(self, skills: Skills, places_F: Positions) -> tuple[Floats, Floats]:
+        if self.memory:
+            return skills.residual_P[places_F], skills.variance_P[places_F]
+        return np.zeros(len(places_F)), np.full(len(places_F), self.residual**2)
 
 
 def integrate(of_rate: Callable[[Floats], Floats], mean_F: Floats, variance_F: Floats) -> Floats:

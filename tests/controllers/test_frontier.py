@@ -98,3 +98,31 @@ def test_explored_slots_may_take_any_problem() -> None:
     assert (np.abs(chosen) > 0.6).mean() == pytest.approx(0.25 * far.mean(), abs=0.03)
     everything = levels_chosen(replace(controller, exploration=1.0), controller.init(PROBLEMS), 400)
     assert everything.std() == pytest.approx(LEVELS.std(), abs=0.03)
+
+
+def test_a_remembering_belief_keeps_what_each_problem_showed() -> None:
+    """Two problems alike in their features: the one that passed is expected to pass again, the other less so."""
+    alike = ProblemSet([Problem(f"p{i}", "", "", features={"level": 0.0}) for i in range(2)])
+    for memory in (0.0, 0.98):
+        controller = Frontier(LEVEL, model=SkillModel(residual=2.0, memory=memory))
+        state = controller.init(alike)
+        for step in range(3):
+            state = controller.observe(state, [group(alike[0], 8), group(alike[1], 0)], step)
+        first, second = controller.predict(state, [group(alike[0], 8), group(alike[1], 0)])
+        assert first - second > 0.6 if memory else first == second
+        restored = through_json(controller, alike, state)
+        assert np.array_equal(restored.skills.residual_P, state.skills.residual_P)
+
+
+def test_measured_rates_are_believed_as_they_are_told() -> None:
+    controller = Frontier(LEVEL, rates="measured", sharpness=50.0, exploration=0.0, candidates=None)
+    assert controller.needs == {"measured"}
+    told = controller.inform(controller.init(PROBLEMS), np.where(np.arange(60) == 7, 0.5, 1.0))
+    seen = [group(PROBLEMS[7], 8), group(PROBLEMS[8], 0)]
+    assert controller.observe(told, seen, 3) == told
+    assert controller.predict(told, seen).tolist() == [0.5, 0.985]
+    assert levels_chosen(controller, told, 3)[0] == LEVELS[7]
+    restored = through_json(controller, PROBLEMS, told)
+    assert np.array_equal(restored.rate_P, told.rate_P)
+    believing = Frontier(LEVEL)
+    assert believing.inform(believing.init(PROBLEMS), np.ones(60)).rate_P.size == 0

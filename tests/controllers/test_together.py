@@ -49,6 +49,8 @@ OPTIONS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
         worth=["signal", "gain", "mass"],
         sharpness=[0.0, 4.0],
         candidates=[None, 1, 64],
+        rates=["believed", "measured"],
+        model=of(memory=[0.0, 0.98, 1.0], residual=[0.0, 1.5]),
     ),
     "greso": of(streaks=["separate", "joint"], frozen_epochs=[0, 1], floor=[0.001, 0.01, 1.0]),
     "hints": of(

@@ -186,9 +186,9 @@ def test_without_a_residual_it_is_the_laplace_approximation() -> None:
     x_GD = np.hstack([np.ones((30, 1)), rng.normal(size=(30, 3))])
     tried_G = rng.integers(1, 9, 30)
     passed_G = rng.binomial(tried_G, 0.3)
-    found = model.learn(model.init(4), x_GD, passed_G.tolist(), tried_G.tolist())
+    found = model.learn(model.init(4, 30), x_GD, np.arange(30), passed_G.tolist(), tried_G.tolist())
     variances_D = np.array([4.0, 4 / 3, 4 / 3, 4 / 3])
-    assert np.allclose(np.diag(model.init(4).covariance_DD), variances_D)
+    assert np.allclose(np.diag(model.init(4, 30).covariance_DD), variances_D)
 
     def loss(w_D: np.ndarray) -> float:
         z_G = x_GD @ w_D
@@ -204,7 +204,7 @@ def test_without_a_residual_it_is_the_laplace_approximation() -> None:
 def test_the_residual_is_noise_on_the_logit() -> None:
     """A large group at rate r observes logit r with the variance residual^2 + 1 / (n r (1 - r)), conjugate to N."""
     model, size, rate = SkillModel(spread=1.5, residual=0.8), 10**6, 0.2
-    found = model.learn(model.init(1), np.ones((1, 1)), [int(size * rate)], [size])
+    found = model.learn(model.init(1, 1), np.ones((1, 1)), np.array([0]), [int(size * rate)], [size])
     noise = 0.8**2 + 1 / (size * rate * (1 - rate))
     variance = 1 / (1 / 1.5**2 + 1 / noise)
     assert found.covariance_DD[0, 0] == pytest.approx(variance, rel=1e-3)
@@ -216,7 +216,7 @@ def test_weights_and_residuals_are_at_their_joint_mode() -> None:
     model, residual = SkillModel(spread=2.0, residual=0.9), 0.9
     x_GD = np.hstack([np.ones((12, 1)), rng.normal(size=(12, 2))])
     passed_G = rng.integers(0, 9, 12)
-    found = model.learn(model.init(3), x_GD, passed_G.tolist(), [8] * 12)
+    found = model.learn(model.init(3, 12), x_GD, np.arange(12), passed_G.tolist(), [8] * 12)
 
     def loss(both: np.ndarray) -> float:
         w_D, u_G = both[:3], both[3:]
@@ -231,16 +231,50 @@ def test_weights_and_residuals_are_at_their_joint_mode() -> None:
 @pytest.mark.parametrize("passed", [0, 8])
 def test_groups_without_variance_are_finite_evidence(passed: int) -> None:
     model = SkillModel()
-    found = model.init(3)
+    found = model.init(3, 16)
     for _ in range(50):
-        found = model.learn(found, np.ones((16, 3)), [passed] * 16, [8] * 16)
-    mean, variance = model.logits(found, np.ones((1, 3)))
+        found = model.learn(found, np.ones((16, 3)), np.arange(16), [passed] * 16, [8] * 16)
+    mean, variance = model.logits(found, np.ones((16, 3)), np.array([0]))
     assert np.isfinite(found.mean_D).all() and (mean[0] > 4) == (passed == 8) and 0.49 < variance[0] < 2
+
+
+def test_a_residual_that_is_kept_fades_as_an_ornstein_uhlenbeck_process() -> None:
+    """Known weights: a large group observes its residual exactly; t steps later m^t of it is left, and the variance is
+    s^2 (1 - m^2t)."""
+    model = SkillModel(spread=0.01, drift=0.0, residual=2.0, memory=0.9)
+    x_PD, size, rate = np.ones((3, 1)), 10**8, 0.3
+    found = model.learn(model.init(1, 3), x_PD, np.array([1]), [int(size * rate)], [size])
+    mean_P, variance_P = model.logits(model.wander(found, 5), x_PD, np.arange(3))
+    assert mean_P == pytest.approx([0, 0.9**5 * np.log(0.3 / 0.7), 0], abs=1e-3)
+    assert variance_P == pytest.approx([4, 4 * (1 - 0.9**10), 4], abs=1e-3)
+
+
+def test_weights_and_kept_residuals_are_at_their_joint_mode() -> None:
+    """After two steps, the second from the belief of the first; groups of one problem count as one."""
+    rng = np.random.default_rng(2)
+    model = SkillModel(spread=2.0, residual=0.9, memory=0.8)
+    x_PD = np.hstack([np.ones((12, 1)), rng.normal(size=(12, 2))])
+    first = model.wander(model.learn(model.init(3, 12), x_PD, np.arange(6), rng.integers(0, 9, 6).tolist(), [8] * 6), 1)
+    places_G, passed_G = np.array([4, 5, 6, 4]), [3, 1, 7, 0]
+    found = model.learn(first, x_PD, places_G, passed_G, [8] * 4)
+    precision_DD = np.linalg.inv(first.covariance_DD)
+
+    def loss(both: np.ndarray) -> float:
+        w_D, u_P = both[:3], both[3:]
+        z_G = (x_PD @ w_D + u_P)[places_G]
+        likelihood = np.sum(8 * np.logaddexp(0, z_G) - passed_G * z_G)
+        off_D = w_D - first.mean_D
+        kept = np.sum((u_P - first.residual_P) ** 2 / first.variance_P)
+        return float(likelihood + off_D @ precision_DD @ off_D / 2 + kept / 2)
+
+    mode = minimize(loss, np.zeros(15), tol=1e-12).x
+    assert np.allclose(found.mean_D, mode[:3], atol=1e-4)
+    assert np.allclose(found.residual_P, mode[3:], atol=1e-4)
 
 
 def test_unseen_weights_wander_back_to_the_prior() -> None:
     model = SkillModel(spread=2.0, drift=0.05)
-    later = model.wander(model.init(3), 10)
+    later = model.wander(model.init(3, 5), 10)
     assert np.allclose(np.diag(later.covariance_DD), 1.5 * np.array([4.0, 2.0, 2.0]))
     assert np.array_equal(later.mean_D, np.zeros(3))
 
@@ -249,14 +283,14 @@ def test_it_finds_the_weights_that_made_the_outcomes_and_follows_them() -> None:
     """Groups of 8 from known weights, which change half way: rates of problems never met are right all the same."""
     rng = np.random.default_rng(1)
     model = SkillModel(residual=0.3)
-    skills, x_PD = model.init(6), np.hstack([np.ones((400, 1)), rng.normal(size=(400, 5))])
+    skills, x_PD = model.init(6, 400), np.hstack([np.ones((400, 1)), rng.normal(size=(400, 5))])
     for true_D in (rng.normal(size=6), rng.normal(size=6)):
         rate_P = sigmoid(x_PD @ true_D)
         for _ in range(150):
             tried = rng.choice(200, 8)  # the other 200 are never met
             skills = model.wander(skills, 1)
-            skills = model.learn(skills, x_PD[tried], rng.binomial(8, rate_P[tried]).tolist(), [8] * 8)
-        believed_P = integrate(lambda rate: rate, *model.logits(skills, x_PD))
+            skills = model.learn(skills, x_PD, tried, rng.binomial(8, rate_P[tried]).tolist(), [8] * 8)
+        believed_P = integrate(lambda rate: rate, *model.logits(skills, x_PD, np.arange(400)))
         assert np.abs(believed_P - rate_P)[200:].mean() < 0.05
 
 
