@@ -36,8 +36,8 @@ class Frontier(PassRateController[FrontierState]):
     """Draws problems with probability proportional to a power of what their groups are expected to be worth.
 
     Beliefs about single problems know little where each problem is met only a few times in a run. Here all problems
-    share one belief, through features that the data set provides: skills, topics, lengths, an embedding
-    (`beliefs.shared_skills`). A group of N is worth
+    share one belief, through features that the data set provides: skills, topics, lengths, an embedding; and each keeps
+    for a while what its own groups showed (`beliefs.shared_skills`). A group of N is worth
 
     - "signal": the chance that it is mixed, 1 - p^N - (1 - p)^N;
     - "gain": that times p (1 - p)^2, the gain that `knapsack` expects of a step, which favours harder problems;

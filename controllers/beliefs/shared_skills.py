@@ -57,8 +57,8 @@ class SkillModel:
 
     spread: float = 3.0
     drift: float = 0.01
-    residual: float = 0.7
-    memory: float = 0.0
+    residual: float = 1.5
+    memory: float = 0.98
 
     def __post_init__(self) -> None:
         spread = 0.01 <= self.spread <= 20

@@ -1,6 +1,7 @@
 """How well beliefs foresee a problem's next group, on runs that none of them chose problems for, or that one did.
 
-    halfway compare experiments/recipes/compare/verdict_hard.yaml name=hard --arms grpo_epochs,frontier_epochs tune=null learner.lr=6e-4
+    halfway compare experiments/recipes/compare/verdict_hard.yaml name=hard --arms grpo_epochs,frontier_epochs \\
+        --seeds 700 701 tune=null base.learner.lr=6e-4
     python experiments/results/does_the_belief_estimate/next_visit.py hard=runs/hard middle=runs/middle ...
 
 Every belief sees the same outcomes in the same order, and foresees the groups of a step before it sees them. Prints a
@@ -96,16 +97,16 @@ class Beta:
 
 
 def beliefs(problems: ProblemSet) -> dict[str, Belief]:
-    """What is compared. The drift is the verdict's; the numbers of the remembering ones were fixed on other runs."""
+    """What is compared: simple estimates, the belief of the verdict's arms, and two that remember each problem."""
     x_PD = design(problems, (FEATURE,), "features")
     one_P1 = np.ones((len(problems), 1))
     return {
         "mean of the latest 128 groups": Beta(len(problems), 0.0, 1e9),
         "the problem's last group": Beta(len(problems), 0.0, 0.5),
         "Beta, keeps .98 a step": Beta(len(problems), 0.98, 2.0),
-        "shared by features": Skilled(SkillModel(drift=0.03), x_PD),
-        "remembered, one drift": Skilled(SkillModel(drift=0.03, residual=2.0, memory=0.98), one_P1),
-        "remembered, by features": Skilled(SkillModel(drift=0.03, residual=1.5, memory=0.98), x_PD),
+        "shared by features": Skilled(SkillModel(drift=0.03, residual=0.7, memory=0.0), x_PD),
+        "remembered, one drift": Skilled(SkillModel(residual=3.0), one_P1),
+        "shared by features, and remembered": Skilled(SkillModel(), x_PD),
     }
 
 
@@ -122,13 +123,13 @@ class Visits(NamedTuple):
 def visits(folder: Path, problems: ProblemSet) -> Visits:
     """The fresh groups of a run."""
     records, _ = read_jsonl(folder / "decisions.jsonl", GroupRecord)
-    rows, seen, last = [], set(), {}
+    rows: list[tuple[int, int, float, float, bool]] = []
+    seen: set[int] = set()
     for step, some in groupby((r for r in records if r.origin == "fresh" and r.n), key=lambda r: r.step):
-        here = [(step, problems.position(r.problem), float(r.k or 0), float(r.n or 0)) for r in some if r.outcome != "carried"]
-        rows += [(*row, row[1] in seen) for row in here]
-        seen |= {row[1] for row in here}
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    return Visits(*columns)
+        here = [(problems.position(r.problem), r.k, r.n) for r in some if r.outcome != "carried"]
+        rows += [(step, place, float(k or 0), float(n or 0), place in seen) for place, k, n in here]
+        seen |= {place for place, _, _ in here}
+    return Visits(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
 class Score(NamedTuple):
@@ -176,7 +177,9 @@ def scores(folder: Path) -> dict[str, dict[str, Score]]:
         expected_G = foresee(belief, seen)
         parts = {"seen": seen.seen_G, "not seen": ~seen.seen_G}
         found[name] = {
-            part: score(expected_G[mask_G], seen.passed_G[mask_G], seen.tried_G[mask_G]) for part, mask_G in parts.items() if mask_G.sum() > 1
+            part: score(expected_G[mask_G], seen.passed_G[mask_G], seen.tried_G[mask_G])
+            for part, mask_G in parts.items()
+            if mask_G.sum() > 1
         }
     return found
 
@@ -185,7 +188,10 @@ def pooled(runs: Sequence[dict[str, dict[str, Score]]]) -> dict[str, dict[str, S
     """Means over runs, equal weights; groups are added."""
     return {
         name: {
-            part: Score(sum(run[name][part].groups for run in runs), *np.mean([run[name][part][1:] for run in runs], axis=0).tolist())
+            part: Score(
+                sum(run[name][part].groups for run in runs),
+                *np.mean([run[name][part][1:] for run in runs], axis=0).tolist(),
+            )
             for part in runs[0][name]
         }
         for name in runs[0]
@@ -209,13 +215,16 @@ def main() -> None:
     parser = script_parser(__doc__)
     parser.add_argument("kinds", nargs="+", help="KIND=FOLDER of a comparison")
     kinds = dict(kind.split("=", 1) for kind in parser.parse_args().kinds)
-    found = {}
+    written = {}
     for kind, folder in kinds.items():
-        for arm in sorted(path for path in Path(folder).iterdir() if any(path.glob("*/decisions.jsonl"))):
-            runs = [scores(path.parent) for path in sorted(arm.glob("*/decisions.jsonl"))]
-            found[f"{kind}, {arm.name}"] = pooled(runs)
-            Console(width=140).print(show(f"{kind}, {arm.name}, {len(runs)} runs", found[f"{kind}, {arm.name}"]))
-    write_json(Path(__file__).with_suffix(".json"), {kind: {n: {p: s._asdict() for p, s in parts.items()} for n, parts in some.items()} for kind, some in found.items()})
+        for arm in sorted({path.parent.parent for path in Path(folder).glob("*/*/decisions.jsonl")}):
+            title = f"{kind}, {arm.name}"
+            found = pooled([scores(path.parent) for path in sorted(arm.glob("*/decisions.jsonl"))])
+            Console(width=140).print(show(title, found))
+            written[title] = {
+                name: {part: scored._asdict() for part, scored in parts.items()} for name, parts in found.items()
+            }
+    write_json(Path(__file__).with_suffix(".json"), written)
 
 
 if __name__ == "__main__":
