@@ -11,11 +11,12 @@ and k of n rollouts pass, binomially. The part that problems do not share, u, fa
 Ornstein-Uhlenbeck process does; without memory it is drawn anew at every visit.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.logit_normal import sigmoid
@@ -92,7 +93,7 @@ class SkillModel:
         )
 
     def learn(
-        self, skills: Skills, x_PD: Floats, places_G: Positions, passed_G: Sequence[int], tried_G: Sequence[int]
+        self, skills: Skills, x_PD: Floats, places_G: Positions, passed_G: ArrayLike, tried_G: ArrayLike
     ) -> Skills:
         """Laplace's approximation of the posterior after groups of which k of n rollouts passed.
 
@@ -101,10 +102,11 @@ class SkillModel:
         with the residual's variance added, and the residual takes its share of what they do not explain. A residual
         that is kept has the variance that it would have if the weights were known.
         """
-        k_G, n_G = np.asarray(passed_G, np.float64), np.asarray(tried_G, np.float64)
+        k_G: Floats = np.asarray(passed_G, np.float64)
+        n_G: Floats = np.asarray(tried_G, np.float64)
         if self.memory:  # a problem has one residual, however many groups it has in a step
             places_G, group_G = np.unique(places_G, return_inverse=True)
-            k_G, n_G = np.bincount(group_G, k_G), np.bincount(group_G, n_G)
+            k_G, n_G = (np.bincount(group_G, each).astype(np.float64) for each in (k_G, n_G))
         x_GD = x_PD[places_G]
         before_G, variance_G = self._residuals(skills, places_G)
         precision_DD = np.linalg.inv(skills.covariance_DD)
