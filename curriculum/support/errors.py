@@ -6,6 +6,8 @@ from typing import TypeVar
 Read = TypeVar("Read")
 MOST = 20
 """Mistakes after which no more are looked for: a file may come from a stranger."""
+LONGEST = 3000
+"""Characters of a message, from the middle of which more are left out."""
 
 
 class UserError(ValueError):
@@ -16,6 +18,10 @@ class UserError(ValueError):
     """
 
     others: tuple["UserError", ...] = ()
+
+    def __init__(self, message: str):
+        line = " ".join(message.splitlines())
+        super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST - 1003]}...{line[-1000:]}")
 
     @property
     def all(self) -> tuple["UserError", ...]:

@@ -106,7 +106,7 @@ def parse(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        content = _load(_text(path))
+        content = load(_text(path))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except yaml.MarkedYAMLError as error:
@@ -141,8 +141,8 @@ def _text(path: Path) -> bytes:
     return text
 
 
-def _load(text: bytes) -> Any:
-    """The content of a YAML file. Raises UserError if it is too large, too deep or refers to itself."""
+def load(text: bytes) -> Any:
+    """The content of YAML text. Raises UserError if it is too large, too deep or refers to itself."""
     loader = _loader()(text)
     try:
         node = loader.get_single_node()

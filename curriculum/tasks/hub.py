@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from halfway.curriculum import UserError, require
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.curriculum.tasks.data_files import ABOUT, KINDS, SPLITS, in_order, kind_of, require_all
 from halfway.curriculum.tasks.files import Rows
@@ -14,6 +15,8 @@ from halfway.curriculum.tasks.sources import Source
 
 CONVERTED = "refs/convert/parquet"
 """The revision in which the hub keeps data sets, also such as need a script, as Parquet."""
+MOST_STARS = 3
+"""The search for a pattern takes a time that each ** multiplies by the number of folders."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ def _data_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
     for pattern in patterns:
         inside = not Path(pattern).is_absolute() and ".." not in Path(pattern).parts
         require(inside, "hub: data_files of its README", pattern, "only files of the data set are read")
+        few = pattern.count("**") <= MOST_STARS
+        require(few, "hub: data_files of its README", pattern, f"give a pattern with ** at most {MOST_STARS} times")
     names = {name for pattern in patterns for name in glob.glob(pattern, root_dir=folder, recursive=True)}
     files = [folder / name for name in names]
     return [path for path in files if kind_of(path)[0] and path.name not in ABOUT and not path.is_dir()]
@@ -153,8 +158,8 @@ def _configs(readme: Path) -> list[Mapping[str, Any]]:
         return []
     yaml = load_extra("yaml", "a data set's README")
     try:
-        found = yaml.safe_load(head.removeprefix("---"))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        found = yaml_bases.load(head.removeprefix("---").encode())
+    except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
         raise UserError(f"{readme}: its head is not YAML ({one_line(error)}); give the data as files") from error
     configs = found.get("configs") if isinstance(found, dict) else None
     return [each for each in configs if isinstance(each, Mapping)] if isinstance(configs, list) else []

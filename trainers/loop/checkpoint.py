@@ -11,7 +11,7 @@ from typing import Any
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.states import from_plain, to_plain
-from halfway.curriculum.support.atomic import WriteError, replacing_folder, require_no_link
+from halfway.curriculum.support.atomic import DAMAGED, WriteError, replacing_folder, require_no_link
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.loop.loop_options import CheckpointOptions
@@ -123,7 +123,7 @@ class Checkpoints:
             yield from_plain(LoopState, json.loads((folder / STATE_FILE).read_text()))
         except UserError:
             raise
-        except (OSError, ValueError, LookupError) as error:  # written by another version, say
+        except DAMAGED as error:  # written by another version, say, or by a stranger
             raise UserError(
                 f"checkpoint: {folder} cannot be read ({one_line(error)}); {self._way_out(folder)}"
             ) from error

@@ -1,0 +1,118 @@
+"""Some of the changes of `mutate_strangers`, with another seed: each ends in one line or a sound result."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from memory import peak_mib
+from paths import IMPORTABLE, REPOSITORY
+from sandboxes import TROUBLE
+from strangers import forks
+from strangers.files import every_file
+from strangers.forks import FAILED, LARGE, LATE, OTHER, RAN, REFUSED, SAME, SILENT, TRACEBACK, Case, reference, tried
+from strangers.kinds import Kind
+from strangers.mutations import CANARY, change_of, mutated
+
+from halfway.curriculum import UserError
+
+SCRIPT = REPOSITORY / "tests" / "support" / "mutate_strangers.py"
+
+
+def test_changed_files_of_strangers_end_in_one_line_or_a_sound_result(tmp_path: Path) -> None:
+    pytest.importorskip("peft", reason="peft is not installed (extra lora)")
+    if TROUBLE:
+        pytest.skip(TROUBLE)
+    words = [sys.executable, SCRIPT, "--changes", "6", "--bits", "8", "--seed", "1"]
+    environment = {**os.environ, "PYTHONPATH": IMPORTABLE, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [one for one in outcomes if one["outcome"] in FAILED] == []
+    seen = {one["kind"].partition(",")[0].partition(" ")[0] for one in outcomes}
+    assert seen == {
+        *("recipe", "data", "survey", "pool", "corpus", "log", "run", "comparison", "checkpoint", "model", "model's"),
+        *("adapter", "adapter's", "archive", "repository", "Harbor", "response", "vLLM's", "MLflow's", "W&B's"),
+        "Trackio's",
+    }
+
+
+def write(folder: Path) -> None:
+    (folder / "a.json").write_text('{"a": 1}')
+
+
+def turn(folder: Path) -> None:
+    while True:
+        pass
+
+
+def leave_a_canary(folder: Path) -> None:
+    Path(CANARY).touch()
+
+
+def take_memory(folder: Path) -> None:
+    assert bytearray(200 << 20)
+
+
+def refuse(folder: Path) -> None:
+    raise UserError("no")
+
+
+def end(folder: Path) -> None:
+    os._exit(1)
+
+
+READERS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "the same": (lambda folder: 1, SAME),
+    "a line": (refuse, REFUSED),
+    "an exception": (lambda folder: {}["a"], TRACEBACK),
+    "a long time": (turn, LATE),
+    "much memory": (take_memory, LARGE),
+    "the end of the process": (end, LATE),
+    "code that ran": (leave_a_canary, RAN),
+}
+
+
+def outcomes(kind: Kind, folder: Path, number: int = 1) -> list[str]:
+    specimen = folder / "specimen"
+    specimen.mkdir()
+    write(specimen)
+    cases = [Case("x", "any", i) for i in range(number)]
+    return [one["outcome"] for one in tried(kind, cases, specimen, reference(Kind(write, lambda _: 1), specimen), 0)]
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_each_way_to_end_is_told_from_the_others(
+    reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forks, "SECONDS", 2)
+    monkeypatch.setattr(forks, "MEBIBYTES", peak_mib() + 150)
+    read, wanted = READERS[reader]
+    assert outcomes(Kind(write, read), tmp_path, 2) == [wanted] * 2
+
+
+@pytest.mark.parametrize(("sealed", "wanted"), [(True, SILENT), (False, OTHER)])
+def test_another_result_of_a_file_with_a_hash_is_a_failure(sealed: bool, wanted: str, tmp_path: Path) -> None:
+    kind = Kind(write, lambda folder: (folder / "a.json").read_bytes(), sealed=sealed)
+    assert outcomes(kind, tmp_path) == [wanted]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.yaml", "a.json", "a.jsonl.gz", "a.bin"])
+def test_changes_follow_from_their_seed(name: str) -> None:
+    text = b'{"a": [1, 2], "b": "x"}\n' * 4
+    content = gzip.compress(text) if name.endswith(".gz") else text
+    found = [mutated(name, content, Random(i % 50)) for i in range(100)]
+    assert found[:50] == found[50:] and len(set(found)) > 25
+    assert Counter(one == content for one in found)[True] < 20 and change_of(name)
+
+
+def test_every_file_of_a_specimen_is_changed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").touch()
+    assert every_file(tmp_path) == [tmp_path / "a" / "b"]

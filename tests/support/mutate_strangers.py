@@ -1,0 +1,125 @@
+"""Changes strangers' files of every kind at random, reads each as a user would, and counts how that ended.
+
+    python tests/support/mutate_strangers.py --changes 200 --bits 1000 --record /tmp/mutants.jsonl
+
+A change ends well if it is refused in one line, or gives the result of the unchanged file or an honestly different one
+(none for files that carry a hash), within 30 seconds of the processor and 1 GiB. What is in the record is not tried
+again. `--again` tries anew what had failed there; `--table` prints what the record holds.
+"""
+
+import argparse
+import json
+import math
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from strangers.files import FILES
+from strangers.forks import FAILED, SOUND, Case, make, quiet, reference, tried
+from strangers.kinds import Kind
+from strangers.models import MODELS
+from strangers.services import SERVICES
+
+KINDS: Mapping[str, Kind] = {**FILES, **MODELS, **SERVICES}
+BATCH = 25
+"""Changes that are tried in one fork."""
+
+
+def preload() -> None:
+    """Import what the forks would import."""
+    import duckdb  # noqa: F401
+    import matplotlib.pyplot  # noqa: F401
+    import mlflow.tracking  # noqa: F401
+    import peft  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import torch
+    import transformers
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401
+
+    import halfway.experiments.api
+    import halfway.experiments.cli
+    import halfway.experiments.report.page
+    import halfway.experiments.running.build  # noqa: F401
+
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+
+
+def attacked(
+    names: Iterable[str], plan: Mapping[str, int], seed: int, done: Iterable[Case] = ()
+) -> Iterator[dict[str, Any]]:
+    """The outcome of every case of these kinds that is not done.
+
+    Args:
+        plan: how a file is changed, "any" or "bit", and how often for each kind; only binary ones have bits.
+    """
+    finished, specimens = set(done), dict[Any, Path]()
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            kind = KINDS[name]
+            hows = [how for how in plan if how == "any" or kind.binary]
+            cases = [Case(name, how, i) for how in hows for i in range(math.ceil(plan[how] * kind.share))]
+            cases = [case for case in cases if case not in finished]
+            if not cases:
+                continue
+            specimen = specimens.get(kind.make)
+            if specimen is None:
+                specimen = specimens[kind.make] = Path(folder, str(len(specimens)), "specimen")
+                make(kind, specimen)
+            wanted = reference(kind, specimen)
+            for first in range(0, len(cases), BATCH):
+                yield from tried(kind, cases[first : first + BATCH], specimen, wanted, seed)
+
+
+def table(outcomes: Iterable[Mapping[str, Any]]) -> str:
+    """Kinds x outcomes, in Markdown."""
+    count = Counter((one["kind"], one["how"], one["outcome"]) for one in outcomes)
+    columns = [*SOUND, *(outcome for outcome in FAILED if any(key[2] == outcome for key in count))]
+    lines = [f"| kind | changes | {' | '.join(columns)} |", "|---|" + "---:|" * (1 + len(columns))]
+    for name, how in dict.fromkeys(key[:2] for key in count):
+        numbers = [count[name, how, column] for column in columns]
+        label = name if how == "any" else f"{name}, one bit"
+        lines.append(f"| {label} | {sum(numbers)} | {' | '.join(map(str, numbers))} |")
+    total = [sum(count[key] for key in count if key[2] == column) for column in columns]
+    return "\n".join([*lines, f"| all | {sum(total)} | {' | '.join(map(str, total))} |"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--changes", type=int, default=200, help="changes of each kind")
+    parser.add_argument("--bits", type=int, default=1000, help="bits to flip of each binary kind")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="kinds whose names contain this")
+    parser.add_argument("--record", type=Path, help="JSON Lines to continue")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    options = parser.parse_args()
+    record = options.record.read_text().splitlines() if options.record and options.record.exists() else []
+    known = [json.loads(line) for line in record]
+    if options.table:
+        print(table(known))
+        return
+    kept = [one for one in known if not (options.again and one["outcome"] in FAILED)]
+    quiet()
+    preload()
+    file = open(options.record, "a" if kept == known else "w") if options.record else sys.stdout
+    if kept != known:
+        file.writelines(json.dumps(one) + "\n" for one in kept)
+    names = [name for name in KINDS if options.only in name]
+    plan, began, count = {"any": options.changes, "bit": options.bits}, time.time(), Counter[str]()
+    cases = [Case(one["kind"], one["how"], one["number"]) for one in kept]
+    for one in attacked(names, plan, options.seed, cases):
+        file.write(json.dumps(one) + "\n")
+        file.flush()
+        count[one["outcome"]] += 1
+        if one["outcome"] in FAILED:
+            print(json.dumps(one), file=sys.stderr, flush=True)
+    print(dict(count), f"{time.time() - began:.0f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
