@@ -30,6 +30,8 @@ GRACE_SECONDS = 25.0
 LOCAL = ("localhost", "127.0.0.1")
 HOST = re.compile(r"\w[\w.@:%-]*")
 """How a host looks. None can pass for an option of ssh."""
+LONE = re.compile("[\ud800-\udfff]")
+"""What Python makes of a byte that is not UTF-8."""
 
 PYTHON = (sys.executable, "-m")
 SAFE = {"PYTHONSAFEPATH": "1"}
@@ -95,6 +97,8 @@ def commands(
     """
     for host in nodes:
         require(HOST.fullmatch(host) is not None, "--nodes", host, "give names or addresses of hosts")
+    for word in (str(file), *overrides):  # a script and a line on the terminal are text
+        require(not LONE.search(word), "launch", word, "give a path and fields in UTF-8")
     cluster = config.cluster
     wanted = cluster.train_nodes + cluster.rollout_nodes
     if len(nodes) != wanted:

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -64,7 +63,7 @@ def test_a_job_of_slurm_gets_the_words_that_were_given(odd: str, stubs: Path, tm
     assert words_of(tmp_path)[6:] == ["srun", "--nodes", "a,b"] and not list(tmp_path.rglob(CANARY))
 
 
-@pytest.mark.parametrize("odd", ODD, ids=ascii)
+@pytest.mark.parametrize("odd", [odd for odd in ODD if odd != "\udcff"], ids=ascii)
 def test_what_a_dry_run_prints_starts_what_was_given(odd: str, stubs: Path, tmp_path: Path) -> None:
     config, override = load_run_config(TWO_POOLS), f"model.system={odd}"
     found = launch.commands(config, tmp_path / odd, ["a", "b", "c", "d"], [override], lambda hosts: {h: h for h in hosts})
@@ -99,6 +98,7 @@ def test_sbatch_gets_any_script_or_the_user_one_line(odd: str, stubs: Path, tmp_
 
 def test_a_command_for_ssh_is_the_same_whatever_a_recipe_says(stubs: Path, tmp_path: Path) -> None:
     """All that comes from a recipe goes through standard input, as JSON."""
+    own = [sys.executable, launch.on_host.__file__]
     program(stubs / "ssh", 'for word in "$@"; do printf "%s\\0" "$word"; done > "$FOUND"; cat > "$FOUND.order"')
     for odd in ODD:
         command = launch.Command("elsewhere", ("x", odd), {"A": odd})
@@ -106,7 +106,7 @@ def test_a_command_for_ssh_is_the_same_whatever_a_recipe_says(stubs: Path, tmp_p
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(30) == 0
-        assert words_of(tmp_path)[:2] == ["-T", "elsewhere"] and odd not in words_of(tmp_path)[2]
+        assert words_of(tmp_path) == ["-T", "elsewhere", f"env PYTHONSAFEPATH=1 {shlex.join(own)}"]
         order = json.loads((tmp_path / "found.order").read_text())
         assert order["words"] == ["x", odd] and order["environment"]["A"] == odd
-    assert not list(tmp_path.rglob(CANARY)) and stat.S_ISREG((tmp_path / "found").stat().st_mode)
+    assert not list(tmp_path.rglob(CANARY))

@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +44,6 @@ def preload() -> None:
     import halfway.experiments.cli
     import halfway.experiments.report.page
     import halfway.experiments.running.build  # noqa: F401
-    from halfway.curriculum.support import registry
-
-    # As often as a source is made, they would be looked for on the disk, which takes a third of the time.
-    vars(registry)["entry_points"] = cache(registry.entry_points)
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
 

@@ -29,6 +29,9 @@ EXACT = 1e-4
 LOOKED_AT = 64
 """Batches whose advantages tell how rewards were weighted."""
 
+LARGEST_STEP = 2**53
+"""A step that is no smaller is none."""
+
 Batch = Mapping[str, Sequence[Any]]
 
 
@@ -224,7 +227,8 @@ def gaps(steps: Sequence[int]) -> list[str]:
     apart = np.diff(np.unique(np.asarray(steps, np.int64)))
     if not len(apart) or apart.max() == 1:
         return []
-    usual = int(np.bincount(apart).argmax())
+    widths, counts = np.unique(apart, return_counts=True)
+    usual = int(widths[counts.argmax()])
     return [
         f"most tables are {usual} steps apart: if logging_steps is larger than steps_per_generation, the batches "
         "between are lost"
@@ -238,16 +242,25 @@ def _total(row: Sequence[tuple[Any, float]]) -> float | None:
 
     None if no function applies.
     """
-    applying = [float(value) * weight for value, weight in row if value is not None and value == value]
+    applying = [_float(value) * weight for value, weight in row if value is not None and value == value]
     return sum(applying) if applying else None
+
+
+def _float(value: Any) -> float:
+    """A number; infinite if it has more digits than a float can hold."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _step(value: Any, otherwise: int) -> int:
     """A step as a number; ms-swift writes it as text."""
     try:
-        return int(value)
+        number = int(value)
     except (TypeError, ValueError, OverflowError):
         return otherwise
+    return number if abs(number) < LARGEST_STEP else otherwise
 
 
 def _positions(keys: Sequence[Hashable]) -> list[list[int]]:

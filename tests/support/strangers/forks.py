@@ -120,7 +120,7 @@ def make(kind: Kind, folder: Path) -> None:
 def reference(kind: Kind, specimen: Path) -> str:
     """The hash of what a specimen is read as."""
     kind.warm(specimen)
-    copy = specimen.with_name("copy")
+    copy = specimen.parent / "reference" / "stranger"
     [[found, wrong]] = list(in_fork(lambda say: say(_once(kind, specimen, copy)), 600)) or [["", "its process ended"]]
     assert not wrong, wrong
     return str(found)
