@@ -12,9 +12,7 @@ from halfway.curriculum.tasks.hub import Hub
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ROW = '{"prompt": "1+1?", "answer": "2"}\n'
-BOMB = "a0: &a0 [x, x]\n" + "".join(
-    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)
-)
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9))
 MERGED = "m0: &m0 {x: 1, y: 2}\n" + "".join(
     f"m{i}: &m{i} {{<<: [{', '.join([f'*m{i - 1}'] * 10)}]}}\n" for i in range(1, 9)
 )
@@ -76,7 +74,9 @@ HOSTILE = {
     "lists in lists": head("[[[data/train.jsonl]]]"),
     "mappings": head("{a: {b: c}}"),
     "splits that are lists": head("[{split: [train], path: data/train.jsonl}, {split: {a: 1}, path: 7}]"),
-    "a text of aliases": BOMB.join(("---\n", "configs: [{config_name: *a8, data_files: [{split: *a8, path: *a8}]}]\n---\n")),
+    "a text of aliases": BOMB.join(
+        ("---\n", "configs: [{config_name: *a8, data_files: [{split: *a8, path: *a8}]}]\n---\n")
+    ),
     "merged mappings": f"---\n{MERGED}configs: []\n---\n",
     "many values": "---\nx: [" + "1, " * 300_000 + "1]\nconfigs: []\n---\n",
     "deep lists": "---\nconfigs: " + "[" * 100_000 + "\n---\n",

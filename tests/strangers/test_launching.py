@@ -20,8 +20,34 @@ from halfway.experiments.running import launch, slurm
 TWO_POOLS = REPOSITORY / "experiments" / "recipes" / "cluster" / "two_pools.yaml"
 SUMS = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
 ODD = (
-    *("a b", "a\nb", "a\n#SBATCH --wrap=x\n", f"$(touch {CANARY})", f"`touch {CANARY}`", f"; touch {CANARY};", "&", "|x"),
-    *("'", '"', "''\"\"", "\\", "*", "~", "--wrap", "-x", "%j", "$HOME", "{a,b}", "!!", "\x1b[2J", "é\u202e", "\udcff", "#"),
+    *(
+        "a b",
+        "a\nb",
+        "a\n#SBATCH --wrap=x\n",
+        f"$(touch {CANARY})",
+        f"`touch {CANARY}`",
+        f"; touch {CANARY};",
+        "&",
+        "|x",
+    ),
+    *(
+        "'",
+        '"',
+        "''\"\"",
+        "\\",
+        "*",
+        "~",
+        "--wrap",
+        "-x",
+        "%j",
+        "$HOME",
+        "{a,b}",
+        "!!",
+        "\x1b[2J",
+        "é\u202e",
+        "\udcff",
+        "#",
+    ),
 )
 
 
@@ -66,7 +92,9 @@ def test_a_job_of_slurm_gets_the_words_that_were_given(odd: str, stubs: Path, tm
 @pytest.mark.parametrize("odd", [odd for odd in ODD if odd != "\udcff"], ids=ascii)
 def test_what_a_dry_run_prints_starts_what_was_given(odd: str, stubs: Path, tmp_path: Path) -> None:
     config, override = load_run_config(TWO_POOLS), f"model.system={odd}"
-    found = launch.commands(config, tmp_path / odd, ["a", "b", "c", "d"], [override], lambda hosts: {h: h for h in hosts})
+    found = launch.commands(
+        config, tmp_path / odd, ["a", "b", "c", "d"], [override], lambda hosts: {h: h for h in hosts}
+    )
     for line in (command.line for command in found):
         subprocess.run(["bash"], input=line.encode("utf-8", "surrogateescape"), check=True)
         assert shlex.split(line)[-len(words_of(tmp_path)) :] == words_of(tmp_path)

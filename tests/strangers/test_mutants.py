@@ -29,11 +29,12 @@ def test_changed_files_of_strangers_end_in_one_line_or_a_sound_result(tmp_path: 
     pytest.importorskip("peft", reason="peft is not installed (extra lora)")
     if TROUBLE:
         pytest.skip(TROUBLE)
-    words = [sys.executable, SCRIPT, "--changes", "6", "--bits", "8", "--seed", "1"]
+    record = tmp_path / "record.jsonl"
+    words = [sys.executable, SCRIPT, "--changes", "6", "--bits", "8", "--seed", "1", "--record", record]
     environment = {**os.environ, "PYTHONPATH": IMPORTABLE, "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
-    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stderr[-3000:]
+    outcomes = [json.loads(line) for line in record.read_text().splitlines()]
     assert [one for one in outcomes if one["outcome"] in FAILED] == []
     seen = {one["kind"].partition(",")[0].partition(" ")[0] for one in outcomes}
     assert seen == {
@@ -88,9 +89,7 @@ def outcomes(kind: Kind, folder: Path, number: int = 1) -> list[str]:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_each_way_to_end_is_told_from_the_others(
-    reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_way_to_end_is_told_from_the_others(reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forks, "SECONDS", 2)
     monkeypatch.setattr(forks, "MEBIBYTES", peak_mib() + 150)
     read, wanted = READERS[reader]

@@ -40,10 +40,8 @@ def preload() -> None:
     import transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: F401
 
-    import halfway.experiments.api
-    import halfway.experiments.cli
-    import halfway.experiments.report.page
     import halfway.experiments.running.build  # noqa: F401
+
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
 
@@ -92,28 +90,26 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=200, help="changes of each kind")
     parser.add_argument("--bits", type=int, default=1000, help="bits to flip of each binary kind")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="kinds whose names contain this")
-    parser.add_argument("--record", type=Path, help="JSON Lines to continue")
+    parser.add_argument("--only", default="", help="kinds whose names contain one of these, such as log,pool")
+    parser.add_argument("--record", type=Path, required=True, help="JSON Lines, continued if it exists")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
-    record = options.record.read_text().splitlines() if options.record and options.record.exists() else []
+    record = options.record.read_text().splitlines(keepends=True) if options.record.exists() else []
     known = [json.loads(line) for line in record]
     if options.table:
         print(table(known))
         return
-    kept = [one for one in known if not (options.again and one["outcome"] in FAILED)]
+    kept = [i for i, one in enumerate(known) if not (options.again and one["outcome"] in FAILED)]
+    options.record.write_text("".join(record[i] for i in kept))
     quiet()
     preload()
-    file = open(options.record, "a" if kept == known else "w") if options.record else sys.stdout
-    if kept != known:
-        file.writelines(json.dumps(one) + "\n" for one in kept)
-    names = [name for name in KINDS if options.only in name]
+    names = [name for name in KINDS if any(part in name for part in options.only.split(","))]
     plan, began, count = {"any": options.changes, "bit": options.bits}, time.time(), Counter[str]()
-    cases = [Case(one["kind"], one["how"], one["number"]) for one in kept]
+    cases = [Case(known[i]["kind"], known[i]["how"], known[i]["number"]) for i in kept]
     for one in attacked(names, plan, options.seed, cases):
-        file.write(json.dumps(one) + "\n")
-        file.flush()
+        with options.record.open("a") as file:
+            file.write(json.dumps(one) + "\n")
         count[one["outcome"]] += 1
         if one["outcome"] in FAILED:
             print(json.dumps(one), file=sys.stderr, flush=True)

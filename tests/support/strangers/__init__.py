@@ -1,4 +1,4 @@
-"""Files and answers as strangers may send them: a sound specimen of each kind, changed at random and read as a user would.
+"""Files and answers as strangers may send them: a sound specimen of each kind, changed at random, read as by a user.
 
 - `mutations`: changes bytes, values, names and tables, by a seed
 - `kinds`: what each kind is, how its specimen is made and how it is read

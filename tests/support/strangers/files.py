@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paths import REPOSITORY
+
 from strangers.kinds import Kind, every_file
 
 LOGS = REPOSITORY / "tests" / "experiments" / "audit" / "logs"
@@ -79,8 +80,10 @@ def make_zstd(folder: Path) -> None:
 
     make_lines(folder)
     plain = folder / "data.jsonl"
-    duckdb.sql(f"COPY (FROM read_csv('{plain}', columns = {{'l': 'VARCHAR'}}, delim = '', quote = '', header = false)) "
-               f"TO '{folder}/data.jsonl.zst' (FORMAT csv, COMPRESSION zstd, HEADER false, QUOTE '', DELIM '\x01')")
+    duckdb.sql(
+        f"COPY (FROM read_csv('{plain}', columns = {{'l': 'VARCHAR'}}, delim = '', quote = '', header = false)) "
+        f"TO '{folder}/data.jsonl.zst' (FORMAT csv, COMPRESSION zstd, HEADER false, QUOTE '', DELIM '\x01')"
+    )
     plain.unlink()
 
 
@@ -149,7 +152,11 @@ def make_pool(folder: Path) -> None:
     from halfway.trainers.propel.guessed_problems import Guessed, write_pool
 
     problems = tuple(Problem(r["id"], r["prompt"], r["answer"], "pool", "numeric") for r in rows())
-    write_pool(Guessed(problems, tuple(i / 24 for i in range(24)), ("sums",) * 24, {}), folder / "pool.parquet", {"reference model": "x"})
+    write_pool(
+        Guessed(problems, tuple(i / 24 for i in range(24)), ("sums",) * 24, {}),
+        folder / "pool.parquet",
+        {"reference model": "x"},
+    )
 
 
 def read_pool(folder: Path) -> Any:
@@ -167,8 +174,24 @@ def make_corpus(folder: Path) -> None:
     from halfway.trainers.propel.corpus import CorpusRow, write_rows
 
     texts = [
-        CorpusRow(f"0/{i}", "^", f"^1/0a{i}b1=", 9, "" if i % 4 else "no task", "", "sums", f"p{i}", f"{i}?", str(i),
-                  "exact", "sums", json.dumps({"level": i}), False, i % 5 if i % 4 else -1, 4 if i % 4 else 0)
+        CorpusRow(
+            f"0/{i}",
+            "^",
+            f"^1/0a{i}b1=",
+            9,
+            "" if i % 4 else "no task",
+            "",
+            "sums",
+            f"p{i}",
+            f"{i}?",
+            str(i),
+            "exact",
+            "sums",
+            json.dumps({"level": i}),
+            False,
+            i % 5 if i % 4 else -1,
+            4 if i % 4 else 0,
+        )
         for i in range(24)
     ]
     write_rows(texts, folder / "part-00000.parquet", PROVENANCE)
@@ -220,7 +243,9 @@ def _packed_log(folder: Path) -> None:
 def _decisions(folder: Path) -> None:
     from synthetic_runs import decision
 
-    _records(folder, "decisions.jsonl", [*(decision(i, k=i % 9) for i in range(12)), decision(3, None, None, "skipped")])
+    _records(
+        folder, "decisions.jsonl", [*(decision(i, k=i % 9) for i in range(12)), decision(3, None, None, "skipped")]
+    )
 
 
 def _nemo(folder: Path) -> None:
@@ -259,7 +284,9 @@ WRITTEN: dict[str, Callable[[Path], None]] = {
     "csv": _csv_log,
     "parquet": _parquet_log,
     "counts": partial(_lines, "counts.jsonl", [{**r, "k": i % 5, "n": 4} for i, r in enumerate(TABLE)]),
-    "groups": partial(_lines, "groups.jsonl", [{"prompt_id": r["problem"], "step": 0, "rewards": [0, 1, 1]} for r in TABLE]),
+    "groups": partial(
+        _lines, "groups.jsonl", [{"prompt_id": r["problem"], "step": 0, "rewards": [0, 1, 1]} for r in TABLE]
+    ),
     "polaris": partial(
         _lines, "steps_of_polaris.jsonl", [{"index": ["a", "b"], "score": [0.0, 1.0], "step": i} for i in range(4)]
     ),
@@ -298,7 +325,13 @@ def read_log(folder: Path) -> Any:
 
 TINY = [
     *("problems.train=16", "fill.groups=2", "rollouts.num_rollouts=2", "budget={rollouts: null, steps: 3}"),
-    *("evaluation.problems=4", "evaluation.samples=2", "evaluation.points=1", "checkpoint.every=1", "checkpoint.keep=1"),
+    *(
+        "evaluation.problems=4",
+        "evaluation.samples=2",
+        "evaluation.points=1",
+        "checkpoint.every=1",
+        "checkpoint.keep=1",
+    ),
     *("tracking.mlflow=false", "rollouts.max_response_tokens=8", "name=run"),
 ]
 RECORDS = (".yaml", ".json", ".jsonl")
@@ -311,7 +344,11 @@ def make_run(changes: list[str], folder: Path) -> None:
 
 
 def record_files(folder: Path) -> list[Path]:
-    return [p for p in every_file(folder) if p.suffix in RECORDS and "checkpoints" not in p.parts and "figures" not in p.parts]
+    return [
+        p
+        for p in every_file(folder)
+        if p.suffix in RECORDS and "checkpoints" not in p.parts and "figures" not in p.parts
+    ]
 
 
 def read_run(folder: Path) -> Any:
@@ -346,7 +383,9 @@ def read_retraced(folder: Path) -> Any:
     from halfway.experiments.running.retrace import retrace
 
     config = load_run_config(folder / "run" / "config.yaml")
-    session = build.build_session(config, build.build_problems(config).train, lambda: build.load_starting_policy(config))
+    session = build.build_session(
+        config, build.build_problems(config).train, lambda: build.load_starting_policy(config)
+    )
     return retrace(folder / "run", session, config.fill, config.rollouts.staleness, config.seed, 0)
 
 
@@ -412,8 +451,12 @@ def make_tasks(folder: Path) -> None:
             *({**about, **tests, "instance_id": f"a__b-{i}", "test_patch": diff} for i in range(3)),
             *({**about, **tests, "instance_id": f"a__b.{i}", "image_name": "x/y:1"} for i in range(3)),
             *(
-                {"docker_image": f"x:{i}", "commit_hash": f"{i}" * 8, "problem_statement": "It fails.",
-                 "expected_output_json": json.dumps({"test_a": "PASSED", "test_b": "FAILED"})}
+                {
+                    "docker_image": f"x:{i}",
+                    "commit_hash": f"{i}" * 8,
+                    "problem_statement": "It fails.",
+                    "expected_output_json": json.dumps({"test_a": "PASSED", "test_b": "FAILED"}),
+                }
                 for i in range(1, 3)
             ),
         ],
@@ -449,7 +492,11 @@ def read_harbor(folder: Path) -> Any:
 
     loaded = HarborTasks(str(folder)).load(None, Stream(0))
     tasks = [from_text(p.answer, p.id) for p in loaded.problems]
-    return [(p.prompt, dict(p.features)) for p in loaded.problems], [(t.name, t.base) for t in tasks], dict(loaded.report.dropped)
+    return (
+        [(p.prompt, dict(p.features)) for p in loaded.problems],
+        [(t.name, t.base) for t in tasks],
+        dict(loaded.report.dropped),
+    )
 
 
 def read_audit(folder: Path) -> Any:
@@ -467,7 +514,14 @@ PLAIN_RUN = partial(make_run, [])
 FILES: dict[str, Kind] = {
     **{
         f"recipe {name}": Kind(partial(make_recipe, f"{name}.yaml"), read_recipe, recipe_files)
-        for name in ("quickstart", "lab/ledger", "compare/every_method", "cluster/swe_32b", "propel/sums", "methods/propel")
+        for name in (
+            "quickstart",
+            "lab/ledger",
+            "compare/every_method",
+            "cluster/swe_32b",
+            "propel/sums",
+            "methods/propel",
+        )
     },
     "recipe, validated": Kind(partial(make_recipe, "lab/sums.yaml"), validate_recipe, recipe_files),
     "data jsonl": Kind(make_lines, read_data),
@@ -485,12 +539,15 @@ FILES: dict[str, Kind] = {
         for name in LOG_NAMES
     },
     **{
-        f"log {name}, replayed": Kind(partial(make_log, name), read_audit, share=0.2) for name in ("halfway", "trl", "table")
+        f"log {name}, replayed": Kind(partial(make_log, name), read_audit, share=0.2)
+        for name in ("halfway", "trl", "table")
     },
     "run folder": Kind(PLAIN_RUN, read_run, record_files),
     "comparison folder": Kind(make_comparison, read_run, record_files),
     "run folder, report": Kind(PLAIN_RUN, read_report, record_files, share=0.1),
-    "run folder, retraced": Kind(partial(make_run, ["rollouts.staleness=1", "learner.mismatch=token_truncated"]), read_retraced, event_files),
+    "run folder, retraced": Kind(
+        partial(make_run, ["rollouts.staleness=1", "learner.mismatch=token_truncated"]), read_retraced, event_files
+    ),
     "archive": Kind(make_archive, read_archive, binary=True),
     "archive, pinned": Kind(make_pinned, read_pinned, archive_files, binary=True, sealed=True),
     "repository tasks": Kind(make_tasks, read_tasks),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memory import peak_mib
+
 from strangers.kinds import Kind
 from strangers.mutations import CANARY, flipped, mutated
 
@@ -219,12 +220,23 @@ def _outcome(kind: Kind, case: Case, specimen: Path, place: Path, wanted: str, s
         outcome = LARGE
     if any(Path(path, CANARY).exists() for path in (place, copy, specimen.parent, "/tmp")):
         outcome = RAN
-    return {**case._asdict(), "outcome": outcome, "why": why[:600], "file": name, "seconds": round(took, 2), "mib": peak}
+    return {
+        **case._asdict(),
+        "outcome": outcome,
+        "why": why[:600],
+        "file": name,
+        "seconds": round(took, 2),
+        "mib": peak,
+    }
 
 
 def _own(frames: traceback.StackSummary) -> str:
     """The last line of Halfway in a traceback."""
-    own = [f for f in frames if "site-packages" not in f.filename and "/tests/" not in f.filename and "/lib/" not in f.filename]
+    own = [
+        f
+        for f in frames
+        if "site-packages" not in f.filename and "/tests/" not in f.filename and "/lib/" not in f.filename
+    ]
     return f"from {'/'.join(Path(own[-1].filename).parts[-3:])}:{own[-1].lineno}" if own else ""
 
 

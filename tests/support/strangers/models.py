@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paths import REPOSITORY
+
 from strangers.files import PLAIN_RUN, RECIPES, TINY, make_run
 from strangers.kinds import Kind, every_file
 
@@ -21,10 +22,10 @@ def hash_of(tensors: Any) -> str:
     digest = hashlib.sha256()
     for name, value in tensors.items():
         digest.update(name.encode())
-        if torch.is_tensor(value):
-            digest.update(value.detach().contiguous().view(torch.uint8).numpy().tobytes() if value.ndim else repr(value).encode())
-        else:
-            digest.update(repr(value).encode())
+        plain = torch.is_tensor(value) and value.ndim
+        digest.update(
+            value.detach().contiguous().view(torch.uint8).numpy().tobytes() if plain else repr(value).encode()
+        )
     return digest.hexdigest()
 
 
@@ -42,8 +43,12 @@ def read_model(folder: Path) -> Any:
 
     policy = load_policy(ModelOptions(path=str(folder)), str(folder))
     tokens = policy.tokenizer.encode("^1/0a1b2=", add_special_tokens=False)
-    return hash_of(policy.model.state_dict()), policy.end_tokens, policy.padding, tokens, policy.tokenizer.decode(
-        tokens, skip_special_tokens=True
+    return (
+        hash_of(policy.model.state_dict()),
+        policy.end_tokens,
+        policy.padding,
+        tokens,
+        policy.tokenizer.decode(tokens, skip_special_tokens=True),
     )
 
 
@@ -131,9 +136,7 @@ MODELS: dict[str, Kind] = {
     "model's weights": Kind(make_model, read_model, weights, binary=True),
     "adapter beside a model": Kind(make_adapter, read_model, adapter_files, binary=True),
     "checkpoint": Kind(PLAIN_RUN, read_checkpoint, checkpoint_files, True, True, warm=warm),
-    "checkpoint, checksums written again": Kind(
-        PLAIN_RUN, read_checkpoint, checkpoint_files, after=reseal, warm=warm
-    ),
+    "checkpoint, checksums written again": Kind(PLAIN_RUN, read_checkpoint, checkpoint_files, after=reseal, warm=warm),
     "adapter's checkpoint": Kind(LORA_RUN, read_lora_checkpoint, checkpoint_files, True, True, warm=warm_lora),
     "adapter's checkpoint, checksums written again": Kind(
         LORA_RUN, read_lora_checkpoint, checkpoint_files, after=reseal, warm=warm_lora

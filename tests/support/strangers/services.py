@@ -14,10 +14,6 @@ from typing import Any
 
 from strangers.kinds import Kind
 
-SANDBOXED = ("function_induction",)
-"""Verifiers that need a sandbox."""
-
-
 # ---------------------------------------------------------------- responses
 
 
@@ -55,7 +51,7 @@ def make_response(verifier: str, folder: Path) -> None:
 def read_response(verifier: str, folder: Path) -> Any:
     from halfway.curriculum.tasks.verifiers import verify
 
-    text = (folder / "response.txt").read_bytes().decode("utf-8", "surrogatepass" if os.environ.get("X") else "replace")
+    text = (folder / "response.txt").read_bytes().decode("utf-8", "replace")
     verdict = verify(problems()[verifier], text)
     assert verdict in (True, False)
     return verdict
@@ -106,7 +102,9 @@ def read_answers(folder: Path) -> Any:
 
 def make_http(folder: Path) -> None:
     body = json.dumps({"choices": [{**GENERATED["choices"][0], "weight_versions": [{"version": "run-3"}]}]})
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    head = (
+        f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
     (folder / "answer.http").write_bytes((head + body).encode())
 
 
@@ -242,9 +240,7 @@ def read_stepped(name: str, folder: Path) -> Any:
 
 
 SERVICES: dict[str, Kind] = {
-    **{
-        f"response, {name}": Kind(partial(make_response, name), partial(read_response, name)) for name in RESPONSES
-    },
+    **{f"response, {name}": Kind(partial(make_response, name), partial(read_response, name)) for name in RESPONSES},
     "vLLM's answers": Kind(make_answers, read_answers),
     "vLLM's answer over HTTP": Kind(make_http, read_http),
     "MLflow's answers": Kind(make_mlflow, read_mlflow),
