@@ -123,6 +123,7 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         require_vocabulary(tokenizer, options.path)
+        tokenizer.encode("1")  # which reads settings that nothing has checked
         model = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=getattr(torch, options.dtype),

@@ -96,7 +96,7 @@ class HarborTasks(Source):
     def _problem(self, folder: Path) -> Problem | Bad:
         try:
             settings = tomllib.loads((folder / "task.toml").read_text())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             return Bad("task.toml cannot be read", one_line(error))
         try:
             instruction = (folder / "instruction.md").read_text()

@@ -1,6 +1,7 @@
 """Reads the records of one run, or of a comparison of arms over seeds; unfinished runs are read as far as they got."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,8 @@ from halfway.curriculum.support.extras import one_line
 Record = TypeVar("Record")
 HOSTED = "hosted.json"
 """The file that stands in for config.yaml in runs of another trainer. It is read as YAML, which contains JSON."""
+UNPRINTABLE = re.compile(r"(\\\\)|\\u00(?:0[0-8bcef]|1[0-9a-f])|\\[bf]|[\x7f-\x9f\ud800-\udfff]")
+"""In JSON: what would act on a terminal, and half surrogate pairs; or two backslashes, which are one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +172,20 @@ def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
     records = []
     for i, line in enumerate(lines):
         try:
-            records.append(msgspec.convert(json.loads(line), kind))
+            records.append(msgspec.convert(_loads(line), kind))
         except (ValueError, RecursionError, msgspec.ValidationError) as error:
             raise UserError(f"{path}:{i + 1}: {one_line(error)}; mend or remove the line") from error
     return records, int(bool(rest))
+
+
+def _loads(line: bytes) -> Any:
+    """JSON, without the characters that would act on a terminal and half pairs, which no UTF-8 text has."""
+    value = json.loads(line)
+    if line.isascii() and b"\\" not in line and b"\x7f" not in line:
+        return value
+    text = json.dumps(value, ensure_ascii=False)
+    shown = UNPRINTABLE.sub(lambda found: found[1] or "\N{REPLACEMENT CHARACTER}", text)
+    return value if shown == text else json.loads(shown)
 
 
 def load_run_records(folder: Path, arm: str | None = None, seed: int | None = None) -> Run:

@@ -1,14 +1,25 @@
 """What the changes of `mutate_strangers` have found, each as its own test."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from messages import says
+from strangers.files import make_harbor
+from strangers.models import MODEL
+from synthetic_runs import Script, write_run
 
-from halfway.curriculum import UserError
+from halfway.curriculum import Stream, UserError
+from halfway.curriculum.decision_log import GroupRecord
+from halfway.curriculum.repositories.harbor import HarborTasks
 from halfway.curriculum.support.errors import LONGEST
 from halfway.experiments.audit.formats.trl import gaps
 from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.report.records import read_jsonl
+from halfway.trainers.learner.backend import load_tensors, save_tensors
+from halfway.trainers.policy import ModelOptions, load_policy
 
 
 def test_a_message_is_one_line_of_a_bounded_length() -> None:
@@ -30,3 +41,43 @@ def test_a_reward_without_a_float_is_left_out_and_counted(reward: float, tmp_pat
     (tmp_path / "completions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     [log] = read_logs([tmp_path])
     assert log.history.num_rollouts == 7 and sum(log.reading.dropped.values()) == 1
+
+
+def test_a_task_of_harbor_that_is_nested_too_deep_is_counted(tmp_path: Path) -> None:
+    make_harbor(tmp_path)
+    (tmp_path / "one" / "task.toml").write_text("a = " + "[" * 5000)
+    report = HarborTasks(str(tmp_path)).load(None, Stream(0)).report
+    assert (report.kept, report.dropped) == (1, {"task.toml cannot be read": 1})
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"x" * 100])
+def test_damaged_tensors_are_one_line(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "optimizer.pt"
+    path.write_bytes(content)
+    with pytest.raises((UserError, EOFError)):
+        load_tensors(path)
+    save_tensors({"a": torch.ones(3)}, path)
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(UserError, match=says(path, "is damaged", "another checkpoint")):
+        load_tensors(path)
+
+
+def test_a_tokenizer_with_an_odd_setting_is_one_line(tmp_path: Path) -> None:
+    shutil.copytree(MODEL, tmp_path, dirs_exist_ok=True)
+    settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**settings, "model_max_length": "x"}))
+    with pytest.raises(UserError, match=says("model.path", str(tmp_path), "TypeError")):
+        load_policy(ModelOptions(path=str(tmp_path)), str(tmp_path))
+
+
+def test_records_hold_nothing_that_acts_on_a_terminal(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", Script(), 0, steps=2)
+    file, sound = tmp_path / "run" / "decisions.jsonl", "\U0001f600é\\u001b\n\t"
+    named = ["\ud800é\x1b[2J\x9b\x7f\b", sound, "\\\x1b"]
+    record = json.loads(file.read_text().splitlines()[0])
+    lines = [json.dumps({**record, "problem": name}) for name in named]
+    lines.append(json.dumps({**record, "problem": sound}, ensure_ascii=False))
+    file.write_text("".join(f"{line}\n" for line in lines))
+    odd = "\N{REPLACEMENT CHARACTER}"
+    found = [row.problem for row in read_jsonl(file, GroupRecord)[0]]
+    assert found == [f"{odd}é{odd}[2J{odd}{odd}{odd}", sound, f"\\{odd}", sound]

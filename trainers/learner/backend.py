@@ -205,6 +205,8 @@ def load_tensors(path: Path) -> dict[str, Any]:
             f"{path}: holds more than tensors and plain data, which could run code; resume from a checkpoint that "
             "Halfway wrote"
         ) from error
+    except RuntimeError as error:
+        raise UserError(f"{path}: is damaged ({one_line(error)}); resume from another checkpoint") from error
     return state
 
 

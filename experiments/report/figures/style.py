@@ -47,6 +47,7 @@ STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.8,
     "legend.frameon": False,
     "figure.facecolor": "white",
+    "text.parse_math": False,  # a name with $ in it is a name
     "svg.fonttype": "none",
     "svg.hashsalt": "halfway",
 }
