@@ -246,7 +246,7 @@ class _Run:
             self.require(any(g.request.origin in OWN for g in tried), "a retry answers a group of another origin")
         held = [r.problem.id for r in flying if r.origin in OWN]
         chosen = [r.problem.id for r in own if r.origin in OWN]
-        taken = [r for r in (*flying, *own) if r.origin is not Origin.GENERATED]
+        taken = [r for r in (*flying, *own, *continued) if r.origin is not Origin.GENERATED]
         if len(taken) <= len(self.problems):
             self.require(len({*held, *chosen}) == len({*held}) + len(chosen), "a problem in flight was proposed again")
 
