@@ -78,7 +78,11 @@ def fold(controller: Chain, steps: int) -> tuple[list[Any], Any]:
     return plans, state
 
 
-@pytest.mark.parametrize("make", CHAINS.values(), ids=CHAINS)
+# A fold observes every group at once, so it is no measure of members that hold some.
+FOLDED = {name: make for name, make in CHAINS.items() if "waits" not in make().needs}
+
+
+@pytest.mark.parametrize("make", FOLDED.values(), ids=FOLDED)
 def test_a_session_decides_as_a_plain_fold_does(make: Callable[[], Chain]) -> None:
     expected, state = fold(make(), 16)
     session, plans = Session(PROBLEMS, make(), 8, provides=PROVIDES), []
