@@ -71,7 +71,7 @@ class Replay(PassRateController[ReplayState]):
         order: "random", or "rare" = without replacement in proportion to (1 - p) .9^age, p being the
             group's pass rate.
         tokens: bound on the number of stored tokens, those of prompts and observations included. A token of a response
-            takes about 40 bytes of a checkpoint, the others 10.
+            takes 12 bytes of a checkpoint, the others 4.
         failures: most stored failures that join a group all of which passed; 0 = such groups are not stored. At most
             `capacity` problems have some, within `age` and again `tokens`.
     """

@@ -26,7 +26,7 @@ from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Skip
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.rollouts import NO_TOKENS, IntArray, Rollout, Unit
-from halfway.curriculum.states import from_plain, require_savable, restore_state, save_state, to_plain
+from halfway.curriculum.states import Get, Put, from_plain, require_savable, restore_state, save_state, to_plain
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 
@@ -279,25 +279,30 @@ class Session:
         other.skipped, other._groups, other._reissued = list(self.skipped), dict(self._groups), list(self._reissued)
         return other
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that steers, as plain JSON data, including tickets in flight with what has come back for them."""
+    def state_dict(self, put: Put | None = None) -> dict[str, Any]:
+        """Everything that steers, as plain JSON data, including tickets in flight with what has come back for them.
+
+        Args:
+            put: stores the arrays, see `halfway.curriculum.states.to_plain`; None = they are in the data.
+        """
         return {
             "problems": self._fingerprint,
             "features": self._features,
             "step": self.step,
             "round": self.round,
             "skipped": to_plain(self.skipped),
-            "controller": save_state(self.state),
-            "outcomes": to_plain(self._groups),
+            "controller": save_state(self.state, put),
+            "outcomes": to_plain(self._groups, put),
             "reissued": list(self._reissued),
         }
 
-    def load_state_dict(self, saved: Mapping[str, Any], reissue: bool = False) -> None:
+    def load_state_dict(self, saved: Mapping[str, Any], reissue: bool = False, get: Get | None = None) -> None:
         """Continue from what `state_dict` returned.
 
         Args:
             reissue: offer the tickets in flight again, for a trainer that has lost them; what had come back for them is
                 forgotten.
+            get: finds the arrays that `state_dict` stored.
 
         Raises:
             UserError: if it belongs to other problems or another chain; nothing is changed in that case.
@@ -314,10 +319,10 @@ class Session:
                 f"problems: their feature {min(changed)!r} has other values than in the saved session, by which the "
                 "chain has learned; resume with the data that wrote it, or begin a new run"
             )
-        state = restore_state(self.controller.init(self.problems), saved["controller"])
+        state = restore_state(self.controller.init(self.problems), saved["controller"], get)
         step, rounds = int(saved["step"]), int(saved["round"])
         skipped = from_plain(list[tuple[int, Skip]], saved["skipped"])
-        groups = from_plain(dict[str, Group], saved["outcomes"])
+        groups = from_plain(dict[str, Group], saved["outcomes"], get)
         reissued = [ticket for ticket in saved["reissued"] if groups[ticket].missing]
         if reissue:
             reissued = [ticket for ticket, group in groups.items() if group.missing]

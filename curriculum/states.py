@@ -1,7 +1,8 @@
 """Controller states as plain JSON data, and back."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
@@ -12,30 +13,44 @@ from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.support.errors import UserError
 
 State = TypeVar("State")
+Array = np.ndarray[Any, Any]
+Put = Callable[[Array], Sequence[int | None]]
+"""Stores an array elsewhere. Returns its place: where it begins, then its shape."""
+
+Get = Callable[[str, Sequence[int | None]], Array]
+"""The array of a dtype that `Put` stored at a place."""
+
+FEW = 8
+"""Arrays of no more numbers than this stay among the plain data."""
 
 
-def to_plain(value: Any) -> Any:
-    """Plain JSON data from a tree of dataclasses, tuples, dictionaries and arrays."""
-    return msgspec.to_builtins(value, enc_hook=_encode)
+def to_plain(value: Any, put: Put | None = None) -> Any:
+    """Plain JSON data from a tree of dataclasses, tuples, dictionaries and arrays.
+
+    Args:
+        put: stores all arrays but those of `FEW` numbers, for which the data then holds their places; None = the data
+            holds their values.
+    """
+    return msgspec.to_builtins(value, enc_hook=partial(_encode, put=put))
 
 
-def from_plain(kind: Any, data: Any) -> Any:
+def from_plain(kind: Any, data: Any, get: Get | None = None) -> Any:
     """The inverse of `to_plain`, checked against the type `kind`. Raises msgspec.ValidationError."""
-    return msgspec.convert(data, kind, dec_hook=_decode)
+    return msgspec.convert(data, kind, dec_hook=partial(_decode, get=get))
 
 
-def save_state(state: Any) -> Any:
+def save_state(state: Any, put: Put | None = None) -> Any:
     """Plain data (None, numbers, strings, lists, dictionaries) from which `restore_state` rebuilds an equal state.
 
     A state is None, a dataclass, or a dictionary of states keyed by member name. A field that holds the
-    `ProblemSet` is not saved: it comes from the configuration.
+    `ProblemSet` is not saved: it comes from the configuration. For `put` see `to_plain`.
     """
     if state is None:
         return None
     if isinstance(state, dict):
-        return {name: save_state(value) for name, value in state.items()}
+        return {name: save_state(value, put) for name, value in state.items()}
     assert is_dataclass(state), f"a controller state must be a dataclass, not {type(state).__name__}"
-    return {name: to_plain(value) for name, value in _saved_fields(state).items()}
+    return {name: to_plain(value, put) for name, value in _saved_fields(state).items()}
 
 
 def require_savable(state: Any, owner: str = "controllers") -> None:
@@ -92,7 +107,7 @@ def _saved_fields(state: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if not isinstance(value, ProblemSet)}
 
 
-def restore_state(template: State, data: Any) -> State:
+def restore_state(template: State, data: Any, get: Get | None = None) -> State:
     """The inverse of `save_state`.
 
     Args:
@@ -105,11 +120,11 @@ def restore_state(template: State, data: Any) -> State:
         return template
     if isinstance(template, dict):
         _check_names("controller members", data, template)
-        return {name: restore_state(value, data[name]) for name, value in template.items()}  # type: ignore[return-value]
+        return {name: restore_state(value, data[name], get) for name, value in template.items()}  # type: ignore[return-value]
     assert is_dataclass(template) and not isinstance(template, type)
     hints, saved_fields = get_type_hints(type(template)), _saved_fields(template)
     _check_names(f"fields of {type(template).__name__}", data, saved_fields)
-    values = {name: from_plain(hints[name], data[name]) for name in saved_fields}
+    values = {name: from_plain(hints[name], data[name], get) for name in saved_fields}
     return replace(template, **values)
 
 
@@ -121,9 +136,11 @@ def _check_names(what: str, saved: Any, expected: Any) -> None:
         )
 
 
-def _encode(value: Any) -> Any:
+def _encode(value: Any, put: Put | None = None) -> Any:
     if isinstance(value, np.ndarray):
-        return {"dtype": str(value.dtype), "values": value.tolist()}
+        if put and value.size > FEW and value.dtype.kind in "biuf":
+            return {"dtype": value.dtype.str, "at": list(put(value))}
+        return {"dtype": value.dtype.str, "values": value.tolist()}
     if isinstance(value, np.generic):
         return value.item()
     raise NotImplementedError(f"a controller state cannot hold a {type(value).__name__}")
@@ -134,8 +151,10 @@ def _encode_without_values(value: Any) -> Any:
     return _encode(value[:0] if isinstance(value, np.ndarray) and value.ndim else value)
 
 
-def _decode(kind: type, value: Any) -> Any:
+def _decode(kind: type, value: Any, get: Get | None) -> Any:
     # msgspec asks for the generic alias NDArray[...] as well as for the bare class.
     if kind is np.ndarray or getattr(kind, "__origin__", None) is np.ndarray:
+        if get and "at" in value:
+            return get(value["dtype"], value["at"])
         return np.asarray(value["values"], dtype=value["dtype"])
     raise NotImplementedError(f"cannot restore a {kind}")

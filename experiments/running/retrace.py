@@ -14,7 +14,7 @@ from halfway.curriculum import Group, Request, Session, Stream, UserError
 from halfway.curriculum.support.atomic import reading
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation, summarize
-from halfway.trainers.loop.events import unpack
+from halfway.trainers.loop.events import logged_group
 from halfway.trainers.loop.loop_options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.progress import Stopwatch
 from halfway.trainers.loop.training import Training
@@ -38,14 +38,14 @@ def retrace(folder: Path, session: Session, fill: FillOptions, staleness: int, s
     """Make the decisions of a run again.
 
     Args:
-        folder: the run's, with events.jsonl and decisions.jsonl.
+        folder: the run's, with events.jsonl, events.bin and decisions.jsonl.
         session: as at the beginning of the run.
         measure: steps between two measurements of an oracle, if there is one.
 
     Raises:
         UserError: if there is no event log, it is damaged, or the session draws what the run did not.
     """
-    recorded = Recorded(list(read_events(folder / "events.jsonl")))
+    recorded = Recorded(list(read_events(folder / "events.jsonl")), folder)
     with tempfile.TemporaryDirectory() as again:
         run = Training(
             folder=Path(again),
@@ -91,6 +91,7 @@ class Recorded:
     """Pool, learner and oracle of a run that is over, which say again what its event log says they said."""
 
     events: Sequence[dict[str, Any]]
+    folder: Path
     times: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -142,5 +143,5 @@ class Recorded:
                 f"events.jsonl: the ticket {request.ticket} now asks for {request.problem.id!r}, and in the run for "
                 f"{self._drawn.get(request.ticket)!r}; retrace with the code, configuration and problems of the run"
             )
-        group = unpack(event["group"])
+        group = logged_group(event, self.folder)
         return replace(group, request=request) if group.request.origin is request.origin else group

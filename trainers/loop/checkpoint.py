@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from halfway.curriculum.groups import Group
-from halfway.curriculum.states import from_plain, to_plain
+from halfway.curriculum.states import Get, Put, from_plain, to_plain
 from halfway.curriculum.support.atomic import DAMAGED, WriteError, replacing_folder, require_no_link
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
+from halfway.trainers.loop.arrays import CheckpointArrays, Place
 from halfway.trainers.loop.loop_options import CheckpointOptions
-from halfway.trainers.loop.manifest import damage, write_manifest
+from halfway.trainers.loop.manifest import damage, entries, write_manifest
 from halfway.trainers.loop.progress import Progress
 
 STATE_FILE = "loop.json"
@@ -47,10 +48,12 @@ class Checkpoints:
     Attributes:
         folder: holds one sub-folder per checkpoint, "step-00000012" after twelve steps.
         options: how often, and how many are kept.
+        arrays: writes and reads the arrays of the loop's state.
     """
 
     folder: Path
     options: CheckpointOptions
+    arrays: CheckpointArrays = field(default_factory=CheckpointArrays, compare=False)
 
     def due(self, step: int) -> bool:
         """Whether a checkpoint belongs after `step` finished steps."""
@@ -63,26 +66,31 @@ class Checkpoints:
     def path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
-    def write(self, step: int, state: LoopState, save_parts: Callable[[Path], None]) -> None:
-        """Write the checkpoint of `step`: the loop's state as JSON, and whatever `save_parts` puts into the folder.
+    def write(self, step: int, state: Callable[[Put], LoopState], save_parts: Callable[[Path], None]) -> None:
+        """Write the checkpoint of `step`: the loop's state, and whatever `save_parts` puts into the folder.
 
-        The folder is written under another name and renamed when complete, so a run killed here resumes from the
+        The state is JSON, and its arrays are in files beside it, see `CheckpointArrays`. The folder is written under another name and renamed when complete, so a run killed here resumes from the
         checkpoint before.
 
         Raises:
             UserError: if it cannot be written, for example on a full disk; earlier checkpoints stay as they are.
         """
         require_no_link(self.folder)
+        self.arrays.begin()
+        plain = to_plain(state(self.arrays.put), self.arrays.put)
         try:
             with replacing_folder(self.path(step)) as partial:
                 save_parts(partial)
-                (partial / STATE_FILE).write_text(json.dumps(to_plain(state)))
-                write_manifest(partial)
+                places, linked = self.arrays.write(partial, f"arrays-{step:08d}.bin")
+                (partial / STATE_FILE).write_text(json.dumps(plain | {"arrays": places}))
+                known = entries(self.arrays.newest) if self.arrays.newest and linked else {}
+                write_manifest(partial, {file: known[file] for file in linked})
         except WriteError as error:
             raise UserError(
                 f"checkpoint: {self.path(step)} cannot be written ({error.reason}); "
                 f"{self._intact()}; make room for it and resume"
             ) from error
+        self.arrays.newest = self.path(step)
         self._prune()
 
     def latest(self) -> Path | None:
@@ -111,8 +119,10 @@ class Checkpoints:
             self.path(later).rename(aside)
 
     @contextmanager
-    def reading(self, folder: Path) -> Iterator[LoopState]:
-        """The loop's state in a checkpoint, while others read the rest. Nothing is read unless all is sound.
+    def reading(self, folder: Path) -> Iterator[tuple[LoopState, Get]]:
+        """The loop's state in a checkpoint, and what finds the arrays of its session, while others read the rest.
+
+        Nothing is read unless all is sound.
 
         Raises:
             UserError: if a file of the checkpoint is missing or damaged; the message names it, and the newest
@@ -120,7 +130,9 @@ class Checkpoints:
         """
         self._require_sound(folder)
         try:
-            yield from_plain(LoopState, json.loads((folder / STATE_FILE).read_text()))
+            plain = json.loads((folder / STATE_FILE).read_text())
+            get = self.arrays.reader(folder, [Place(*place) for place in plain.get("arrays", ())])
+            yield from_plain(LoopState, plain, get), get
         except UserError:
             raise
         except DAMAGED as error:  # written by another version, say, or by a stranger

@@ -6,7 +6,8 @@ One JSON object per line of events.jsonl; `t` is when, in seconds of the pool's 
 |---|---|
 | draw | `step`, `round`, `version` of the learner's weights, `tickets`: their ids with problem and origin |
 | done | a group as the session records it: `ticket`, `passed`, `size`, `dropped`, `versions`, `lag`; when it was |
-|      | sampled (`began`, `ended`); and `group`, packed, from which a session decides as it did |
+|      | sampled (`began`, `ended`); and `group`, packed, from which a session decides as it did; `arrays`: where in |
+|      | events.bin its arrays lie, as first byte, number of bytes and CRC-32, if the chain reads tokens |
 | commit | `step`: the chain observes, and the update begins |
 | weights | `version`: the engine has them; `updated`: when the update had ended |
 | measured | what an oracle told the chain |
@@ -14,19 +15,23 @@ One JSON object per line of events.jsonl; `t` is when, in seconds of the pool's 
 
 import base64
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from halfway.curriculum.groups import Group
-from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.session import Ticket
 from halfway.curriculum.states import from_plain, to_plain
+from halfway.curriculum.support.atomic import reading
 from halfway.curriculum.support.errors import UserError
-from halfway.trainers.loop.records import JsonLines
+from halfway.trainers.loop.arrays import EventArrays, get_event_array
+from halfway.trainers.loop.records import Bytes, JsonLines
+
+ARRAYS_FILE = "events.bin"
 
 MOST_BYTES = 2**31
 """The most that a packed group may stand for."""
@@ -37,10 +42,12 @@ class Events:
     """Writes the event log.
 
     Attributes:
+        arrays: the file of the groups' arrays.
         tokens: whether the chain reads tokens; if not, only their numbers are kept.
     """
 
     file: JsonLines
+    arrays: Bytes
     tokens: bool
 
     def draw(self, time: float, tickets: Sequence[Ticket], version: int) -> None:
@@ -55,29 +62,30 @@ class Events:
         told = {"passed": group.num_passed, "size": group.size, "versions": group.policy_versions, "lag": group.lag}
         lost = {"dropped": dict(group.dropped)} if group.dropped else {}
         spent = {"began": times[0], "ended": times[1]}
-        self.append("done", time, ticket=group.request.ticket, **told, **lost, **spent, group=pack(group, self.tokens))
+        text, content = pack(group, self.tokens)
+        lie = {"arrays": [self.arrays.extend(content), len(content), zlib.crc32(content)]} if content else {}
+        self.append("done", time, ticket=group.request.ticket, **told, **lost, **spent, group=text, **lie)
 
     def append(self, event: str, time: float, **fields: Any) -> None:
         self.file.append({"event": event, "t": round(time, 3), **fields})
 
 
-def pack(group: Group, tokens: bool = True) -> str:
-    """A group as text, without what its request brings.
+def pack(group: Group, tokens: bool = True) -> tuple[str, bytes]:
+    """A group as text, without what its request brings, and the bytes of its arrays.
 
     Args:
-        tokens: False = only the numbers of tokens are kept, as zeros.
+        tokens: False = of the arrays only the shapes are kept, and they come back as zeros.
     """
-    request = replace(group.request, prefix=None, hint=None, stored=None)
-    rollouts = group.rollouts if tokens else tuple(map(_counted, group.rollouts))
-    plain = msgspec.msgpack.encode(to_plain(replace(group, request=request, rollouts=rollouts)))
-    return base64.b64encode(zlib.compress(plain, 1)).decode()
+    request, arrays = replace(group.request, prefix=None, hint=None, stored=None), EventArrays(tokens)
+    plain = msgspec.msgpack.encode(to_plain(replace(group, request=request), arrays.put))
+    return base64.b64encode(zlib.compress(plain, 1)).decode(), bytes(arrays.content)
 
 
-def unpack(text: str) -> Group:
-    """The inverse of `pack`. Raises UserError if the text is damaged."""
+def unpack(text: str, content: bytes = b"") -> Group:
+    """The inverse of `pack`. Raises UserError if either is damaged."""
     try:
         plain = zlib.decompressobj().decompress(base64.b64decode(text), MOST_BYTES)
-        group: Group = from_plain(Group, msgspec.msgpack.decode(plain))
+        group: Group = from_plain(Group, msgspec.msgpack.decode(plain), partial(get_event_array, content))
     except (ValueError, zlib.error, msgspec.MsgspecError) as error:
         raise UserError(
             f"events.jsonl: a group is damaged ({error}); retrace the run where the whole file is"
@@ -85,11 +93,22 @@ def unpack(text: str) -> Group:
     return group
 
 
-def _counted(rollout: Rollout) -> Rollout:
-    """A rollout whose tokens are zeros."""
-    turns = (
-        replace(turn, tokens_T=np.zeros_like(turn.tokens_T), logprobs_T=zeros_T, entropies_T=zeros_T, values_T=None)
-        for turn in rollout.turns
-        for zeros_T in [np.zeros(len(turn.tokens_T), np.float32)]
-    )
-    return replace(rollout, turns=tuple(turns))
+def logged_group(event: Mapping[str, Any], folder: Path) -> Group:
+    """The group of a "done" event.
+
+    Args:
+        folder: the run's, with events.bin.
+
+    Raises:
+        UserError: if the event is damaged, or its part of events.bin.
+    """
+    start, size, checksum = event.get("arrays", (0, 0, 0))
+    content = b""
+    if size:
+        path = folder / ARRAYS_FILE
+        with reading(path, "retrace the run where the whole file is"), path.open("rb") as file:
+            file.seek(start)
+            content = file.read(size)
+            if zlib.crc32(content) != checksum:
+                raise ValueError(f"bytes {start} to {start + size} are not those that were written")
+    return unpack(event["group"], content)

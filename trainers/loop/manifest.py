@@ -7,7 +7,7 @@ large file. The second line is the first line's own SHA-256.
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from stat import S_ISREG
@@ -19,14 +19,25 @@ BLOCK = 2**24
 THREADS = min(8, os.cpu_count() or 1)
 
 
-def write_manifest(folder: Path) -> None:
-    """Write the manifest of all files that are in a folder now. Raises OSError if one cannot be read."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-    sizes = [path.stat().st_size for path in files]
-    sums = _checksums(list(zip(files, sizes, strict=True)))
-    names = [path.relative_to(folder).as_posix() for path in files]
-    line = json.dumps({name: [size, *next(sums)] for name, size in zip(names, sizes, strict=True)}).encode()
+def write_manifest(folder: Path, known: Mapping[str, list[int | str]] | None = None) -> None:
+    """Write the manifest of all files that are in a folder now. Raises OSError if one cannot be read.
+
+    Args:
+        known: what it says of some files, from `entries` of another folder that holds the same files.
+    """
+    known = known or {}
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    names = sorted(path.relative_to(folder).as_posix() for path in paths)
+    sizes = {name: (folder / name).stat().st_size for name in names if name not in known}
+    sums = _checksums([(folder / name, size) for name, size in sizes.items()])
+    line = json.dumps({name: known.get(name) or [sizes[name], *next(sums)] for name in names}).encode()
     (folder / MANIFEST).write_bytes(line + b"\n" + _sha256(line).encode())
+
+
+def entries(folder: Path) -> dict[str, list[int | str]]:
+    """What a folder's manifest says of each file: its size, and the checksums of its blocks."""
+    written: dict[str, list[int | str]] = json.loads((folder / MANIFEST).read_bytes().partition(b"\n")[0])
+    return written
 
 
 def damage(folder: Path) -> str:

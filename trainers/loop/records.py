@@ -158,8 +158,8 @@ def tool_seconds(groups: Sequence[Group]) -> float:
     return sum(turn.tool_seconds for group in groups for rollout in group.rollouts for turn in rollout.turns)
 
 
-class JsonLines:
-    """An append-only file of JSON records whose size is part of the checkpoint."""
+class Bytes:
+    """An append-only file whose size is part of the checkpoint."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -171,14 +171,24 @@ class JsonLines:
         """Bytes written so far."""
         return self.path.stat().st_size
 
-    def append(self, *records: Mapping[str, Any]) -> None:
-        """Write records at the end, one write call for all of them. Raises WriteError if that fails."""
-        with writing(self.path), open_own(self.path) as file:
-            file.write("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))
+    def extend(self, content: bytes) -> int:
+        """Write at the end, in one call. Returns where that was. Raises WriteError if it fails."""
+        with writing(self.path), open_own(self.path, "ab") as file:
+            start: int = file.tell()
+            file.write(content)
+        return start
 
     def truncate(self, size: int) -> None:
         """Forget what a killed run wrote after its last checkpoint."""
         os.truncate(self.path, size)
+
+
+class JsonLines(Bytes):
+    """An append-only file of JSON records."""
+
+    def append(self, *records: Mapping[str, Any]) -> None:
+        """Write records at the end, one call for all of them. Raises WriteError if it fails."""
+        self.extend("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records).encode())
 
 
 class RunLog:
@@ -187,7 +197,7 @@ class RunLog:
     def __init__(self, folder: Path, events: bool = False, chosen: Samples | None = None):
         """
         Args:
-            events: whether there is an event log, events.jsonl.
+            events: whether there is an event log, events.jsonl with events.bin.
             chosen: what samples.jsonl keeps; None = there is none.
         """
         self._chosen = chosen
@@ -196,6 +206,7 @@ class RunLog:
         self.evaluations = JsonLines(folder / "evaluations.jsonl")
         if events:
             self.events = JsonLines(folder / "events.jsonl")
+            self.event_arrays = Bytes(folder / "events.bin")
         if chosen:
             self.samples = JsonLines(folder / "samples.jsonl")
 
@@ -209,8 +220,8 @@ class RunLog:
         return record
 
     @property
-    def _files(self) -> dict[str, JsonLines]:
-        return {name: file for name, file in vars(self).items() if isinstance(file, JsonLines)}
+    def _files(self) -> dict[str, Bytes]:
+        return {name: file for name, file in vars(self).items() if isinstance(file, Bytes)}
 
     def sizes(self) -> dict[str, int]:
         return {name: file.size for name, file in self._files.items()}

@@ -13,6 +13,7 @@ import numpy as np
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
 from halfway.curriculum.session import Session, Ticket, start_group
+from halfway.curriculum.states import Put
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
@@ -83,8 +84,9 @@ class Training:
         self.log = RunLog(self.folder, events=self.staleness > 0, chosen=samples)
         self.stream = Stream(self.seed)
         # What a checkpoint would hold if the step were left now; None while the weights change.
-        self._between: Callable[[], LoopState] | None = None
-        self._events = Events(self.log.events, "tokens" in self.session.controller.needs) if self.staleness else None
+        self._between: Callable[[Put], LoopState] | None = None
+        tokens = "tokens" in self.session.controller.needs
+        self._events = Events(self.log.events, self.log.event_arrays, tokens) if self.staleness else None
 
     @cached_property
     def _pool(self) -> Pool:
@@ -281,7 +283,7 @@ class Training:
         if not (self.checkpoints.due(self.progress.step) or self.progress.share(self.budget) >= 1 or self.stop()):
             return
         with clock.time("checkpoint"):
-            self.checkpoints.write(self.progress.step, self.state_now()(), self.learner.save)
+            self.checkpoints.write(self.progress.step, self.state_now(), self.learner.save)
 
     def leave_step(self, error: BaseException) -> str:
         """How a run that an error ends has ended: "failed", or "stopped" if it was told to end.
@@ -291,22 +293,21 @@ class Training:
         if not (self.stop() or isinstance(error, KeyboardInterrupt)):
             return "failed"
         with suppress(UserError):
-            state = self._between() if self._between else None
-            if state and state.progress.step not in self.checkpoints.steps():
-                self.checkpoints.write(state.progress.step, state, self.learner.save)
+            if self._between and self.progress.step not in self.checkpoints.steps():
+                self.checkpoints.write(self.progress.step, self._between, self.learner.save)
         return "stopped"
 
-    def state_now(self) -> Callable[[], LoopState]:
-        """The loop's state as it is now, put in a checkpoint's form when it is called.
+    def state_now(self) -> Callable[[Put], LoopState]:
+        """The loop's state as it is now, put in a checkpoint's form when it is called with what stores arrays.
 
         An outstanding group that is under way is saved without rollouts.
         """
         session, waiting = self.session.snapshot(), dict(self.waiting)
         saved = partial(LoopState, self.progress, carried=self.carried, log_sizes=self.log.sizes())
 
-        def state() -> LoopState:
+        def state(put: Put) -> LoopState:
             outstanding = [group or start_group(session.ticket(ticket).request) for ticket, group in waiting.items()]
-            return saved(session=session.state_dict(), waiting=tuple(outstanding))
+            return saved(session=session.state_dict(put), waiting=tuple(outstanding))
 
         return state
 
@@ -321,8 +322,8 @@ class Training:
         if folder is None:
             self.log.truncate()
             return
-        with self.checkpoints.reading(folder) as state:
-            self.session.load_state_dict(state.session)
+        with self.checkpoints.reading(folder) as (state, get):
+            self.session.load_state_dict(state.session, get=get)
             self.progress, self.carried = state.progress, state.carried
             away = [group.request for group in state.waiting if group.request.stored is None and group.missing]
             self.waiting = {group.request.ticket: group for group in state.waiting}

@@ -1,0 +1,189 @@
+"""Arrays of checkpoints and of the event log in binary files."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from messages import says
+
+from halfway.curriculum import Group, Problem, Request, Rollout, Turn, UserError
+from halfway.curriculum.states import to_plain
+from halfway.trainers.loop.checkpoint import Checkpoints, LoopState
+from halfway.trainers.loop.events import Events, logged_group, pack, unpack
+from halfway.trainers.loop.loop_options import CheckpointOptions
+from halfway.trainers.loop.manifest import write_manifest
+from halfway.trainers.loop.progress import Progress
+from halfway.trainers.loop.records import Bytes, JsonLines
+
+LENGTH = 1000
+
+
+def group(number: int, length: int = LENGTH) -> Group:
+    """A group of two rollouts with tokens of its own, and the same prompt as all others."""
+    random = np.random.default_rng(number)
+
+    def turn() -> Turn:
+        values = [random.exponential(size=length).astype(np.float32) for _ in range(2)]
+        return Turn(random.integers(0, 150_000, length).astype(np.int32), -values[0], values[1], 3)
+
+    request = Request(Problem(f"p{number}", "", "4"), 2, ticket=f"0.0.{number}")
+    return Group(request, np.arange(500, dtype=np.int32), (Rollout((turn(),), True), Rollout((turn(),), False)))
+
+
+def plain(groups: Sequence[Group]) -> Any:
+    return to_plain(tuple(groups))
+
+
+def write(checkpoints: Checkpoints, step: int, groups: Sequence[Group]) -> int:
+    """Write a checkpoint of these groups. Returns the bytes of arrays that came with it."""
+
+    def state(put: Any) -> LoopState:
+        return LoopState(Progress(), {"mine": to_plain(tuple(groups), put)}, waiting=tuple(groups))
+
+    checkpoints.write(step, state, lambda folder: None)
+    file = checkpoints.path(step) / f"arrays-{step:08d}.bin"
+    return file.stat().st_size if file.exists() else 0
+
+
+def files(checkpoints: Checkpoints, step: int) -> list[str]:
+    return sorted(path.name for path in checkpoints.path(step).glob("arrays-*"))
+
+
+def read(folder: Path) -> tuple[Checkpoints, LoopState]:
+    checkpoints = Checkpoints(folder, CheckpointOptions())
+    latest = checkpoints.latest()
+    assert latest is not None
+    with checkpoints.reading(latest) as (state, _):
+        return checkpoints, state
+
+
+BYTES = 2 * 3 * 4 * LENGTH  # of a group's arrays without its prompt
+PROMPT = 4 * 500
+
+
+def test_each_array_is_written_once_and_later_checkpoints_hold_it_too(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, CheckpointOptions(keep=1))
+    assert write(checkpoints, 1, [group(i) for i in range(4)]) == 4 * BYTES + PROMPT
+    assert write(checkpoints, 2, [group(i) for i in range(4)]) == 0
+    assert write(checkpoints, 3, [group(i) for i in range(2, 6)]) == 2 * BYTES
+    assert files(checkpoints, 3) == ["arrays-00000001.bin", "arrays-00000003.bin"]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000003"]
+    assert plain(read(tmp_path)[1].waiting) == plain([group(i) for i in range(2, 6)])
+
+
+def test_a_file_of_which_less_than_half_is_needed_goes(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, CheckpointOptions())
+    write(checkpoints, 1, [group(i) for i in range(4)])
+    assert write(checkpoints, 2, [group(0), group(9)]) == 2 * BYTES + PROMPT
+    assert files(checkpoints, 2) == ["arrays-00000002.bin"]
+    assert plain(read(tmp_path)[1].waiting) == plain([group(0), group(9)])
+
+
+def test_a_resumed_run_writes_the_same_files(tmp_path: Path) -> None:
+    steps = [[group(i) for i in range(step, step + 3)] for step in range(5)]
+    whole = Checkpoints(tmp_path / "whole", CheckpointOptions())
+    for step, groups in enumerate(steps):
+        write(whole, step, groups)
+    cut = Checkpoints(tmp_path / "cut", CheckpointOptions())
+    for step, groups in enumerate(steps[:3]):
+        write(cut, step, groups)
+    resumed, _ = read(tmp_path / "cut")
+    for step, groups in enumerate(steps[3:], start=3):
+        write(resumed, step, groups)
+    for name in (*files(whole, 4), "loop.json", "manifest.txt"):
+        assert (resumed.path(4) / name).read_bytes() == (whole.path(4) / name).read_bytes()
+    assert len(files(whole, 4)) > 1
+
+
+def test_an_array_changed_in_place_is_another_one(tmp_path: Path) -> None:
+    checkpoints, mine = Checkpoints(tmp_path, CheckpointOptions()), group(0)
+    write(checkpoints, 1, [mine])
+    mine.rollouts[0].turns[0].tokens_T[5] = 7
+    assert write(checkpoints, 2, [mine]) == 4 * LENGTH
+    assert read(tmp_path)[1].waiting[0].rollouts[0].turns[0].tokens_T[5] == 7
+
+
+def test_where_files_cannot_be_linked_a_checkpoint_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    checkpoints = Checkpoints(tmp_path, CheckpointOptions())
+    assert write(checkpoints, 1, [group(0)]) == write(checkpoints, 2, [group(0)]) == BYTES + PROMPT
+    assert plain(read(tmp_path)[1].waiting) == plain([group(0)])
+
+
+def test_a_linked_file_is_checked_like_any_other(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, CheckpointOptions())
+    for step in (1, 2):
+        write(checkpoints, step, [group(0)])
+    file = checkpoints.path(2) / "arrays-00000001.bin"
+    content = bytearray(file.read_bytes())
+    content[100] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=says("arrays-00000001.bin", "damaged")):
+        read(tmp_path)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    old = to_plain(LoopState(Progress(), {}, waiting=(group(0, length=20),)))
+    assert '"values"' in json.dumps(old) and '"at"' not in json.dumps(old)
+    folder = tmp_path / "step-00000001"
+    folder.mkdir()
+    (folder / "loop.json").write_text(json.dumps(old))
+    write_manifest(folder)
+    assert plain(read(tmp_path)[1].waiting) == plain([group(0, length=20)])
+
+
+def test_a_token_takes_twelve_bytes(tmp_path: Path) -> None:
+    checkpoints, tokens = Checkpoints(tmp_path, CheckpointOptions()), 8 * 2 * 4096
+    write(checkpoints, 1, [group(i, length=4096) for i in range(8)])
+    assert sum(path.stat().st_size for path in checkpoints.path(1).iterdir()) <= 13 * tokens
+    text, content = pack(group(0, length=4096))
+    assert len(text) + len(content) <= 13 * 2 * 4096
+
+
+def event(folder: Path, mine: Group, tokens: bool) -> dict[str, Any]:
+    log = Events(JsonLines(folder / "events.jsonl"), Bytes(folder / "events.bin"), tokens)
+    log.done(0.0, mine, (0.0, 1.0))
+    last: dict[str, Any] = json.loads((folder / "events.jsonl").read_text().splitlines()[-1])
+    return last
+
+
+def test_the_event_log_keeps_tokens_where_the_chain_reads_them(tmp_path: Path) -> None:
+    for number in range(3):
+        logged = event(tmp_path, group(number), tokens=True)
+        assert plain([logged_group(logged, tmp_path)]) == plain([group(number)])
+    assert (tmp_path / "events.bin").stat().st_size == 3 * (BYTES + PROMPT)
+
+
+def test_the_event_log_keeps_numbers_where_it_reads_none(tmp_path: Path) -> None:
+    logged = event(tmp_path, group(1), tokens=False)
+    found = logged_group(logged, tmp_path)
+    assert (tmp_path / "events.bin").stat().st_size == 0 and len(logged["group"]) < 0.5 * LENGTH * 2
+    assert [len(r.turns[0].tokens_T) for r in found.rollouts] == [LENGTH] * 2
+    assert not any(r.turns[0].tokens_T.any() or r.turns[0].logprobs_T.any() for r in found.rollouts)
+    assert [r.success for r in found.rollouts] == [True, False]
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut"])
+def test_damaged_arrays_of_an_event_are_refused(tmp_path: Path, harm: str) -> None:
+    logged = event(tmp_path, group(1), tokens=True)
+    content = bytearray((tmp_path / "events.bin").read_bytes())
+    content[700] ^= 4
+    (tmp_path / "events.bin").write_bytes(content if harm == "flip" else content[:900])
+    with pytest.raises(UserError, match=says("events.bin", "damaged", "whole file")):
+        logged_group(logged, tmp_path)
+    with pytest.raises(UserError, match=says("events.jsonl", "damaged")):
+        unpack(logged["group"], b"")
+
+
+def test_arrays_of_few_numbers_and_of_words_stay_in_the_text(tmp_path: Path) -> None:
+    mine = replace(group(0, length=3), prompt_tokens_P=np.arange(4, dtype=np.int32))
+    assert pack(mine)[1] == b""
+    assert plain([unpack(pack(mine)[0])]) == plain([mine])

@@ -1,0 +1,154 @@
+"""Arrays of a run in binary files, beside the JSON that says where they lie.
+
+In a file arrays lie one after another, as their bytes. What refers to one holds its dtype and its place: where it is
+found, then its shape (`halfway.curriculum.states.to_plain`).
+"""
+
+import hashlib
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from halfway.curriculum.states import Array, Get
+
+
+class Place(NamedTuple):
+    """Where an array of a checkpoint lies: the file, its first byte, and its number of bytes."""
+
+    file: str
+    start: int
+    size: int
+
+
+class CheckpointArrays:
+    """Writes the arrays of a run's checkpoints, each once, and reads them.
+
+    A later checkpoint refers to an array where an earlier one wrote it. Its folder holds all files that it refers to,
+    the earlier ones as hard links, so it is whole by itself. A file of which less than half is still needed is left
+    out, and so is one that cannot be linked: what is needed of it is written again.
+
+    Arrays are the same if their bytes are. So a resumed run writes what a run writes that was never killed, and an
+    array that a member changed in place is another one.
+
+    Attributes:
+        newest: the folder of the newest checkpoint; None before the first.
+    """
+
+    def __init__(self) -> None:
+        self.newest: Path | None = None
+        self._known: dict[bytes, Place] = {}  # the arrays of the newest checkpoint
+        self._wanted: dict[bytes, tuple[int, Array]] = {}
+
+    def begin(self) -> None:
+        """Begin a checkpoint."""
+        self._wanted = {}
+
+    def put(self, array: Array) -> list[int | None]:
+        """Have `write` write an array. Its place begins with its number in the checkpoint."""
+        number, _ = self._wanted.setdefault(_digest(array), (len(self._wanted), array))
+        return [number, *array.shape]
+
+    def write(self, folder: Path, name: str) -> tuple[list[Place], set[str]]:
+        """Write all arrays that were put.
+
+        Args:
+            folder: of the checkpoint.
+            name: of the file for the arrays that no earlier file holds.
+
+        Returns:
+            The places of the arrays by number, and the files of earlier checkpoints among them.
+        """
+        needed = Counter[str]()
+        for digest in self._wanted.keys() & self._known.keys():
+            needed[self._known[digest].file] += self._known[digest].size
+        linked = {file for file, size in needed.items() if file != name and self._link(file, size, folder)}
+        places: dict[bytes, Place] = {}
+        end = 0
+        with (folder / name).open("wb") as out:
+            for digest, (_, array) in self._wanted.items():
+                place = self._known.get(digest)
+                if place is None or place.file not in linked:
+                    place = Place(name, end, out.write(_bytes(array)))
+                    end += place.size
+                places[digest] = place
+        if end == 0:
+            (folder / name).unlink()
+        self._known = places
+        return list(places.values()), linked
+
+    def _link(self, file: str, needed: int, folder: Path) -> bool:
+        """Link a file of the newest checkpoint into a folder. Returns whether it is there."""
+        assert self.newest is not None
+        try:
+            if (self.newest / file).stat().st_size > 2 * needed:
+                return False
+            os.link(self.newest / file, folder / file)
+        except OSError:
+            return False
+        return True
+
+    def reader(self, folder: Path, places: Sequence[Place]) -> Get:
+        """Reads the arrays of a checkpoint, which becomes the newest one. Each is read when it is asked for.
+
+        Args:
+            places: of its arrays, by number.
+        """
+        self.newest, self._known = folder, {}
+        files = {file: np.memmap(folder / file, np.uint8, "r") for file in {place.file for place in places}}
+
+        def get(dtype: str, at: Sequence[int | None]) -> Array:
+            number, *shape = at
+            assert number is not None
+            place = places[number]
+            array = array_of(files[place.file][place.start : place.start + place.size].tobytes(), dtype, shape)
+            self._known[_digest(array)] = place
+            return array
+
+        return get
+
+
+class EventArrays:
+    """Collects the arrays of one group for the event log.
+
+    Attributes:
+        values: whether they are kept; if not, only their shapes are.
+        content: the bytes of those put so far.
+    """
+
+    def __init__(self, values: bool):
+        self.values, self.content = values, bytearray()
+
+    def put(self, array: Array) -> list[int | None]:
+        """Keep an array. Its place begins with its first byte in `content`."""
+        if not self.values:
+            return [None, *array.shape]
+        start = len(self.content)
+        self.content += _bytes(array)
+        return [start, *array.shape]
+
+
+def get_event_array(content: bytes, dtype: str, at: Sequence[int | None]) -> Array:
+    """The array at a place of `EventArrays`; zeros if only its shape was kept."""
+    start, *shape = at
+    if start is None:
+        return np.zeros(shape, dtype)  # type: ignore[arg-type]
+    return array_of(content[start:], dtype, shape)
+
+
+def array_of(content: bytes, dtype: str, shape: Sequence[int | None]) -> Array:
+    """A copy of the array at the beginning of some bytes. Raises ValueError if they are too few."""
+    axes = [int(axis) for axis in shape if axis is not None]
+    return np.frombuffer(content, dtype, math.prod(axes)).reshape(axes).copy()
+
+
+def _bytes(array: Array) -> memoryview:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _digest(array: Array) -> bytes:
+    return hashlib.sha256(_bytes(array)).digest()
