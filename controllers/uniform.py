@@ -44,18 +44,10 @@ class Uniform(PassRateController[UniformState]):
 
     def propose(self, plan: Plan, state: UniformState, stream: Stream) -> tuple[Plan, UniformState]:
         # Generated problems do not belong to the set that is shuffled, whether they are new or train again.
-        ids: set[object] = {request.problem.id for request in plan.requests}
+        ids = {request.problem.id for request in plan.requests}
         ids |= {group.request.problem.id for group in plan.in_hand if group.waits}
-        held = {name for name in ids if name in state.problems}
-        drawn: list[Request] = []
-        while len(drawn) < plan.missing:
-            if len(held) == len(state.problems):
-                held = set()  # more groups than problems: go around once more
-            position, state = _draw(state, held, stream)
-            problem = state.problems[position]
-            held.add(problem.id)
-            drawn.append(Request(problem, plan.num_rollouts))
-        return plan.add(drawn, "drawn"), state
+        positions, state = _draw(state, {name for name in ids if name in state.problems}, plan.missing, stream)
+        return plan.add([Request(state.problems[place], plan.num_rollouts) for place in positions], "drawn"), state
 
     def metrics(self, state: UniformState) -> Mapping[str, float]:
         """epoch: finished epochs and the part of the current one; deferred: problems that wait for a later plan."""
@@ -65,20 +57,29 @@ class Uniform(PassRateController[UniformState]):
         }
 
 
-def _draw(state: UniformState, held: set[object], stream: Stream) -> tuple[int, UniformState]:
-    """The next position whose problem is not held; there must be one."""
-    for i, position in enumerate(state.deferred):
-        if state.problems[position].id not in held:
-            return position, replace(state, deferred=state.deferred[:i] + state.deferred[i + 1 :])
-    while True:
-        if state.cursor == len(state.problems):
-            state = _next_epoch(state, stream)
-        position = int(_order(state.key, len(state.problems))[state.cursor])
-        state = replace(state, cursor=state.cursor + 1)
-        if state.problems[position].id not in held:
-            return position, state
-        if position not in state.deferred:
-            state = replace(state, deferred=(*state.deferred, position))
+def _draw(state: UniformState, held: set[str], number: int, stream: Stream) -> tuple[list[int], UniformState]:
+    """The next positions whose problems are not held; once all are, the set is gone around once more."""
+    problems, drawn = state.problems, list[int]()
+    deferred, cursor = list(state.deferred), state.cursor
+    while len(drawn) < number:
+        if len(held) == len(problems):
+            held = set()
+        place = next((place for place in deferred if problems[place].id not in held), None)
+        if place is not None:
+            deferred.remove(place)
+        while place is None:
+            if cursor == len(problems):
+                state = _next_epoch(state, stream)
+                cursor = 0
+            turn = int(_order(state.key, len(problems))[cursor])
+            cursor += 1
+            if problems[turn].id not in held:
+                place = turn
+            elif turn not in deferred:
+                deferred.append(turn)
+        held.add(problems[place].id)
+        drawn.append(place)
+    return drawn, replace(state, cursor=cursor, deferred=tuple(deferred))
 
 
 def _next_epoch(state: UniformState, stream: Stream) -> UniformState:

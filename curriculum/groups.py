@@ -51,7 +51,7 @@ class Request:
     round: int = 0
 
     def decided_by(self, member: str) -> bool:
-        return any(decision.member == member for decision in self.decisions)
+        return member in [decision.member for decision in self.decisions]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -32,6 +32,7 @@ class Plan:
         requests: requests chosen so far. A plan may begin with requests in flight, decided by the members that chose
             them.
         skipped: problems refused so far, with the member and its reason.
+        refused: how many of those each member refused, as `decide` counts them.
         member: name of the chain member that holds the plan now; set by the chain, signed under each decision.
         in_hand: the step's groups so far, and those that have waited, in the order they were asked for. They are
             complete, have not been observed and may be extended.
@@ -46,6 +47,7 @@ class Plan:
     num_rollouts: int
     requests: tuple[Request, ...] = ()
     skipped: tuple[Skip, ...] = ()
+    refused: Mapping[str, int] = field(default_factory=dict)
     member: str = ""
     in_hand: tuple[Group, ...] = ()
     reserved: int = 0
@@ -103,18 +105,20 @@ class Plan:
         Args:
             verdicts: one for each of `undecided`, in that order.
         """
-        verdict_of = {id(request): verdict for request, verdict in zip(self.undecided, verdicts, strict=True)}
         remaining: list[Request] = []
         skipped: list[Skip] = []
+        given = iter(verdicts)
         for request in self.requests:
-            verdict = verdict_of.get(id(request))
-            if verdict is None:
+            if request.decided_by(self.member):
                 remaining.append(request)
-            elif verdict.keep:
+                continue
+            verdict = next(given)
+            if verdict.keep:
                 remaining.append(self._sign(verdict.apply(request), verdict.action))
             else:
                 skipped.append(Skip(request.problem.id, self.member, verdict.action))
-        return replace(self, requests=tuple(remaining), skipped=self.skipped + tuple(skipped))
+        refused = {**self.refused, self.member: self.refused.get(self.member, 0) + len(skipped)}
+        return replace(self, requests=tuple(remaining), skipped=self.skipped + tuple(skipped), refused=refused)
 
     def _sign(self, request: Request, action: str) -> Request:
         return replace(request, decisions=(*request.decisions, Decision(self.member, action)))

@@ -24,6 +24,7 @@ from halfway.curriculum import ProblemSet, UserError, require
 
 LARGEST = 512  # most columns of a design, since a step inverts a matrix with as many rows
 NEWTON_STEPS = 50
+CHUNK = 8192  # numbers that a core's cache holds: a quarter of the time for a million
 LEAST = 1e-9  # lower bound on a group's information, by which it is divided
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
@@ -153,8 +154,12 @@ def integrate(of_rate: Callable[[Floats], Floats], mean_F: Floats, variance_F: F
     """
     mean_of_F = np.zeros_like(mean_F)
     deviation_F = np.sqrt(variance_F)
-    for node, share in zip(_NODES, _SHARES, strict=True):  # one node at a time, to save memory for many problems
-        mean_of_F += share * of_rate(sigmoid(mean_F + node * deviation_F))
+    with np.errstate(over="ignore"):  # the exponential of a large number is infinite, and the rate 0
+        for start in range(0, len(mean_F), CHUNK):
+            part = slice(start, start + CHUNK)
+            for node, share in zip(_NODES, _SHARES, strict=True):
+                rate_F = 1 / (1 + np.exp(-mean_F[part] - node * deviation_F[part]))
+                mean_of_F[part] += share * of_rate(rate_F)
     return mean_of_F
 
 

@@ -120,7 +120,7 @@ def judge_fresh(plan: Plan, problems: int, judge: Callable[[Request], Verdict]) 
     for each slot that was filled and one more, it takes whatever comes ("readmitted"). So some hundred passes fill it.
     """
     fresh = [request for request in plan.decided if request.origin is Origin.FRESH]
-    refused = sum(skip.member == plan.member for skip in plan.skipped)
+    refused = plan.refused.get(plan.member, 0)
     offered, filled, verdicts = refused + len(fresh), sum(not request.ticket for request in fresh), []
     for request in plan.undecided:
         verdict = judge(request) if request.origin is Origin.FRESH else Verdict(True, "exempt")

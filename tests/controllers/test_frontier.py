@@ -9,6 +9,7 @@ from controller_harness import group, propose, through_json
 from messages import says
 from numpy.typing import NDArray
 
+from halfway.controllers import frontier
 from halfway.controllers.beliefs.shared_skills import SkillModel
 from halfway.controllers.chains import members
 from halfway.controllers.frontier import Frontier, FrontierState
@@ -126,3 +127,39 @@ def test_measured_rates_are_believed_as_they_are_told() -> None:
     assert np.array_equal(restored.rate_P, told.rate_P)
     believing = Frontier(LEVEL)
     assert believing.inform(believing.init(PROBLEMS), np.ones(60)).rate_P.size == 0
+
+
+def crowd(number: int) -> tuple[ProblemSet, FrontierState]:
+    levels = np.random.default_rng(1).normal(size=number).tolist()
+    problems = ProblemSet([Problem(f"p{i}", "", "", features={"level": x}) for i, x in enumerate(levels)])
+    state = Frontier(LEVEL).init(problems)
+    return problems, Frontier(LEVEL).observe(state, [group(problems[i], i % 9) for i in range(30)], 0)
+
+
+def test_all_problems_compete_up_to_a_bound_beyond_which_a_fair_draw_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems, state = crowd(500)
+
+    def chosen(**options: Any) -> list[str]:
+        return [r.problem.id for r in propose(Frontier(LEVEL, **options), state, 1, wanted=6)[0].requests]
+
+    everyone = chosen(candidates=len(problems))  # for each slot, so none is left out
+    monkeypatch.setattr(frontier, "MOST", 500)
+    assert chosen(candidates=None) == everyone
+    monkeypatch.setattr(frontier, "MOST", 99)
+    assert chosen(candidates=None) != everyone
+    competing: list[int] = []
+    monkeypatch.setattr(frontier, "draw_keys", lambda worth, *_: competing.append(len(worth)) or -worth)
+    chosen(candidates=None)
+    assert competing == [99]
+    propose(Frontier(LEVEL, candidates=None), state, 1, wanted=20)
+    assert competing == [99, 16 * 20]
+
+
+def test_more_than_65536_problems_do_not_all_compete() -> None:
+    assert frontier.MOST == 65_536
+
+
+@pytest.mark.parametrize("exponent", [1, 2, 3, 7, 8, 16, 31])
+def test_power_is_a_power(exponent: int) -> None:
+    base = np.linspace(0, 1, 11)
+    np.testing.assert_allclose(frontier.power(base, exponent), base**exponent, rtol=1e-14)

@@ -8,7 +8,7 @@ from controller_harness import child, group, play, problem_set, propose, simulat
 
 from halfway.controllers.greso import Greso, GresoState
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import Decision, Origin, Plan, Request, Stream, chain
+from halfway.curriculum import Decision, Origin, Plan, Request, Stream, chain, propose_until_full
 
 PROBLEMS = problem_set(4)
 GRESO = Greso()
@@ -220,3 +220,13 @@ def test_fewer_zero_variance_groups_than_uniform_on_the_simulated_learner():
     plain = zero_variance_share(chain(("uniform", Uniform())))
     steered = zero_variance_share(chain(("uniform", Uniform()), ("greso", GRESO)))
     assert steered < 0.75 * plain
+
+
+def test_a_plan_counts_what_each_member_refused() -> None:
+    """So a filter need not read all refusals again in every pass."""
+    problems = problem_set(40)
+    members = chain(("uniform", Uniform()), ("greso", Greso()))
+    state = members.init(problems)
+    state["greso"] = replace(state["greso"], streaks=np.full(40, 3, np.int16))
+    plan, _ = propose_until_full(members, Plan(0, 12, 8), state, Stream(0))
+    assert plan.refused == {"greso": len(plan.skipped)} and len(plan.skipped) > 12

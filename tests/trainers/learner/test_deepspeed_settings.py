@@ -55,7 +55,9 @@ def test_a_full_disk_costs_one_line(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, hard))
     try:
         with pytest.raises(UserError, match=says("full disk", "make room", "resume")) as raised:
-            Checkpoints(tmp_path, CheckpointOptions()).write(3, lambda put: {}, backend(SimpleNamespace(save_checkpoint=save)).save)
+            Checkpoints(tmp_path, CheckpointOptions()).write(
+                3, lambda put: {}, backend(SimpleNamespace(save_checkpoint=save)).save
+            )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "\n" not in str(raised.value)
