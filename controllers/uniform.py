@@ -44,7 +44,7 @@ class Uniform(PassRateController[UniformState]):
 
     def propose(self, plan: Plan, state: UniformState, stream: Stream) -> tuple[Plan, UniformState]:
         # Generated problems do not belong to the set that is shuffled, whether they are new or train again.
-        ids = {request.problem.id for request in plan.requests}
+        ids: set[object] = {request.problem.id for request in plan.requests}
         ids |= {group.request.problem.id for group in plan.in_hand if group.waits}
         positions, state = _draw(state, {name for name in ids if name in state.problems}, plan.missing, stream)
         return plan.add([Request(state.problems[place], plan.num_rollouts) for place in positions], "drawn"), state
@@ -57,7 +57,7 @@ class Uniform(PassRateController[UniformState]):
         }
 
 
-def _draw(state: UniformState, held: set[str], number: int, stream: Stream) -> tuple[list[int], UniformState]:
+def _draw(state: UniformState, held: set[object], number: int, stream: Stream) -> tuple[list[int], UniformState]:
     """The next positions whose problems are not held; once all are, the set is gone around once more."""
     problems, drawn = state.problems, list[int]()
     deferred, cursor = list(state.deferred), state.cursor

@@ -136,7 +136,7 @@ def get_event_array(content: bytes, dtype: str, at: Sequence[int | None]) -> Arr
     """The array at a place of `EventArrays`; zeros if only its shape was kept."""
     start, *shape = at
     if start is None:
-        return np.zeros(shape, dtype)  # type: ignore[arg-type]
+        return np.zeros([axis or 0 for axis in shape], dtype)
     return array_of(content[start:], dtype, shape)
 
 

@@ -69,8 +69,8 @@ class Checkpoints:
     def write(self, step: int, state: Callable[[Put], LoopState], save_parts: Callable[[Path], None]) -> None:
         """Write the checkpoint of `step`: the loop's state, and whatever `save_parts` puts into the folder.
 
-        The state is JSON, and its arrays are in files beside it, see `CheckpointArrays`. The folder is written under another name and renamed when complete, so a run killed here resumes from the
-        checkpoint before.
+        The state is JSON, with its arrays in files beside it (`CheckpointArrays`). The folder is written under another
+        name and renamed when complete, so a run killed here resumes from the checkpoint before.
 
         Raises:
             UserError: if it cannot be written, for example on a full disk; earlier checkpoints stay as they are.
