@@ -6,7 +6,7 @@ Each line is an object with these fields; a field that does not apply is null, a
 |---|---|---|
 | step | int | training step, from 0 |
 | round | int | round of rollouts within the step, from 0 |
-| problem | str | stable problem id |
+| problem | str | stable problem id; empty in a record of skipped problems |
 | parent | str | id of the problem the prefix was cut from; null without a prefix |
 | origin | str | "fresh", "prefix", "generated", "hinted" or "stored" |
 | prefix_length, prefix_unit | int, str | length of the replayed prefix in "tokens" or "steps"; 0, null without |
@@ -31,9 +31,11 @@ These fields are there only where they apply:
 | late | int | failed rollouts whose time was over before they had ended |
 | weights | [float] | factor on the loss of each rollout, if a controller gave any |
 | earlier_k, earlier_n | int | successes and rollouts of a group that has waited, in the records of earlier steps |
+| problems | [str] | ids of the problems that were skipped, see below |
 | replayed_responses | int | executed once more by the environment to replay a prefix; steps.jsonl has their seconds |
 
-Skipped problems are those refused before any rollout. A group "carried" out of a step appears once more in the
+Skipped problems are those refused before any rollout. All that one round refused for one reason are in one record: its
+`problem` is empty, and `problems` lists their ids. A group "carried" out of a step appears once more in the
 step that trains it. A group that is "waiting" at the end of a step appears again in the step that continues it, with
 the rollouts of that step. Nothing in the log depends on the clock, so equal runs write equal bytes.
 """
@@ -93,12 +95,20 @@ def _where_it_applies(group: Group) -> Mapping[str, Any]:
     return fields | ({"weights": weights.weights_N.tolist()} if weights else {})
 
 
-def skip_record(skip: Skip, step: int, round_index: int) -> Mapping[str, Any]:
-    """The record of a problem that a member refused before its rollouts."""
+def skip_records(skips: Sequence[tuple[int, Skip]], step: int) -> list[Mapping[str, Any]]:
+    """The records of problems that members refused before their rollouts, each with its round: one for each round,
+    member and reason."""
+    refused: dict[tuple[int, str, str], list[str]] = {}
+    for round_index, skip in skips:
+        refused.setdefault((round_index, skip.member, skip.reason), []).append(skip.problem_id)
+    return [_skip_record(step, round_, f"{member}: {why}", ids) for (round_, member, why), ids in refused.items()]
+
+
+def _skip_record(step: int, round_index: int, reason: str, problems: list[str]) -> Mapping[str, Any]:
     return {
         "step": step,
         "round": round_index,
-        "problem": skip.problem_id,
+        "problem": "",
         "parent": None,
         "origin": "fresh",
         "prefix_length": 0,
@@ -113,8 +123,9 @@ def skip_record(skip: Skip, step: int, round_index: int) -> Mapping[str, Any]:
         "tokens": 0,
         "policy_version": None,
         "outcome": "skipped",
-        "reason": f"{skip.member}: {skip.reason}",
+        "reason": reason,
         "dropped": {},
+        "problems": problems,
     }
 
 
@@ -143,6 +154,7 @@ class GroupRecord:
     weights: tuple[float, ...] = ()
     earlier_k: int = 0
     earlier_n: int = 0
+    problems: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ValueError for numbers that no run has, so that whoever decodes a line refuses it."""
@@ -247,7 +259,12 @@ def sort_records(records: Sequence[GroupRecord], last_step: int | None = None) -
     """
     finished = [record for record in records if last_step is None or record.step <= last_step]
     groups = _each_once(record for record in finished if record.outcome != "skipped")
-    skips = [record for record in finished if record.outcome == "skipped"]
+    skipped = [record for record in finished if record.outcome == "skipped"]
+    skips = [
+        replace(record, problem=problem, problems=())
+        for record in skipped
+        for problem in record.problems or (record.problem,)
+    ]
     return Records(groups, skips, len(records) - len(finished))
 
 

@@ -85,22 +85,21 @@ def visits_of(run: Run, names: Sequence[str]) -> dict[str, list[Mapping[str, Any
     """What the decision log of a run says of these problems, in words, one entry for each line."""
     found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names}
     for record in _lines(run.folder / "decisions.jsonl", names):
-        if record.get("problem") not in found:
-            continue
         start = record["origin"]
         if record.get("parent_passed") is not None:
             start += f", {record['prefix_length']} {record['prefix_unit']} of {record['parent_passed']} of "
             start += f"{record['parent_size']}"
-        found[record["problem"]].append(
-            {
-                "step": record["step"],
-                "start": start,
-                "tried": bool(record["n"]),
-                "result": f"{record['k']} of {record['n']}" if record["n"] else "-",
-                "outcome": record["outcome"],
-                "decisions": record["reason"] or "; ".join(": ".join(decision) for decision in record["decisions"]),
-            }
-        )
+        visit = {
+            "step": record["step"],
+            "start": start,
+            "tried": bool(record["n"]),
+            "result": f"{record['k']} of {record['n']}" if record["n"] else "-",
+            "outcome": record["outcome"],
+            "decisions": record["reason"] or "; ".join(": ".join(decision) for decision in record["decisions"]),
+        }
+        for problem in record.get("problems") or [record["problem"]]:
+            if problem in found:
+                found[problem].append(visit)
     return found
 
 

@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -168,8 +169,11 @@ def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
     """
     if not path.exists():
         return [], 0
-    *lines, rest = path.read_bytes().split(b"\n")
-    records = []
+    whole, _, rest = path.read_bytes().rpartition(b"\n")
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        return msgspec.json.Decoder(kind).decode_lines(whole), int(bool(rest))
+    # One by one, for the number of the line that is no record, and for numbers that are not finite.
+    lines, records = whole.split(b"\n") if whole else [], list[Record]()
     for i, line in enumerate(lines):
         try:
             records.append(msgspec.convert(_loads(line), kind))

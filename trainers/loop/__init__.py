@@ -7,6 +7,7 @@
 - `waste`: says in one line that a run is being wasted
 - `samples`: prompts and responses that are kept to be read
 - `events`: the event log of a run whose rollouts do not wait, from which it can be retraced
+- `arrays`: binary files of arrays, beside the JSON of checkpoints and of the event log
 - `checkpoint`: one folder per step, complete or absent
 - `manifest`: sizes and checksums of a checkpoint's files
 - `evaluation`: held-out pass@1 and pass@k

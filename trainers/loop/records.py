@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.decision_log import group_record, skip_record
+from halfway.curriculum.decision_log import group_record, skip_records
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
 from halfway.curriculum.rollouts import Origin
@@ -54,8 +54,8 @@ class FinishedStep:
 
     def decision_records(self) -> list[Mapping[str, Any]]:
         """The step's lines of decisions.jsonl: skipped problems by round, then every group with its outcome."""
-        skipped = [skip_record(skip, self.step, round_index) for round_index, skip in self.skips]
-        return skipped + [group_record(group, self.step, round_, outcome) for round_, group, outcome in self.outcomes]
+        rolled_out = [group_record(group, self.step, round_, outcome) for round_, group, outcome in self.outcomes]
+        return skip_records(self.skips, self.step) + rolled_out
 
     def record(self) -> dict[str, Any]:
         """The step's line of steps.jsonl."""

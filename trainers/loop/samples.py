@@ -5,7 +5,6 @@ and so on, so that the first, a middle and one of the last are among them, howev
 passing and two failing rollouts are kept, with texts of at most `LETTERS` letters.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -19,6 +18,7 @@ from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import Origin, Rollout
 
 PROBLEMS, EACH, LETTERS = 8, 2, 4000
+WINDOW = 2**24  # bytes of the decision log that are read at once
 Decode = Callable[[Sequence[int]], str]
 
 
@@ -49,9 +49,11 @@ class Samples:
 
     def _logged(self) -> Iterator[str]:
         """The problem of each group in the decision log that was rolled out."""
-        with self.decisions.open() as file:
-            records = [msgspec.convert(json.loads(line), GroupRecord) for line in file]
-        groups = sort_records([record for record in records if record.problem in self.chosen]).groups
+        decoder, records = msgspec.json.Decoder(GroupRecord), list[GroupRecord]()
+        with self.decisions.open("rb") as file:
+            while lines := file.readlines(WINDOW):
+                records += (one for one in decoder.decode_lines(b"".join(lines)) if one.problem in self.chosen)
+        groups = sort_records(records).groups
         return (group.problem for group in groups if group.scored and group.origin != Origin.STORED)
 
     def _record(self, group: Group, step: int, visit: int) -> Mapping[str, Any]:
