@@ -275,9 +275,8 @@ def retrace(folder: Folder) -> None:
     from halfway.experiments.running.retrace import retrace as again
 
     config = load_run_config(_config_in(folder))
-    session = build.build_session(
-        config, build.build_problems(config).train, functools.partial(build.load_starting_policy, config)
-    )
+    problems, policy = build.build_problems(config).train, functools.partial(build.load_starting_policy, config)
+    session = build.build_session(config, problems, policy, folder)
     staleness, every = config.rollouts.staleness, config.evaluation.oracle_every
     found = again(folder, session, config.fill, staleness, config.seed, every)
     if found.different:

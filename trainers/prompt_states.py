@@ -1,14 +1,18 @@
 """What the starting policy makes of a prompt, as a feature of the problem: a belief can share what it learns by it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum.support.atomic import DAMAGED, replacing
 from halfway.trainers.policy import Policy
 from halfway.trainers.rollouts.chat import Prompts
 
@@ -16,26 +20,50 @@ FEATURE = "prompt_state"
 NEED = f"feature:{FEATURE}"
 COMPONENTS = 16
 BATCH_TOKENS = 16_384
+BLOCK = 8192  # rows of states that are read at once
+FILE = "prompt_states.npz"
 
 Floats = NDArray[np.float64]
 
 
-def with_prompt_states(problems: ProblemSet, policy: Policy, components: int = COMPONENTS) -> ProblemSet:
+def with_prompt_states(
+    problems: ProblemSet, policy: Callable[[], Policy], components: int = COMPONENTS, folder: Path | None = None
+) -> ProblemSet:
     """The problems with a further feature, `prompt_state`: what distinguishes their prompts to this policy.
 
     Its last hidden states, averaged over the prompt's tokens, are reduced to their first principal components over the
     set. Problems that need the same skills have similar states, and nobody has to say which skills. A model shared over
     prompts is GPS's idea (arXiv 2602.01970); these features are ours. The states are those of the weights given here,
-    so a resumed run must give the starting weights again.
+    so a resumed run must give the starting weights again, or its folder.
 
     Args:
+        policy: loads the policy, if its states are not known yet.
         components: number of components; fewer if the model is narrower, or the set is smaller.
+        folder: the run's, where they are kept in prompt_states.npz; None = they are not.
     """
-    prompts = Prompts(policy.tokenizer, policy.chat, policy.system)
-    states_PW = mean_states(policy, [prompts.of_problem(problem) for problem in problems])
-    states_PC = principal_components(states_PW, components)
+    key = f"{problems.fingerprint()} {components}"
+    states_PC = None if folder is None else _kept(folder / FILE, key)
+    if states_PC is None:
+        loaded = policy()
+        prompts = Prompts(loaded.tokenizer, loaded.chat, loaded.system)
+        states_PW = mean_states(loaded, [prompts.of_problem(problem) for problem in problems])
+        states_PC = principal_components(states_PW, components)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            with replacing(folder / FILE) as temporary, temporary.open("wb") as file:
+                np.savez(file, key=np.array(key), states=states_PC)
     known = [_with_feature(problem, state_C) for problem, state_C in zip(problems, states_PC, strict=True)]
     return ProblemSet(known, problems.generated)
+
+
+def _kept(path: Path, key: str) -> Floats | None:
+    """The states that a run has kept; None if there are none, or they belong to other problems or are damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            states_PC: Floats = kept["states"]
+            return states_PC if str(kept["key"]) == key else None
+    except (*DAMAGED, BadZipFile):
+        return None
 
 
 def with_blank_states(problems: ProblemSet) -> ProblemSet:
@@ -44,8 +72,8 @@ def with_blank_states(problems: ProblemSet) -> ProblemSet:
     return ProblemSet([_with_feature(p, blank_C) for p in problems], problems.generated)
 
 
-def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> Floats:
-    """The policy's last hidden state, averaged over the tokens of each prompt, (P, width).
+def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> NDArray[np.float32]:
+    """The policy's last hidden state, averaged over the tokens of each prompt, (P, width), in a temporary file.
 
     They are computed on the GPU if there is one; the model then goes back to where it was.
     """
@@ -56,7 +84,8 @@ def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> Floats:
     if torch.cuda.is_available():
         model.to("cuda")
     device = next(model.parameters()).device
-    states_PW = np.zeros((len(prompts), model.config.get_text_config().hidden_size))
+    shape = (len(prompts), model.config.get_text_config().hidden_size)
+    states_PW: NDArray[np.float32] = np.memmap(TemporaryFile(), np.float32, shape=shape)  # noqa: SIM115
     model.eval()
     with torch.no_grad():
         for places in _batches([len(prompt) for prompt in prompts]):
@@ -74,15 +103,21 @@ def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> Floats:
     return states_PW
 
 
-def principal_components(states_PW: Floats, components: int) -> Floats:
+def principal_components(states_PW: NDArray[np.floating[Any]], components: int) -> Floats:
     """The first principal components of the rows, (P, C), with C the least of `components`, P - 1 and the width.
 
-    The sign of a component, which is arbitrary, is such that its largest entry is positive.
+    The rows are read in blocks, so that memory holds a matrix of width x width and not all of them. The sign of a
+    component, which is arbitrary, is such that its largest entry is positive.
     """
-    centred_PW = states_PW - states_PW.mean(axis=0)
-    left_PR, scale_R, _ = np.linalg.svd(centred_PW, full_matrices=False)
     number = max(1, min(components, len(states_PW) - 1, states_PW.shape[1]))
-    scores_PC = left_PR[:, :number] * scale_R[:number]
+    blocks = [slice(start, start + BLOCK) for start in range(0, len(states_PW), BLOCK)]
+    mean_W = sum(states_PW[block].sum(axis=0, dtype=np.float64) for block in blocks) / len(states_PW)
+    scatter_WW = np.zeros((states_PW.shape[1],) * 2)
+    for block in blocks:
+        centred_BW = states_PW[block] - mean_W
+        scatter_WW += centred_BW.T @ centred_BW
+    axes_WC = np.linalg.eigh(scatter_WW).eigenvectors[:, ::-1][:, :number]
+    scores_PC = np.concatenate([(states_PW[block] - mean_W) @ axes_WC for block in blocks])
     signs_C = np.sign(scores_PC[np.abs(scores_PC).argmax(axis=0), np.arange(number)])
     scored: Floats = scores_PC * np.where(signs_C == 0, 1.0, signs_C)
     return scored

@@ -47,7 +47,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
 
     prepare_torch(config.seed, config.threads)
     policy = load_policy(config.model, model_path)
-    session = build_session(config, problems.train, lambda: policy)
+    session = build_session(config, problems.train, lambda: policy, folder)
     parts = build_parts(config, policy)
     evaluation, needs = config.evaluation, config.chain.needs
     # All evaluations use one stream, so that the sampling noise they share cancels in their differences.
@@ -110,14 +110,17 @@ def build_problems(config: RunConfig) -> ProblemSplit:
     return problems
 
 
-def build_session(config: RunConfig, problems: ProblemSet, policy: Callable[[], Policy]) -> Session:
+def build_session(
+    config: RunConfig, problems: ProblemSet, policy: Callable[[], Policy], folder: Path | None = None
+) -> Session:
     """The session of a run, before its first step.
 
     Args:
         policy: gives the policy that the run starts from, if the chain needs its states of the prompts.
+        folder: the run directory, which keeps these states.
     """
     if NEED in config.chain.needs:
-        problems = with_prompt_states(problems, policy())
+        problems = with_prompt_states(problems, policy, folder=folder)
     critic = {"values"} if config.learner.advantage == "gae" else set()
     provides = ALWAYS_PROVIDED | {"measured"} | critic
     size, trains_truncated = config.rollouts.num_rollouts, not config.learner.compact_filtering

@@ -11,6 +11,7 @@ from halfway.curriculum import Problem, ProblemSet
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import build_run
 from halfway.experiments.running.checks import check_run
+from halfway.trainers import prompt_states
 from halfway.trainers.policy import Policy
 from halfway.trainers.prompt_states import FEATURE, mean_states, principal_components, with_prompt_states
 
@@ -51,7 +52,7 @@ def test_components_keep_the_distances_of_rows_that_differ_in_few_directions() -
 
 def test_problems_keep_what_they_had(policy: Policy) -> None:
     known = ProblemSet([Problem(str(i), f"{i}+{i}=", "0", features={"lines": i}) for i in range(6)])
-    problems = with_prompt_states(known, policy, 4)
+    problems = with_prompt_states(known, lambda: policy, 4)
     assert problems.column(FEATURE).shape == (6, 4) and problems.column("lines").tolist() == list(range(6))
     assert problems.fingerprint() == known.fingerprint()
 
@@ -62,3 +63,26 @@ def test_a_chain_that_asks_for_them_gets_them(tmp_path: Path) -> None:
     assert check_run(config, {}) == []
     training = build_run(config, tmp_path)
     assert training.session.problems.column(FEATURE).shape == (12, 11)
+
+
+def test_components_are_those_of_the_singular_value_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.random.default_rng(1).normal(size=(50, 12)).astype(np.float32) * np.arange(1, 13)
+    monkeypatch.setattr(prompt_states, "BLOCK", 7)
+    left, scale, _ = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
+    np.testing.assert_allclose(np.abs(principal_components(rows, 5)), np.abs(left[:, :5] * scale[:5]), atol=1e-6)
+
+
+def test_a_resumed_run_does_not_compute_them_again(policy: Policy, tmp_path: Path) -> None:
+    def refuse() -> Policy:
+        raise AssertionError("the policy is loaded")
+
+    known = ProblemSet([Problem(str(i), f"{i}+{i}=", "0") for i in range(6)])
+    first = with_prompt_states(known, lambda: policy, 4, tmp_path)
+    again = with_prompt_states(known, refuse, 4, tmp_path)
+    assert np.array_equal(first.column(FEATURE), again.column(FEATURE))
+    for problems, components in ((ProblemSet(known[:5]), 4), (known, 3)):  # others are not taken for these
+        with pytest.raises(AssertionError, match="loaded"):
+            with_prompt_states(problems, refuse, components, tmp_path)
+    (tmp_path / prompt_states.FILE).write_bytes(b"PK\x03\x04 cut")
+    with pytest.raises(AssertionError, match="loaded"):
+        with_prompt_states(known, refuse, 4, tmp_path)

@@ -170,7 +170,7 @@ def foresee(belief: Belief, seen: Visits) -> Floats:
 def scores(folder: Path) -> dict[str, dict[str, Score]]:
     """By belief, for problems seen before and not."""
     config = load_run_config(folder / "config.yaml")
-    problems = with_prompt_states(ProblemSet(build_problems(config).trained), load_starting_policy(config))
+    problems = with_prompt_states(ProblemSet(build_problems(config).trained), lambda: load_starting_policy(config))
     seen = visits(folder, problems)
     found = {}
     for name, belief in beliefs(problems).items():
