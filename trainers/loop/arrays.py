@@ -7,6 +7,7 @@ found, then its shape (`halfway.curriculum.states.to_plain`).
 import hashlib
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from halfway.curriculum.states import Array, Get
+
+NAME = re.compile(r"arrays-\d{8,}\.bin")
+MOST_ZEROS = 2**28
+"""The longest array that may be in the event log by its shape alone."""
 
 
 class Place(NamedTuple):
@@ -97,9 +102,15 @@ class CheckpointArrays:
 
         Args:
             places: of its arrays, by number.
+
+        Raises:
+            ValueError: if a place is in no file of arrays.
         """
         self.newest, self._known = folder, {}
-        files = {file: np.memmap(folder / file, np.uint8, "r") for file in {place.file for place in places}}
+        names = {place.file for place in places}
+        if strange := [name for name in names if not NAME.fullmatch(name)]:
+            raise ValueError(f"{strange[0]!r} is no file of arrays")
+        files = {name: np.memmap(folder / name, np.uint8, "r") for name in names}
 
         def get(dtype: str, at: Sequence[int | None]) -> Array:
             number, *shape = at
@@ -136,7 +147,10 @@ def get_event_array(content: bytes, dtype: str, at: Sequence[int | None]) -> Arr
     """The array at a place of `EventArrays`; zeros if only its shape was kept."""
     start, *shape = at
     if start is None:
-        return np.zeros([axis or 0 for axis in shape], dtype)
+        axes = [axis or 0 for axis in shape]
+        if math.prod(axes) > MOST_ZEROS:
+            raise ValueError(f"an array of the shape {axes}")
+        return np.zeros(axes, dtype)
     return array_of(content[start:], dtype, shape)
 
 

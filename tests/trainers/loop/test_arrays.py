@@ -187,3 +187,16 @@ def test_arrays_of_few_numbers_and_of_words_stay_in_the_text(tmp_path: Path) -> 
     mine = replace(group(0, length=3), prompt_tokens_P=np.arange(4, dtype=np.int32))
     assert pack(mine)[1] == b""
     assert plain([unpack(pack(mine)[0])]) == plain([mine])
+
+
+@pytest.mark.parametrize("file", ["../step-00000001/loop.json", "/etc/hostname", "loop.json"])
+def test_no_other_file_is_read_as_an_array(tmp_path: Path, file: str) -> None:
+    checkpoints = Checkpoints(tmp_path, CheckpointOptions())
+    write(checkpoints, 1, [group(0)])
+    state = checkpoints.path(1) / "loop.json"
+    plain_state = json.loads(state.read_text())
+    plain_state["arrays"][0][0] = file
+    state.write_text(json.dumps(plain_state))
+    write_manifest(checkpoints.path(1))
+    with pytest.raises(UserError, match=says("cannot be read", "no file of arrays")):
+        read(tmp_path)
