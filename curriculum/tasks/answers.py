@@ -7,7 +7,22 @@ from halfway.curriculum import Problem
 from halfway.curriculum.tasks.numbers import close, final_answer, last_quantity, normalise, only_number, stated_number
 from halfway.curriculum.tasks.words import units_differ
 
-Verifier = Callable[[Problem, str], bool]
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """There is no verdict through no fault of the policy, so the rollout is lost and does not count as a failure.
+
+    Attributes:
+        reason: one line.
+    """
+
+    reason: str
+
+    def __bool__(self) -> bool:
+        return False
+
+
+Verifier = Callable[[Problem, str], bool | Lost]
 
 
 @dataclass(frozen=True)
@@ -18,9 +33,9 @@ class Batched:
         judge: the verdict on each response, in order.
     """
 
-    judge: Callable[[Sequence[Problem], Sequence[str]], list[bool]]
+    judge: Callable[[Sequence[Problem], Sequence[str]], Sequence[bool | Lost]]
 
-    def __call__(self, problem: Problem, response: str) -> bool:
+    def __call__(self, problem: Problem, response: str) -> bool | Lost:
         return self.judge([problem], [response])[0]
 
 

@@ -12,9 +12,10 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import msgspec
@@ -152,8 +153,10 @@ def shards(path: str) -> list[Path]:
         _require_alike(path, [file.relative_to(given) for file in files])
         require_all(path, files)
     else:
-        found = [] if given.exists() else glob.glob(str(given), recursive=True)
-        files = [Path(each) for each in found if Path(each).is_file()] or [given]
+        base = next((folder for folder in given.parents if folder.is_dir()), Path("."))  # its brackets are no pattern
+        pattern = str(given.relative_to(base))
+        found = [] if given.exists() else glob.glob(pattern, root_dir=base, recursive=True)
+        files = [base / each for each in found if (base / each).is_file()] or [given]
     for file in files:
         if not kind_of(file)[0]:
             raise UserError(f"source file: {str(file)!r} ends in {file.suffix!r}; give {FORMATS}")
@@ -330,11 +333,8 @@ def _fetch(path: Path, query: str, what: str, rows: int = 64) -> Iterator[list[t
     """
     import duckdb
 
-    place = str(path.resolve())
-    if glob.has_magic(place):
-        raise UserError(f"{path}: has one of *?[ in its full path, which DuckDB takes for a pattern; rename it")
     try:
-        with closing(connect(Path(place))) as connection:
+        with _plainly_named(path.resolve()) as place, closing(connect(Path(place))) as connection:
             cursor = connection.execute(query, [place])
             while found := cursor.fetchmany(rows):
                 size = sum(map(_size, found))
@@ -342,6 +342,18 @@ def _fetch(path: Path, query: str, what: str, rows: int = 64) -> Iterator[list[t
                 yield found
     except (duckdb.Error, RuntimeError, UnicodeError) as error:
         raise UserError(f"{path}: not {what} ({one_line(error, 300)}); correct it") from error
+
+
+@contextmanager
+def _plainly_named(path: Path) -> Iterator[str]:
+    """The path or, if DuckDB would take it for a pattern, that of a link to the file."""
+    if not glob.has_magic(str(path)):
+        yield str(path)
+        return
+    with TemporaryDirectory() as folder:
+        link = Path(folder) / f"data{path.suffix}"
+        link.symlink_to(path)
+        yield str(link)
 
 
 def _size(cells: Sequence[Any]) -> int:
@@ -368,6 +380,9 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Blo
             raise unknown(f"{path}: column", name, names)
         if names.count(name) > 1:
             raise UserError(f"{path}: has several columns {name!r}; rename all but one")
+    if _mixes_line_ends(path, packed):
+        yield from _csv_by_python(path, packed, names, delimiter)
+        return
     types = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
     query = (
         f"FROM read_csv(?, columns = {{{types}}}, delim = {_text(delimiter)}, quote = '\"', escape = '\"', "
@@ -378,6 +393,34 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Blo
         rows = [dict(zip(names, map(_plain_cell, cells), strict=True)) for cells in found]
         yield Block(path, range(first, first + len(rows)), rows, "row ")
         first += len(rows)
+
+
+def _mixes_line_ends(path: Path, packed: str) -> bool:
+    """Whether lines end in more than one way, or in carriage returns alone, neither of which DuckDB reads."""
+    both = feeds = returns = 0
+    last = b""
+    for piece in _pieces(path, packed):
+        both += piece.count(b"\r\n") + (last == b"\r" and piece[:1] == b"\n")
+        feeds, returns = feeds + piece.count(b"\n"), returns + piece.count(b"\r")
+        last = piece[-1:]
+    return returns > both or 0 < both < feeds
+
+
+def _csv_by_python(path: Path, packed: str, names: Sequence[str], delimiter: str) -> Iterator[Block]:
+    """The rows of a table in CSV, whatever ends its lines."""
+    lines = io.TextIOWrapper(io.BytesIO(b"".join(_pieces(path, packed))), "utf-8-sig", newline="")
+    rows: list[Row] = []
+    try:
+        cells = [found for found in csv.reader(lines, delimiter=delimiter, strict=True) if found][1:]
+    except (csv.Error, UnicodeError) as error:
+        raise UserError(f"{path}: not a table in CSV ({one_line(error)}); correct it") from error
+    for number, found in enumerate(cells, 1):
+        if len(found) != len(names):
+            raise UserError(
+                f"{path}:row {number}: not a table in CSV ({len(found)} cells, {len(names)} columns); correct it"
+            )
+        rows.append({name: _plain_cell(cell or None) for name, cell in zip(names, found, strict=True)})
+    yield Block(path, range(1, len(rows) + 1), rows, "row ")
 
 
 def _plain_cell(cell: str | None) -> Any:
@@ -393,13 +436,13 @@ def _heading(path: Path, packed: str) -> tuple[list[str], str]:
     beginning = b""
     for piece in _pieces(path, packed):
         beginning += piece
-        if b"\n" in piece or len(beginning) > BLOCK:
+        if b"\n" in piece or b"\r" in piece or len(beginning) > BLOCK:
             break
     text = beginning.decode("utf-8", "replace")
-    line = text.partition("\n")[0]
+    line = re.split("[\r\n]", text, maxsplit=1)[0]
     delimiter = max(",", ";", "\t", key=line.count)
     try:
-        return next(csv.reader(io.StringIO(text), delimiter=delimiter), []), delimiter
+        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), []), delimiter
     except csv.Error as error:
         raise UserError(f"{path}: not a table in CSV ({one_line(error)}); correct it") from error
 

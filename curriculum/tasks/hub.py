@@ -129,8 +129,13 @@ def _patterns(readme: Path, wanted: Hub) -> tuple[list[str], bool]:
     return [f"{inside}{pattern}" for pattern in _usual(wanted.split)], False
 
 
+NAMES = {"validation": ("validation", "valid", "val", "dev"), "test": ("test", "eval"), "train": ("train", "training")}
+"""What files of a split are called."""
+
+
 def _usual(split: str) -> list[str]:
-    return [f"**/{name}" for name in (f"{split}[-_.]*", f"*[-_.]{split}[-_.]*", f"{split}/*")]
+    names = NAMES.get(split, (split,))
+    return [f"**/{part}" for name in names for part in (f"{name}[-_.]*", f"*[-_.]{name}[-_.]*", f"{name}/*")]
 
 
 def _said(config: Mapping[str, Any], split: str) -> list[str]:

@@ -58,7 +58,7 @@ def _try(name: str, problems: Sequence[Problem]) -> Trial:
     examples = []
     for (problem, text, right), passed in zip(cases, verdicts, strict=True):
         number[right] += 1
-        passing[right] += passed
+        passing[right] += bool(passed)
         if passed != right:
             what = "passes, though it is wrong" if passed else "fails, though it is right"
             examples.append(f"answer {problem.answer[:LONGEST]!r}: response {text[:LONGEST]!r} {what}")

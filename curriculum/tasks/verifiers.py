@@ -10,7 +10,7 @@ import numpy as np
 
 from halfway.curriculum import Problem, Registry, UserError, require
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.answers import Batched, Verifier
+from halfway.curriculum.tasks.answers import Batched, Lost, Verifier
 from halfway.curriculum.tasks.helpers import Unjudged, count
 
 VERIFIERS = Registry(
@@ -24,6 +24,7 @@ VERIFIERS = Registry(
         "operator_sheets": "halfway.curriculum.tasks.lab.operators:verify",
         "running_sums": "halfway.curriculum.tasks.lab.sums:verify",
         "function_induction": "halfway.curriculum.tasks.function_induction:verify",
+        "taskset": "halfway.curriculum.tasks.tasksets:verify",
     },
 )
 
@@ -56,7 +57,7 @@ def find_verifier(name: str) -> Verifier:
     return partial(verifier, **options)
 
 
-def verify(problem: Problem, response: str) -> bool:
+def verify(problem: Problem, response: str) -> bool | Lost:
     """Whether the response solves the problem, by the verifier that the problem names.
 
     A response on which the verifier raises has failed, and is counted (see `helpers.take_counts`), unless the verifier
@@ -81,6 +82,8 @@ def verify(problem: Problem, response: str) -> bool:
             f"verifier {problem.verifier}: raised {one_line(error)} on problem {problem.id!r}; "
             "correct that problem's answer, or give it another verifier"
         ) from error
+    if isinstance(verdict, Lost):
+        return verdict
     if not isinstance(verdict, bool | np.bool_):
         raise UserError(
             f"verifier {problem.verifier}: returned {one_line(verdict)} for problem {problem.id!r}; "
@@ -98,18 +101,18 @@ def _reads(verifier: Verifier, problem: Problem) -> bool:
     return True
 
 
-def verify_all(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
+def verify_all(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool | Lost]:
     """`verify` for each response, in one call if the verifier is `Batched`. Raises UserError like `verify`."""
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, problem in enumerate(problems):
         rows_of[problem.verifier].append(row)
-    verdicts: dict[int, bool] = {}
+    verdicts: dict[int, bool | Lost] = {}
     for name, rows in rows_of.items():
         verifier = find_verifier(name)
         try:
             together = isinstance(verifier, Batched)
             if isinstance(verifier, Batched):
-                found = verifier.judge([problems[i] for i in rows], [responses[i] for i in rows])
+                found = list(verifier.judge([problems[i] for i in rows], [responses[i] for i in rows]))
         except UserError:
             raise
         except Exception:  # one of them is to blame; judging them one by one shows which

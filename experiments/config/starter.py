@@ -96,18 +96,23 @@ def _own(file: Path, data: str, model: str, gpus: int) -> str:
 
 
 def source_of(data: str) -> dict[str, dict[str, str]]:
-    """The source that a word means: files at a path or, if there are none, owner/name on the hub."""
+    """The source that a word means: taskset:NAME, files at a path or, if there are none, owner/name on the hub."""
+    if data.startswith("taskset:"):
+        return {"taskset": {"name": data.removeprefix("taskset:")}}
     is_name = re.fullmatch(r"[\w-]+/[\w.-]+", data) and not kind_of(Path(data))[0] and not exists(Path(data))
-    return {"hub": {"name": data}} if is_name else {"file": {"path": data}}
+    where = {"hub": {"name": data}} if is_name else {"file": {"path": data}}
+    return {kind: {**options, "verifier": "symbolic"} for kind, options in where.items()}
 
 
 def _source(data: str) -> tuple[str, str, str]:
     """The source's name, its options in YAML with the columns that were recognised, and how its data are read."""
     [(kind, options)] = source_of(data).items()
-    source: Rows = SOURCES.get(kind)(**options, verifier="symbolic")
+    if kind == "taskset":
+        return kind, f"name: {_yaml(options['name'])}", f"needs HALFWAY_ACCEPT={data}, since it is code"
+    source: Rows = SOURCES.get(kind)(**options)
     there = kind == "hub" or exists(Path(data))
     layout = recognised(next(filter(None, map(sample, source.files())), []), source) if there else None
-    listed = {**options, "verifier": "symbolic", **(layout.columns if layout else {})}
+    listed = {**options, **(layout.columns if layout else {})}
     read = str(layout) if layout else f"columns {source.prompt_column} and {source.answer_column}"
     return kind, ", ".join(f"{name}: {_yaml(value)}" for name, value in listed.items()), read
 

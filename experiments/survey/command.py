@@ -59,9 +59,7 @@ def survey_config(words: Sequence[str], samples: int) -> RunConfig:
         case [recipe] if Path(recipe).suffix in (".yaml", ".yml"):
             return load_run_config(Path(recipe), changes)
         case [model, data]:
-            [(kind, options)] = source_of(data).items()
-            source = {kind: {**options, "verifier": "symbolic"}}
-            given = {"name": name_of(stem(data)), "model": {"path": model}, "problems": {"source": source}}
+            given = {"name": name_of(stem(data)), "model": {"path": model}, "problems": {"source": source_of(data)}}
             raw = yaml_bases.merge(ASSUMED, given)
             return parse_run_config(yaml_bases.merge(raw, yaml_files.parse_overrides(changes)))
     raise UserError(f"survey: {' '.join(words)!r} is not acceptable; give a recipe (.yaml), or MODEL and DATA")

@@ -12,6 +12,7 @@ REMEDIES = {
     "verl": "make test-hosts",
     "transfer_queue": "make test-hosts",
     "tinker_cookbook": "make test-hosts",
+    "verifiers": "make test-hosts",
     "is below /tmp": "a virtual environment outside /tmp",
     "bubblewrap": "apt install bubblewrap",
     "bwrap": "apt install bubblewrap",

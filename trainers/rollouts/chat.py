@@ -79,10 +79,18 @@ class Prompts:
 
         Args:
             response_T: the response. Its last token, which ended it, is not written again.
+
+        Raises:
+            UserError: if the chat template does not write earlier responses.
         """
         if not self._chats(problem):
             return self._encode(text)
         rendered = self._render([*self._messages(problem), Message("assistant", MARK), Message("user", text)])
+        if MARK not in rendered:
+            raise UserError(
+                "model.path: its chat template leaves out earlier responses, so an environment of many turns cannot "
+                "go on; give a model whose template keeps them, or plain prompts with model.chat=messages"
+            )
         ending = self.tokenizer.decode(response_T[-1:].tolist(), skip_special_tokens=False)
         return self._encode(rendered.rpartition(MARK)[2].removeprefix(ending))
 

@@ -531,3 +531,45 @@ def test_features_are_finite(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"prompt": "x", "answer": "1", "f": 1e400}\n')
     with pytest.raises(UserError, match="f is too large a number"):
         load(tmp_path / "t.jsonl", feature_columns=("f",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "prompt,answer\r\na,1\nb,2\r\n",
+        "prompt,answer\na,1\r\nb,2\n",
+        "prompt,answer\ra,1\rb,2\r",
+        '"prompt",answer\r\n\r\na,1\nb,"2"',
+    ],
+)
+def test_lines_of_a_table_may_end_in_several_ways(text: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(text.encode())
+    problems = File(path=str(tmp_path / "t.csv")).load(None, Stream(0)).problems
+    assert {problem.prompt: problem.answer for problem in problems} == {"a": "1", "b": "2"}
+
+
+def test_line_ends_inside_cells_are_kept_and_short_rows_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b'prompt,answer\r\n"a\nx",1\r\n')
+    assert File(path=str(tmp_path / "t.csv")).load(None, Stream(0)).problems[0].prompt == "a\nx"
+    (tmp_path / "t.csv").write_bytes(b"prompt,answer\r\na,1\nb\r\n")
+    with pytest.raises(UserError, match=r"t\.csv:row 2: .*1 cells, 2 columns"):
+        File(path=str(tmp_path / "t.csv")).load(None, Stream(0))
+
+
+def test_names_may_hold_what_patterns_are_made_of(tmp_path: Path) -> None:
+    folder = tmp_path / "set[v2]"
+    folder.mkdir()
+    duckdb.sql(f"COPY (SELECT 'a' prompt, '1' answer) TO '{tmp_path}/t.parquet' (FORMAT parquet)")
+    (tmp_path / "t.parquet").rename(folder / "train[1]?.parquet")
+    (folder / "more*.csv").write_text("prompt,answer\na,1\n")
+    for path in ("train[1]?.parquet", "more*.csv", "train*.parquet", "*.csv"):
+        [problem] = File(path=str(folder / path)).load(None, Stream(0)).problems
+        assert (problem.prompt, problem.answer) == ("a", "1")
+
+
+@pytest.mark.parametrize("name", ["valid.jsonl", "data/dev-0.jsonl", "val/0.jsonl"])
+def test_a_split_is_found_by_the_usual_short_names(name: str, hub: Callable[..., str]) -> None:
+    one, two = (f"{json.dumps(gsm8k(i)[0])}\n" for i in (1, 2))
+    made = hub("a/b", {"train.jsonl": one, name: two})
+    [problem] = Hub(made, split="validation").load(None, STREAM).problems
+    assert problem.prompt == "2+2?"

@@ -80,6 +80,13 @@ def test_an_observation_is_what_the_template_writes_after_a_response(tokenizer: 
     assert read + "6<end>" + after == tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True)
 
 
+def test_a_template_that_leaves_out_earlier_responses_is_refused(tokenizer: Any) -> None:
+    """The conversation would be written twice."""
+    tokenizer.chat_template = "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"
+    with pytest.raises(UserError, match=says("model.path", "leaves out earlier responses", "model.chat")):
+        Prompts(tokenizer).of_observation(ASKED, "no", response(tokenizer, "<end>"))
+
+
 def test_the_token_that_ended_a_response_is_not_written_again_whichever_it_is(tokenizer: Any) -> None:
     """Gemma's turns end with another token than its eos_token."""
     tokenizer.add_special_tokens({"additional_special_tokens": ["<turn>"]})
