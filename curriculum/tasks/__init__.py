@@ -7,7 +7,8 @@
 - `layouts`: columns by which widespread data sets are known
 - `answer_checks`: shows a file's answers to their verifiers, and remembers what they say
 - `reasoning_gym`: the families of reasoning-gym, source and verifier
-- `tasksets`: task sets of the package verifiers, source and verifier
+- `tasksets`: tasks of a task set of the package verifiers
+- `task_rewards`: the verifier that computes their rewards
 - `lab`: the small tasks on which whole runs take minutes
 - `verifiers`: verifiers by name, and the verdict of the one that a problem names
 - `answers`: what a verifier is; comparing texts and numbers

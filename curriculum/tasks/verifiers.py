@@ -24,7 +24,7 @@ VERIFIERS = Registry(
         "operator_sheets": "halfway.curriculum.tasks.lab.operators:verify",
         "running_sums": "halfway.curriculum.tasks.lab.sums:verify",
         "function_induction": "halfway.curriculum.tasks.function_induction:verify",
-        "taskset": "halfway.curriculum.tasks.tasksets:verify",
+        "taskset": "halfway.curriculum.tasks.task_rewards:verify",
     },
 )
 
