@@ -199,7 +199,7 @@ def test_a_run_is_proved_and_a_wrong_checkpoint_is_found(tmp_path: Path) -> None
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("plant", ["", "dropped-gradients", "wrong-checkpoint"])
+@pytest.mark.parametrize("plant", ["", "dropped-gradients", "doubled-update", "wrong-checkpoint"])
 def test_the_learner_is_proved_and_planted_faults_are_found(tmp_path: Path, plant: str) -> None:
     pytest.importorskip("deepspeed", reason="DeepSpeed is not installed (extra deepspeed)", exc_type=ImportError)
     status, checks = proved(tmp_path, "--part", "learner", *([f"--plant={plant}"] if plant else []))
@@ -208,7 +208,12 @@ def test_the_learner_is_proved_and_planted_faults_are_found(tmp_path: Path, plan
     together = {f"learner: {way} on 2 processes = plain on one" for way in ways}
     loaded = {f"learner: {way} saved by 2, loaded by one" for way in ways}
     assert len(checks) == 11 and status == (1 if plant else 0)
-    assert {"": set(), "dropped-gradients": together, "wrong-checkpoint": loaded}[plant] <= wrong
+    doubled = {
+        "learner: plain: the same weights on every process",
+        *(together - {"learner: plain on 2 processes = plain on one"}),
+    }
+    expected = {"": set(), "dropped-gradients": together, "doubled-update": doubled, "wrong-checkpoint": loaded}
+    assert expected[plant] <= wrong
     assert plant != "wrong-checkpoint" or wrong == loaded
 
 
