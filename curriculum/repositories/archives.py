@@ -1,14 +1,16 @@
 """Tasks made here: source distributions of the package index, each with one fault by mutation."""
 
+import gzip
 import hashlib
 import tarfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from halfway.curriculum import Problem, Stream, UserError, require
 from halfway.curriculum.boxes import BOXES
@@ -25,6 +27,10 @@ LEFT_OUT = ("setup.py", "noxfile.py", "docs/", "doc/", "examples/", "benchmarks/
 STATEMENT = "The tests of {name} failed after the last change. The fault is somewhere below {folder}."
 NAMED = "\nAmong the tests that fail:\n{tests}\n"
 SHOWN_TESTS = 3
+MOST_BYTES, MOST_TIMES = 64 * 2**20, 100
+"""An archive may stand for so many bytes, or for so many times its own size."""
+
+MOST_FILES, MOST_LEVELS = 50_000, 50
 
 
 @dataclass(frozen=True)
@@ -188,11 +194,39 @@ def unpack(archive: Path, sha256: str) -> Path:
         return folder
     with made_once(folder) as partial:
         try:
-            with tarfile.open(archive) as opened:
-                opened.extractall(partial / "all", filter="data")
-        except tarfile.TarError as error:
+            _extract(archive, partial / "all")
+        except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
             raise UserError(f"{archive}: not a source distribution ({one_line(error)}); give a .tar.gz") from None
         inside = list((partial / "all").iterdir())
         if not folder.is_dir():
-            (inside[0] if len(inside) == 1 else partial / "all").rename(folder)
+            (inside[0] if len(inside) == 1 and inside[0].is_dir() else partial / "all").rename(folder)
     return folder
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    """Unpack an archive as a stream, up to `MOST_BYTES` or `MOST_TIMES` its size, whichever is more.
+
+    Raises:
+        ValueError: if it stands for more, or its folders are nested too deeply.
+    """
+    most = max(MOST_BYTES, MOST_TIMES * archive.stat().st_size)
+    folder.mkdir()
+    with gzip.open(archive) as unpacked, tarfile.open(fileobj=_Bounded(unpacked, most), mode="r|") as opened:
+        for number, member in enumerate(opened):
+            if number == MOST_FILES or member.name.count("/") > MOST_LEVELS or len(member.name) > MOST_LEVELS**2:
+                raise ValueError(f"more than {MOST_FILES} files, or folders deeper than {MOST_LEVELS}")
+            opened.extract(member, folder, filter="data")
+
+
+class _Bounded:
+    """A file of which no more than some bytes are read."""
+
+    def __init__(self, file: IO[bytes], most: int):
+        self.file, self.most, self.left = file, most, most
+
+    def read(self, size: int) -> bytes:
+        found = self.file.read(min(size, self.left + 1))
+        self.left -= len(found)
+        if self.left < 0:
+            raise ValueError(f"it stands for more than {self.most} bytes")
+        return found

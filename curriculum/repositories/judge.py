@@ -11,9 +11,9 @@ known here.
 import re
 import shlex
 import sys
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 
 from halfway.curriculum import UserError
 from halfway.curriculum.boxes.box import Box, BoxFullError, BoxMaker
@@ -42,6 +42,13 @@ STEERING = frozenset({"sitecustomize", "usercustomize"})
 """Modules that Python imports by itself when it starts."""
 
 MODULE_ENDINGS = (".py", ".pyc", ".so")
+CODE = frozenset(
+    {
+        *("", ".py", ".pyi", ".pyx", ".pxd", ".pxi", ".c", ".h", ".cc", ".cpp", ".cxx", ".hpp", ".cu", ".f", ".f90"),
+        *(".rs", ".go", ".java", ".js", ".ts", ".sh"),
+    }
+)
+"""Endings of source code. A test may compare with what stands in files of other kinds."""
 
 REPORT = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*)$", re.MULTILINE)
 SUMMARY = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)
@@ -52,7 +59,8 @@ PATCHED = re.compile(r"^(?:---|\+\+\+) [ab]/(\S+)", re.MULTILINE)
 LISTING_SECONDS = 30.0
 LISTING = "ls -A . src 2> /dev/null"
 MODULES = "python3 -I -c 'import pkgutil\nfor m in pkgutil.iter_modules(): print(m.name)' 2> /dev/null"
-"""Commands that list the top of a work tree, and the modules that can be imported without it."""
+PRESENT = "xargs -0 -r ls -d -- 2> /dev/null"
+"""Commands that list the top of a work tree, the modules that can be imported without it, and which paths there are."""
 
 APPLY = "git apply --recount --whitespace=nowarn -"
 
@@ -93,25 +101,49 @@ class Untouched:
         modules: names that can be imported without the work tree.
         tests: files that the judge runs or adds, whatever their names.
         tests_apart: whether the tests are outside the work tree, so that files of any name may belong to it.
+        faulty: files that the known fault or its solution changes; empty if neither is known.
+        present: those of the changed paths, and of their parents beside tests, that the base has.
     """
 
     tops: Collection[str] = ()
     modules: Collection[str] = ()
     tests: Collection[str] = ()
     tests_apart: bool = False
+    faulty: Collection[str] = ()
+    present: Collection[str] = ()
+
+    @property
+    def beside(self) -> set[str]:
+        """The folders of tests, but for the root: the test runner may import from them before all others."""
+        return {test.rpartition("/")[0] for test in self.tests} - {""}
+
+    @property
+    def helpers(self) -> set[str]:
+        """Those of them in which the fault is not: whatever they hold belongs to the tests."""
+        return {folder for folder in self.beside if self.faulty and not any(_in(file, folder) for file in self.faulty)}
 
 
-def read_untouched(box: Box, task: RepositoryTask) -> Untouched:
-    """Read it from a box in which nothing has been done yet."""
+def read_untouched(box: Box, task: RepositoryTask, changed: Collection[str] = ()) -> Untouched:
+    """Read it from a box in which nothing has been done yet.
+
+    Args:
+        changed: the paths that have been changed.
+    """
     tops, modules = (box.exec(command, LISTING_SECONDS).output.split("\n") for command in (LISTING, MODULES))
     tests = {*task.test_files, *PATCHED.findall(task.test_patch)}
-    return Untouched(frozenset(tops), frozenset(modules), tests, tests_apart=bool(task.folder))
+    faulty = {*PATCHED.findall(task.bug), *PATCHED.findall(task.solution)}
+    known = Untouched(frozenset(tops), frozenset(modules), tests, tests_apart=bool(task.folder), faulty=faulty)
+    asked = {*changed, *(f"{folder}/{name}" for path in changed for folder, name in _places(path, known))}
+    listed = box.exec(PRESENT, LISTING_SECONDS, "\0".join(sorted(asked)).encode("utf-8", "surrogateescape"))
+    return replace(known, present=frozenset(listed.output.split("\n")))
 
 
 def countable(entry: Entry, known: Untouched) -> bool:
     """Whether a change may be part of the tree that is judged: source code, but nothing that configures the tests.
 
-    A new module may not replace one that the tests can import without the work tree.
+    A new module may not replace one that the tests can import without the work tree. If the fault is known, what stands
+    beside tests far from it does not count, nor does an existing file that is not code, unless the fault is in such
+    files.
     """
     parts = entry.path.split("/")
     if entry.kind in ("link", "pipe") or parts[-1].endswith(".pth") or entry.path in known.tests:
@@ -122,9 +154,38 @@ def countable(entry: Entry, known: Untouched) -> bool:
         return False
     if not known.tests_apart and (parts[-1] in SETTINGS or parts[-1].endswith((".pyc", ".so", ".egg-link"))):
         return False
+    if not known.tests_apart and (_compared(entry.path, known) or any(_in(entry.path, one) for one in known.helpers)):
+        return False
     top = parts[1] if parts[0] == "src" and len(parts) > 1 else parts[0]
-    module = _module(top)
-    return top in known.tops or not (module in RUNNER or module in sys.stdlib_module_names or module in known.modules)
+    beside = (name for folder, name in _places(entry.path, known) if f"{folder}/{name}" not in known.present)
+    return not any(_replaces(name, known) for name in (*beside, *([] if top in known.tops else [top])))
+
+
+def _compared(path: str, known: Untouched) -> bool:
+    """Whether a test may compare with an existing file of this kind, and the fault is in no such file."""
+    kinds = CODE | {_ending(file) for file in known.faulty}
+    return bool(known.faulty) and path in known.present and _ending(path) not in kinds
+
+
+def _places(path: str, known: Untouched) -> Iterator[tuple[str, str]]:
+    """The folders of tests that a path is in, each with the path's next part."""
+    for folder in known.beside:
+        if _in(path, folder):
+            yield folder, path.removeprefix(f"{folder}/").partition("/")[0]
+
+
+def _replaces(name: str, known: Untouched) -> bool:
+    """Whether a file or folder of this name replaces a module that can be imported without the work tree."""
+    module = _module(name)
+    return module in RUNNER or module in sys.stdlib_module_names or module in known.modules
+
+
+def _in(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}/")
+
+
+def _ending(path: str) -> str:
+    return PurePosixPath(path).suffix
 
 
 def _module(name: str) -> str:
@@ -132,9 +193,15 @@ def _module(name: str) -> str:
     return name.partition(".")[0] if name.endswith(MODULE_ENDINGS) else name
 
 
-def source_changes(saved: bytes, known: Untouched) -> bytes:
-    """The part of the saved changes that counts."""
-    return pack(Changes(0, tuple(entry for entry in unpack(saved).tree if countable(entry, known))))
+def source_changes(box: Box, task: RepositoryTask, saved: bytes) -> bytes:
+    """The part of the saved changes that counts.
+
+    Args:
+        box: one in which nothing has been done yet.
+    """
+    tree = unpack(saved).tree
+    known = read_untouched(box, task, [entry.path for entry in tree])
+    return pack(Changes(0, tuple(entry for entry in tree if countable(entry, known))))
 
 
 def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -> Judged:
@@ -148,7 +215,7 @@ def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -
     """
     box = boxes.open(task.base)
     try:
-        box.restore(source_changes(saved, read_untouched(box, task)))
+        box.restore(source_changes(box, task, saved))
         return judge_in(box, task, seconds)
     except BoxFullError:
         return Judged(False, "no room on disk")

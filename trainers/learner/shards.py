@@ -4,6 +4,7 @@ DeepSpeed asks torch for whole pickles, which may run anything. Run as a program
 """
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -31,6 +32,9 @@ CLASSES = (
 FORCED, NEVER = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 """torch's variables that overrule what `torch.load` is asked for."""
 
+REFUSED = re.compile(r"WeightsUnpickler error: ([^\n]{1,150})")
+"""The part of torch's long message that names what was refused."""
+
 
 @contextmanager
 def opening_safely() -> Iterator[None]:
@@ -47,19 +51,14 @@ def opening_safely() -> Iterator[None]:
         with torch.serialization.safe_globals(known):
             yield
     except UnpicklingError as error:
+        why = REFUSED.search(str(error))
         raise UserError(
             "learner.deepspeed: a shard of the checkpoint holds more than tensors and DeepSpeed's own data, which "
-            f"could run code ({refused(str(error))}); resume from a checkpoint that Halfway wrote"
+            f"could run code ({why[1] if why else 'no pickle'}); resume from a checkpoint that Halfway wrote"
         ) from error
     finally:
         del os.environ[FORCED]
         os.environ.update({name: value for name, value in before.items() if value is not None})
-
-
-def refused(message: str) -> str:
-    """The part of torch's long message that names what was refused."""
-    [line, *_] = [line for line in message.splitlines() if "Error:" in line] or message.splitlines() or [""]
-    return line.partition("Error:")[2].strip()[:200] or line[:200]
 
 
 def convert(folder: Path) -> None:

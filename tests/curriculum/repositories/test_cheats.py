@@ -12,6 +12,7 @@ from halfway.curriculum.boxes.bubblewrap import Bubblewrap
 from halfway.curriculum.boxes.trees import Entry
 from halfway.curriculum.repositories.canaries import ARRAYS, ASSERTIONS, canaries
 from halfway.curriculum.repositories.judge import Judged, Untouched, countable, judge, reports_of
+from halfway.curriculum.repositories.mutation import patch
 from halfway.curriculum.repositories.rows import task_of
 from halfway.curriculum.repositories.task import RepositoryTask
 
@@ -219,6 +220,66 @@ def test_which_changes_count(path: str, counts: bool) -> None:
 )
 def test_which_changes_count_where_tests_stand_apart(path: str, counts: bool) -> None:
     assert countable(Entry(path, "file"), replace(KNOWN, tests_apart=True)) is counts
+
+
+SHADOWED = "import statistics\nfrom pkg import f\n\n\ndef test_f():\n    assert statistics.mean([f(1), f(3)]) == 3\n"
+HYPOTHESIS = (
+    "from hypothesis import given, strategies as st\nfrom pkg import f\n\n\n@given(st.integers())\n"
+    "def test_f(a):\n    assert f(a) == a + 1\n"
+)
+GIVEN = (
+    "class strategies:\n    integers = staticmethod(lambda: 0)\ndef given(*_):\n    def wrap(test):\n"
+    "        def test_f(): pass\n        return test_f\n    return wrap\n"
+)
+SAME = "from checks import same\nfrom pkg import f\n\n\ndef test_f():\n    same(f(1), 2)\n"
+READ = (
+    "import json\nfrom pkg import f\n\n\ndef test_f():\n    with open('data/f.json') as file:\n"
+    "        assert f(1) == json.load(file)\n"
+)
+ELSEWHERE: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "a module of the runner beside the tests": ({"unit/test_f.py": HYPOTHESIS}, {"unit/hypothesis.py": GIVEN}),
+    "a module of Python's beside the tests": (
+        {"unit/test_f.py": SHADOWED},
+        {"unit/statistics.py": "def mean(values): return 3\n"},
+    ),
+    "an edited helper of the tests": (
+        {"unit/test_f.py": SAME, "unit/checks.py": "def same(a, b):\n    assert a == b\n"},
+        {"unit/checks.py": "def same(a, b): pass\n"},
+    ),
+    "an edited file that a test compares with": (
+        {"unit/test_f.py": READ, "data/f.json": "2"},
+        {"data/f.json": "3"},
+    ),
+}
+
+
+@needs_boxes
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [*((name, False) for name in ELSEWHERE), *((name, True) for name in ELSEWHERE if "helper" not in name)],
+)
+def test_a_cheat_outside_folders_named_tests_is_not_rewarded(tmp_path: Path, name: str, beside: bool) -> None:
+    """Beside the code, a helper of the tests cannot be told from it."""
+    files, cheat = ELSEWHERE[name]
+    if "hypothesis" in str(cheat):
+        pytest.importorskip("hypothesis")
+    sound, faulty = "def f(a): return a + 1\n", "def f(a): return a + 2\n"
+    code = "unit/pkg.py" if beside else "pkg/__init__.py"
+    for path, text in {code: sound, **files}.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    task = RepositoryTask("f", Base(str(tmp_path)), patch(code, sound, faulty), "", ("unit/test_f.py::test_f",))
+
+    def judged(changes: Mapping[str, str]) -> bool:
+        box = BOXES.open(task.base)
+        for path, text in changes.items():
+            box.write(path, text.encode())
+        saved = box.save()
+        box.close()
+        return judge(BOXES, task, saved, 60).passed
+
+    assert not judged({code: faulty, **cheat})
+    assert judged({code: sound, "data/new.json": "1", "unit/more.json": "1"})
 
 
 @needs_boxes

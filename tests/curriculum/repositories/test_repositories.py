@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import io
 import json
 import tarfile
 import time
@@ -17,6 +18,7 @@ from repositories import FAIL, FAULTY, PASS, SOUND, TESTS, needs_boxes, small_re
 from halfway.curriculum import Stream, UserError
 from halfway.curriculum.boxes.box import Base
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
+from halfway.curriculum.repositories import archives
 from halfway.curriculum.repositories.archives import RepositoryArchives, unpack
 from halfway.curriculum.repositories.checking import check_problems
 from halfway.curriculum.repositories.environment import Repository
@@ -121,6 +123,30 @@ def test_archives_are_pinned(archive: tuple[Path, str], tmp_path: Path) -> None:
 
 
 @needs_boxes
+def test_a_damaged_or_huge_archive_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "odd.tar.gz"
+
+    def packed(name: str, size: int) -> bytes:
+        with tarfile.open(path, "w:gz") as opened:
+            member = tarfile.TarInfo(name)
+            member.size = size
+            opened.addfile(member, io.BytesIO(bytes(size)))
+        return path.read_bytes()
+
+    odd = {
+        "it stands for more than": packed("p/a", archives.MOST_BYTES + 1),
+        "deeper than": packed("/".join("a" * 2000), 1),
+        "ended before": packed("p/a", 100_000)[:-60],
+        "Not a gzipped file": b"no archive",
+    }
+    for words, content in odd.items():
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=says(path, words, "give a .tar.gz")):
+            unpack(path, hashlib.sha256(content).hexdigest())
+    alone = hashlib.sha256(packed("a.py", 3)).hexdigest()
+    assert (unpack(path, alone) / "a.py").is_file()
+
+
 def test_an_archive_whose_tests_do_not_run_is_counted(tmp_path: Path) -> None:
     (tmp_path / "empty-1").mkdir()
     (tmp_path / "empty-1" / "test_a.py").write_text("import nothing_like_this\n")
