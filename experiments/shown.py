@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,10 +83,11 @@ def busy(what: str) -> Iterator[None]:
 
 
 def as_json(result: Any) -> str:
-    """A result as indented JSON."""
+    """A result as indented JSON, with letters that could control a terminal escaped."""
     import msgspec
 
-    return msgspec.json.format(msgspec.json.encode(result)).decode()
+    text = msgspec.json.format(msgspec.json.encode(result)).decode()
+    return re.sub(r"[^\x00-\x7e]", lambda odd: odd[0] if odd[0].isprintable() else json.dumps(odd[0])[1:-1], text)
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from halfway.curriculum import Problem, Stream, UserError, require
 from halfway.curriculum.boxes import BOXES
@@ -211,17 +211,19 @@ def _extract(archive: Path, folder: Path) -> None:
     """
     most = max(MOST_BYTES, MOST_TIMES * archive.stat().st_size)
     folder.mkdir()
-    with gzip.open(archive) as unpacked, tarfile.open(fileobj=_Bounded(unpacked, most), mode="r|") as opened:
-        for number, member in enumerate(opened):
-            if number == MOST_FILES or member.name.count("/") > MOST_LEVELS or len(member.name) > MOST_LEVELS**2:
-                raise ValueError(f"more than {MOST_FILES} files, or folders deeper than {MOST_LEVELS}")
-            opened.extract(member, folder, filter="data")
+    with gzip.open(archive) as unpacked:
+        bounded: Any = _Bounded(unpacked, most)  # a stream is read, and nothing else
+        with tarfile.open(fileobj=bounded, mode="r|") as opened:
+            for number, member in enumerate(opened):
+                if number == MOST_FILES or member.name.count("/") > MOST_LEVELS:
+                    raise ValueError(f"more than {MOST_FILES} files, or folders deeper than {MOST_LEVELS}")
+                opened.extract(member, folder, filter="data")
 
 
 class _Bounded:
     """A file of which no more than some bytes are read."""
 
-    def __init__(self, file: IO[bytes], most: int):
+    def __init__(self, file: gzip.GzipFile, most: int):
         self.file, self.most, self.left = file, most, most
 
     def read(self, size: int) -> bytes:

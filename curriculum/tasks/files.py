@@ -114,6 +114,9 @@ class Rows(Source):
     other_features: ClassVar[bool] = False
     """Whether whatever other columns a row has are features too, as in files that Halfway writes."""
 
+    rates: ClassVar[tuple[str, ...]] = ()
+    """Features that are numbers from 0 to 1."""
+
     def __post_init__(self) -> None:
         if self.verifier.partition("(")[0] in VERIFIERS.names():
             find_verifier(self.verifier)  # raises for options that it has not
@@ -228,6 +231,7 @@ class Pool(File):
     verifier_column: str = "verifier"
     feature_columns: tuple[str, ...] = ("probed_rate", "probed_by")
     other_features: ClassVar[bool] = True  # a verifier may need them
+    rates: ClassVar[tuple[str, ...]] = ("probed_rate",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +243,7 @@ class Surveyed(File):
     solution_column: str = "solution"
     feature_columns: tuple[str, ...] = ("pass_rate",)
     other_features: ClassVar[bool] = True
+    rates: ClassVar[tuple[str, ...]] = ("pass_rate",)
 
 
 @dataclass
@@ -389,6 +394,8 @@ class _Reader:
             feature = _feature(values, column, self._texts)
             if isinstance(feature, Bad):
                 return feature
+            if column in file.rates and not (isinstance(feature, float) and 0 <= feature <= 1):
+                return Bad(f"{column} is not between 0 and 1", one_line(feature))
             features[column] = feature
         verifier = (value_at(values, file.verifier_column) if file.verifier_column else None) or file.verifier
         if verifier is not file.verifier and not (

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from halfway.curriculum import UserError
-from halfway.curriculum.decision_log import GroupRecord, sort_records
+from halfway.curriculum.decision_log import MOST_STEPS, GroupRecord, sort_records
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_json, reading
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.extras import clean, one_line
 
 Record = TypeVar("Record")
 HOSTED = "hosted.json"
@@ -46,6 +46,10 @@ class StepRecord:
     trained_tokens: int | None = None
     judge_seconds: float | None = None
     tools: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for numbers that no run has."""
+        _require_spending(self)
 
     @property
     def spent(self) -> dict[str, float | None]:
@@ -84,6 +88,15 @@ class EvaluationRecord:
     judge_seconds: float | None = None
     passed: tuple[int, ...] = ()
     strata: dict[str, Stratum] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for numbers that no run has; names, which figures show, are made printable."""
+        _require_spending(self)
+        if not 0 <= self.pass_at_1 <= 1 or self.stderr < 0:
+            raise ValueError(f"pass_at_1 {self.pass_at_1} with the standard error {self.stderr}")
+        if not all(0 <= passed <= self.samples for passed in self.passed):
+            raise ValueError(f"a problem did not pass between 0 and {self.samples} times")
+        object.__setattr__(self, "strata", {clean(name): stratum for name, stratum in self.strata.items()})
 
     @property
     def spent(self) -> dict[str, float | None]:
@@ -209,7 +222,7 @@ def load_run_records(folder: Path, arm: str | None = None, seed: int | None = No
     config = _read_yaml(folder / "config.yaml") or _read_yaml(folder / HOSTED)
     records = sort_records(decisions, last_step=steps[-1].step if steps else -1)
     return Run(
-        arm=folder.name if arm is None else arm,
+        arm=clean(folder.name if arm is None else arm),
         seed=int(config.get("seed", 0)) if seed is None else seed,
         folder=folder,
         state=str(read_json(folder / "status.json").get("state", "unknown")),
@@ -236,7 +249,7 @@ def load_comparison_records(directory: Path) -> Comparison:
     config = _read_yaml(directory / PLAN_FILE)
     found: dict[str, list[Run]] = {}
     for path in directory.glob("*/seed-*/steps.jsonl"):
-        arm = path.parent.parent.name
+        arm = clean(path.parent.parent.name)
         with reading(path.parent, "rename it seed-NUMBER, or move it elsewhere"):
             seed = int(path.parent.name.removeprefix("seed-"))
         found.setdefault(arm, []).append(load_run_records(path.parent, arm, seed))
@@ -245,6 +258,14 @@ def load_comparison_records(directory: Path) -> Comparison:
     declared = [arm for arm in config.get("arms") or () if arm in found]
     order = [*declared, *sorted(set(found) - set(declared))]
     return Comparison(directory, config, {arm: sorted(found[arm], key=lambda run: run.seed) for arm in order})
+
+
+def _require_spending(record: "StepRecord | EvaluationRecord") -> None:
+    """Raise ValueError unless everything spent is a number from 0 on, and none is too large to compute with."""
+    spent = {"step": record.step, **_spent(record, record.step)}
+    wrong = {name: value for name, value in spent.items() if value is not None and not 0 <= value < MOST_STEPS}
+    if wrong:
+        raise ValueError(", ".join(f"{name} is {value}" for name, value in wrong.items()))
 
 
 def _spent(record: "StepRecord | EvaluationRecord", steps: int) -> dict[str, float | None]:

@@ -1,6 +1,7 @@
 """Whatever stands in a file of a run, a study or a survey, its reader ends in one line that names it, or a result."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -29,6 +30,7 @@ from halfway.experiments.reproduction.run_curves import read_curves
 from halfway.experiments.results.when_does_it_pay.judging import read_verdict
 from halfway.experiments.running.retrace import read_events
 from halfway.experiments.running.runs import RecordForwarder, last_spent
+from halfway.experiments.shown import as_json
 from halfway.experiments.survey.command import prepare_folder
 from halfway.experiments.survey.sampling import read_records
 from halfway.trainers.loop.loop_options import Budget
@@ -164,6 +166,42 @@ def test_a_field_of_another_type_is_one_line(field: str, tmp_path: Path) -> None
     file.write_text(f"{field}\n")
     with pytest.raises(UserError, match=says(file, "damaged", field.partition(":")[0], "put back")):
         load_run_records(tmp_path)
+
+
+STEP = {"step": 0, "rollouts": 8, "tokens": 9, "seconds": 1.0}
+EVALUATION = {**STEP, "pass_at_1": 0.5, "stderr": 0.1, "samples": 2, "passed": [1]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        *((StepRecord, name, value) for name in STEP for value in (-1, 10**99)),
+        *((EvaluationRecord, name, -1) for name in (*STEP, "pass_at_1", "stderr")),
+        *((EvaluationRecord, "pass_at_1", value) for value in (1.5, math.nan, 10**400)),
+        (EvaluationRecord, "passed", [3]),
+    ],
+)
+def test_numbers_that_no_run_has_are_one_line(kind: Any, field: str, value: Any, tmp_path: Path) -> None:
+    file, whole = tmp_path / "records.jsonl", STEP if kind is StepRecord else EVALUATION
+    file.write_text(json.dumps(whole) + "\n")
+    assert len(read_jsonl(file, kind)[0]) == 1
+    file.write_text(json.dumps({**whole, field: value}) + "\n")
+    with pytest.raises(UserError, match=says(f"{file}:1", "mend or remove")):
+        read_jsonl(file, kind)
+
+
+def test_names_in_records_cannot_control_a_terminal(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    odd = {**EVALUATION, "strata": {"\x1b[2J\x9b": {"problems": 1, "passed": 1}}}
+    file.write_text(json.dumps(odd) + "\n")
+    [[record], _] = read_jsonl(file, EvaluationRecord)
+    assert all(name.isprintable() for name in record.strata) and len(record.strata) == 1
+
+
+def test_json_on_stdout_cannot_control_a_terminal() -> None:
+    odd = {"name": "\x1b[2J \x9b2J \u202e \U000e0001 \xe9 \U0001f600"}
+    text = as_json(odd)
+    assert json.loads(text) == odd and text.replace("\n", "").isprintable() and "\xe9 \U0001f600" in text
 
 
 def test_a_folder_of_runs_that_names_no_seed_is_one_line(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ CLASSES = (
 FORCED, NEVER = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 """torch's variables that overrule what `torch.load` is asked for."""
 
-REFUSED = re.compile(r"WeightsUnpickler error: ([^\n]{1,150})")
+REFUSED = re.compile(r"(?:GLOBAL|global:?) (\S{1,100})")
 """The part of torch's long message that names what was refused."""
 
 
@@ -54,7 +54,7 @@ def opening_safely() -> Iterator[None]:
         why = REFUSED.search(str(error))
         raise UserError(
             "learner.deepspeed: a shard of the checkpoint holds more than tensors and DeepSpeed's own data, which "
-            f"could run code ({why[1] if why else 'no pickle'}); resume from a checkpoint that Halfway wrote"
+            f"could run code ({why[1] if why else 'it is no file of torch'}); resume from a checkpoint that Halfway wrote"
         ) from error
     finally:
         del os.environ[FORCED]

@@ -14,7 +14,7 @@ from messages import says
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.problems import fingerprint
 from halfway.curriculum.tasks import reasoning_gym
-from halfway.curriculum.tasks.files import File, Pool, write_problems
+from halfway.curriculum.tasks.files import File, Pool, Surveyed, write_problems
 from halfway.curriculum.tasks.helpers import Unjudged, count, count_apart, take_counts
 from halfway.curriculum.tasks.lab import ledger, sums
 from halfway.curriculum.tasks.lab.sources import LedgerAccounts, OperatorSheets, RunningSums
@@ -502,3 +502,13 @@ def test_what_is_counted_apart_leaves_earlier_counts_where_they_were() -> None:
     with count_apart() as apart:
         count(Unjudged("died"))
     assert apart == {"died": 1} and take_counts() == {"time": 1}
+
+
+@pytest.mark.parametrize("rate", [-1, 7, "NaN", "x", 10**99])
+def test_a_rate_that_is_none_is_named(rate: Any, tmp_path: Path) -> None:
+    row = {"id": "a", "prompt": "1+1=", "answer": "2", "verifier": "exact", "pass_rate": 0.5, "probed_by": "x"}
+    for kind, name in ((Surveyed, "pass_rate"), (Pool, "probed_rate")):
+        for value in (0, 1, 0.5):
+            kind(jsonl(tmp_path, row | {name: value})).load(None, STREAM)
+        with pytest.raises(UserError, match=says("tasks.jsonl:1", name)):
+            kind(jsonl(tmp_path, row | {name: rate})).load(None, STREAM)
