@@ -54,7 +54,7 @@ def opening_safely() -> Iterator[None]:
         why = REFUSED.search(str(error))
         raise UserError(
             "learner.deepspeed: a shard of the checkpoint holds more than tensors and DeepSpeed's own data, which "
-            f"could run code ({why[1] if why else 'it is no file of torch'}); resume from a checkpoint that Halfway wrote"
+            f"could run code ({why[1] if why else 'no file of torch'}); resume from a checkpoint that Halfway wrote"
         ) from error
     finally:
         del os.environ[FORCED]
