@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,7 +46,9 @@ def retrace(folder: Path, session: Session, fill: FillOptions, staleness: int, s
     Raises:
         UserError: if there is no event log, it is damaged, or the session draws what the run did not.
     """
-    recorded = Recorded(list(read_events(folder / "events.jsonl")), folder)
+    damaged = partial(reading, folder / "events.jsonl", "put the whole file back")
+    with damaged():
+        recorded = Recorded(list(read_events(folder / "events.jsonl")), folder)
     with tempfile.TemporaryDirectory() as again:
         run = Training(
             folder=Path(again),
@@ -63,8 +66,9 @@ def retrace(folder: Path, session: Session, fill: FillOptions, staleness: int, s
             staleness=staleness,
             in_flight=True,  # nothing need be awaited
         )
-        for _ in range(recorded.steps):
-            run.step(Stopwatch())
+        with damaged():
+            for _ in range(recorded.steps):
+                run.step(Stopwatch())
         ours, theirs = ((each / "decisions.jsonl").read_bytes().splitlines() for each in (Path(again), folder))
     with reading(folder / "decisions.jsonl", "put the whole file back"):
         whole = [line for line in theirs if json.loads(line)["step"] < recorded.steps]

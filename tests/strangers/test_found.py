@@ -3,6 +3,8 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +20,9 @@ from halfway.curriculum.support.errors import LONGEST
 from halfway.experiments.audit.formats.trl import gaps
 from halfway.experiments.audit.reading import read_logs
 from halfway.experiments.report.records import read_jsonl
+from halfway.experiments.running.retrace import retrace
 from halfway.trainers.learner.backend import load_tensors, save_tensors
+from halfway.trainers.loop.loop_options import FillOptions
 from halfway.trainers.policy import ModelOptions, load_policy
 
 
@@ -81,3 +85,22 @@ def test_records_hold_nothing_that_acts_on_a_terminal(tmp_path: Path) -> None:
     odd = "\N{REPLACEMENT CHARACTER}"
     found = [row.problem for row in read_jsonl(file, GroupRecord)[0]]
     assert found == [f"{odd}é{odd}[2J{odd}{odd}{odd}", sound, f"\\{odd}", sound]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"event": "done"},
+        {"event": "weights"},
+        {"event": "draw", "tickets": [7]},
+        {"event": "draw", "tickets": None},
+        {"event": "measured", "passed": 1},
+    ],
+)
+def test_an_event_without_its_parts_is_one_line(event: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text(
+        json.dumps(event) + "\n" + json.dumps({"event": "weights", "version": 1}) + "\n"
+    )
+    session: Any = SimpleNamespace(problems=[], controller=SimpleNamespace(needs={"measured"}))
+    with pytest.raises(UserError, match=says(tmp_path / "events.jsonl", "is damaged", "put the whole file back")):
+        retrace(tmp_path, session, FillOptions(), 1, 0)

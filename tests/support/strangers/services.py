@@ -33,19 +33,19 @@ def problems() -> dict[str, Any]:
     return found
 
 
-RESPONSES = {
-    "exact": "The answer is 1/2",
+RESPONSES = {  # empty: the problem's own answer
+    "exact": "1/2",
     "numeric": "So 3.25e4 - x = \\boxed{1/2}, or 1,000.50.",
     "symbolic": "Hence \\[x = \\frac{\\sqrt{2}}{2\\sqrt{2}}\\] and \\boxed{\\frac{1}{2}}",
     "function_induction": "```python\ndef f(x):\n    return x\n```",
     "reasoning_gym": "<answer>[1, 2]</answer>",
-    "running_sums": "1a2b3c=7;",
-    "operator_sheets": "9^2 = 81; x = 4",
+    "running_sums": "",
+    "operator_sheets": "",
 }
 
 
 def make_response(verifier: str, folder: Path) -> None:
-    (folder / "response.txt").write_text(RESPONSES[verifier])
+    (folder / "response.txt").write_text(RESPONSES[verifier] or problems()[verifier].answer)
 
 
 def read_response(verifier: str, folder: Path) -> Any:
