@@ -210,7 +210,7 @@ def summarize_study(config: PropelConfig) -> dict[str, Any]:
     An arm's `features` are what the domain reports about its valid tasks. `curves` has the same quantities by step, for
     every kept checkpoint that has been judged.
     """
-    evaluated = {arm: _evaluations(config, arm) for arm in (BASE, *config.arms)}
+    evaluated = {arm: evaluations_of(config, arm) for arm in (BASE, *config.arms)}
     evaluated = {arm: evaluations for arm, evaluations in evaluated.items() if evaluations}
     arms: dict[str, Any] = {}
     for arm, evaluations in evaluated.items():
@@ -223,7 +223,7 @@ def summarize_study(config: PropelConfig) -> dict[str, Any]:
         arms[arm]["solve_counts"] = [record["solve_counts"] for record in records]
         arms[arm]["features"] = _features(records)
     differences = paired_differences(evaluated)
-    sweeps = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "sweep.json", _Sweep))}
+    sweeps = {str(seed): record for seed in config.seeds if (record := sweep_of(config, seed))}
     corpora = {str(seed): record for seed in config.seeds if (record := _read(config, seed, "corpus.json"))}
     curves = {arm: points for arm in arms if (points := _curve(config, arm))}
     return {
@@ -300,7 +300,7 @@ def _features(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _evaluations(config: PropelConfig, arm: str) -> dict[int, Any]:
+def evaluations_of(config: PropelConfig, arm: str) -> dict[int, Any]:
     """The evaluations of an arm, by seed."""
     attempts = config.solver.rollouts.num_rollouts
     counts = Annotated[list[int], msgspec.Meta(min_length=attempts + 1, max_length=attempts + 1)]
@@ -309,6 +309,11 @@ def _evaluations(config: PropelConfig, arm: str) -> dict[int, Any]:
     kind = msgspec.defstruct("Evaluation", [*((name, float) for name in numbers), *others])
     found = {seed: _read(config, seed, f"evaluations/{arm}.json", kind) for seed in config.seeds}
     return {seed: record for seed, record in found.items() if record}
+
+
+def sweep_of(config: PropelConfig, seed: int) -> dict[str, Any]:
+    """The sweep of a seed's probes; empty if there was none."""
+    return _read(config, seed, "sweep.json", _Sweep)
 
 
 def _read(config: PropelConfig, seed: int, name: str, kind: Any = dict[str, Any]) -> dict[str, Any]:

@@ -24,11 +24,13 @@ class Evaluation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     passed: tuple[int, ...]
 
 
-class Curve(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class Curve(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """One run.
 
     Attributes:
         samples: rollouts of each held-out problem in an evaluation.
+        evaluations: none for a trained task generator, which has only facts.
+        facts: what else a run showed, by name (see `measures.FACTS`).
     """
 
     regime: str
@@ -37,6 +39,7 @@ class Curve(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     lr: float
     samples: int
     evaluations: tuple[Evaluation, ...]
+    facts: dict[str, float] = {}
 
     @property
     def run(self) -> Run:

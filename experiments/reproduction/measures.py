@@ -1,0 +1,217 @@
+"""The measures by which published results are judged: named functions over finished runs.
+
+What evaluations do not hold is a *fact* of a run, read once from its records and kept beside its curve. A measure is a
+number per run, or the cost to a target, which only the mean curves of two arms have.
+"""
+
+from collections.abc import Callable, Mapping
+from statistics import fmean
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from halfway.curriculum.decision_log import GroupRecord
+from halfway.experiments.report.analysis.arm_summary import rollouts_per_group, valid_per_step
+from halfway.experiments.report.analysis.axes import ROLLOUTS, STEPS, TOKENS, Axis, cost_axis
+from halfway.experiments.report.records import Run
+from halfway.experiments.reproduction.run_curves import Curve, curve_of
+
+RHO = 0.35
+"""The price of a trained token in generated ones at which rollouts take .8 to .9 of the cost, as in the papers."""
+
+MIDWAY = 0.6
+"""The share of the baseline's steps after which the papers compare scores."""
+
+Fact = Callable[[Run], float | None]
+
+
+def zero_variance_share(run: Run) -> float | None:
+    """The share of fresh groups that all pass or all fail."""
+    return _share(_scored(run, "fresh"), _degenerate)
+
+
+def prefix_pass_rate(run: Run) -> float | None:
+    """The mean pass rate behind prefixes in the second half of the run."""
+    return _mean_rate(_late(run))
+
+
+def prefix_pass_rate_hard(run: Run) -> float | None:
+    """The same behind head starts, whose parents passed less than half of the time."""
+    return _mean_rate([group for group in _late(run) if _parent_rate(group) < 0.5])
+
+
+def prefix_pass_rate_easy(run: Run) -> float | None:
+    """The same behind handicaps, whose parents passed more than half of the time."""
+    return _mean_rate([group for group in _late(run) if _parent_rate(group) > 0.5])
+
+
+def band_behind_prefixes(run: Run) -> float | None:
+    """The share of groups with 3/8 to 5/8 passes behind prefixes, as a multiple of that of fresh groups."""
+    return _multiple(run, lambda group: group.near_half)
+
+
+def extremes_behind_prefixes(run: Run) -> float | None:
+    """The share of groups that all pass or all fail behind prefixes, as a multiple of that of fresh groups."""
+    return _multiple(run, _degenerate)
+
+
+def early_entropy(run: Run) -> float | None:
+    """The policy's entropy at trained tokens in the first half of the steps, in nats."""
+    found = [step.learner.get("entropy") for step in run.steps[: max(1, run.num_steps // 2)]]
+    known = [value for value in found if value is not None]
+    return fmean(known) if known else None
+
+
+def zero_variance_memory(run: Run) -> float | None:
+    """How much likelier a problem's group has zero variance if its previous one had, as a multiple of any revisit's."""
+    latest: dict[str, bool] = {}
+    pairs: list[tuple[bool, bool]] = []
+    for group in _scored(run, "fresh"):
+        if group.problem in latest:
+            pairs.append((latest[group.problem], group.zero_variance))
+        latest[group.problem] = group.zero_variance
+    after = [now for before, now in pairs if before]
+    share = fmean(now for _, now in pairs) if pairs else 0.0
+    return fmean(after) / share if after and share else None
+
+
+FACTS: Mapping[str, Fact] = MappingProxyType(
+    {
+        "mixed_groups": valid_per_step,
+        "rollouts_per_trained_group": rollouts_per_group,
+        "zero_variance_share": zero_variance_share,
+        "prefix_pass_rate": prefix_pass_rate,
+        "prefix_pass_rate_hard": prefix_pass_rate_hard,
+        "prefix_pass_rate_easy": prefix_pass_rate_easy,
+        "band_behind_prefixes": band_behind_prefixes,
+        "extremes_behind_prefixes": extremes_behind_prefixes,
+        "early_entropy": early_entropy,
+        "zero_variance_memory": zero_variance_memory,
+    }
+)
+
+
+def record_of(run: Run, regime: str) -> Curve:
+    """A run's curve with all facts that it has."""
+    facts = {name: round(value, 6) for name, fact in FACTS.items() if (value := fact(run)) is not None}
+    return msgspec.structs.replace(curve_of(run, regime), facts=facts)
+
+
+class Measure(NamedTuple):
+    """A measure.
+
+    Attributes:
+        about: what it is, for tables.
+        of: its value for one run; None if the run has none. None for a cost to a target.
+        axis: the cost, for a cost to a target.
+    """
+
+    about: str
+    of: Callable[[Curve], float | None] | None = None
+    axis: Axis | None = None
+
+
+def final_score(curve: Curve) -> float | None:
+    """Held-out pass@1 at the end."""
+    return float(_scores(curve)[-1]) if curve.evaluations else None
+
+
+def area(curve: Curve) -> float | None:
+    """The area under held-out pass@1 along the steps, divided by their number."""
+    steps, scores = _steps(curve), _scores(curve)
+    return float(np.trapezoid(scores, steps) / steps[-1]) if len(steps) > 1 else None
+
+
+def midway_score(curve: Curve) -> float | None:
+    """Held-out pass@1 after `MIDWAY` of the steps."""
+    steps = _steps(curve)
+    return float(np.interp(MIDWAY * steps[-1], steps, _scores(curve))) if len(steps) > 1 else None
+
+
+def _per_step(axis: Axis) -> Callable[[Curve], float | None]:
+    def amount(curve: Curve) -> float | None:
+        last = curve.run.evaluations[-1] if curve.evaluations else None
+        return axis.of(last) / last.step if last and last.step else None
+
+    return amount
+
+
+def _fact(name: str) -> Callable[[Curve], float | None]:
+    return lambda curve: curve.facts.get(name)
+
+
+COST = cost_axis(RHO)
+OF_TEXTS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "distinct_3", "top_topic")
+"""Facts of the texts of a trained task generator."""
+
+OF_STUDIES = (*OF_TEXTS, "solver_trials", "balanced_accuracy", "calibration_error")
+"""Those, the attempts of the solver, and the quality of the seed's probe on test rows."""
+
+MEASURES: Mapping[str, Measure] = MappingProxyType(
+    {
+        "final_score": Measure("held-out pass@1 at the end", final_score),
+        "area": Measure("area under held-out pass@1 along steps", area),
+        "midway_score": Measure("held-out pass@1 after .6 of the steps", midway_score),
+        "steps_to_target": Measure("steps until the reference's final pass@1", axis=STEPS),
+        "rollouts_to_target": Measure("rollouts until the reference's final pass@1", axis=ROLLOUTS),
+        "tokens_to_target": Measure("generated tokens until the reference's final pass@1", axis=TOKENS),
+        "rollouts_per_step": Measure("rollouts per step", _per_step(ROLLOUTS)),
+        "tokens_per_step": Measure("generated tokens per step", _per_step(TOKENS)),
+        "cost_per_step": Measure(f"generated tokens + {RHO} x trained tokens per step", _per_step(COST)),
+        "mixed_groups": Measure("mixed groups per batch", _fact("mixed_groups")),
+        "rollouts_per_trained_group": Measure("rollouts per trained group", _fact("rollouts_per_trained_group")),
+        "zero_variance_share": Measure("share of fresh groups with zero variance", _fact("zero_variance_share")),
+        "prefix_pass_rate": Measure("pass rate behind prefixes, second half", _fact("prefix_pass_rate")),
+        "prefix_pass_rate_hard": Measure("pass rate behind head starts, second half", _fact("prefix_pass_rate_hard")),
+        "prefix_pass_rate_easy": Measure("pass rate behind handicaps, second half", _fact("prefix_pass_rate_easy")),
+        "band_behind_prefixes": Measure("3/8 to 5/8 passes: behind prefixes / fresh", _fact("band_behind_prefixes")),
+        "extremes_behind_prefixes": Measure(
+            "zero variance: behind prefixes / fresh", _fact("extremes_behind_prefixes")
+        ),
+        "early_entropy": Measure("entropy in the first half of the steps", _fact("early_entropy")),
+        "zero_variance_memory": Measure(
+            "zero variance after zero variance / at a revisit", _fact("zero_variance_memory")
+        ),
+        **{name: Measure(name.replace("_", " "), _fact(name)) for name in OF_STUDIES},
+    }
+)
+
+
+def _steps(curve: Curve) -> np.ndarray:
+    return np.array([each.step for each in curve.evaluations], np.float64)
+
+
+def _scores(curve: Curve) -> np.ndarray:
+    return np.array([each.pass_at_1 for each in curve.run.evaluations], np.float64)
+
+
+def _scored(run: Run, origin: str) -> list[GroupRecord]:
+    return [group for group in run.groups if group.origin == origin and group.scored]
+
+
+def _late(run: Run) -> list[GroupRecord]:
+    return [group for group in _scored(run, "prefix") if group.step >= run.num_steps / 2]
+
+
+def _parent_rate(group: GroupRecord) -> float:
+    parent = group.parent_count
+    return parent.passed / parent.size if parent else 0.5
+
+
+def _degenerate(group: GroupRecord) -> bool:
+    return group.zero_variance
+
+
+def _mean_rate(groups: list[GroupRecord]) -> float | None:
+    return fmean(group.pass_rate for group in groups) if groups else None
+
+
+def _share(groups: list[GroupRecord], counts: Callable[[GroupRecord], bool]) -> float | None:
+    return fmean(map(counts, groups)) if groups else None
+
+
+def _multiple(run: Run, counts: Callable[[GroupRecord], bool]) -> float | None:
+    behind, fresh = (_share(_scored(run, origin), counts) for origin in ("prefix", "fresh"))
+    return behind / fresh if behind is not None and fresh else None
