@@ -1,0 +1,261 @@
+"""Judges rows: what finished runs measured, with its interval, the power for the size that the rule asks for, a status.
+
+A multiple is a ratio of geometric means over runs, and its interval is made on a logarithmic scale. Runs of an instance
+are a stratum (`report.analysis.pooled`); the arms of a study are compared within seeds, whose corpus and probe they
+share. Power is the chance that an interval of the width that was measured excludes no effect, if the effect has the
+size that the rule names.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from halfway.curriculum.support.atomic import reading, write_json
+from halfway.experiments.config import yaml_files
+from halfway.experiments.config.paths import REPOSITORY, recipe
+from halfway.experiments.report.analysis.axes import Axis
+from halfway.experiments.report.analysis.pooled import by_instance, pool, ratio
+from halfway.experiments.report.statistics.crossed import (
+    Array,
+    CrossedMean,
+    crossed_mean,
+    mean_difference,
+    mean_of_strata,
+)
+from halfway.experiments.report.statistics.intervals import LEVEL
+from halfway.experiments.reproduction.measures import MEASURES
+from halfway.experiments.reproduction.rows import HERE, Paper, Row, papers
+from halfway.experiments.reproduction.run_curves import Curve, by_arm, read_curves
+
+CURVES = REPOSITORY / "experiments" / "results" / "what_is_reproduced" / "curves"
+MEASURED = HERE / "measured"
+ENOUGH = 0.8
+"""The power below which an interval that holds no effect decides nothing."""
+
+REPRODUCED, PARTLY, NOT, UNDECIDED = "reproduced", "partly", "not reproduced", "undecided"
+NOT_RUN, CANNOT = "not run on this ground", "cannot be tested here"
+STATUSES = (REPRODUCED, PARTLY, NOT, UNDECIDED, NOT_RUN, CANNOT)
+
+
+class Measured(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+    """What became of a row.
+
+    Attributes:
+        value, low, high: with its 95 % interval; None where it is infinite or unknown.
+        arm, against: the mean measure of either arm; None for a cost to a target.
+        runs: of each arm, in the order of `Row.arms`.
+        left_out: runs that lack the measure.
+        power: for the size that the rule names; None if it is unknown.
+        minutes: that the runs took on one core, if they say so.
+    """
+
+    status: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    arm: float | None = None
+    against: float | None = None
+    runs: tuple[int, ...] = ()
+    left_out: int = 0
+    power: float | None = None
+    minutes: float | None = None
+
+
+class _Estimate(msgspec.Struct, frozen=True):
+    """An estimate on the scale of its interval, which is logarithmic for a multiple."""
+
+    value: float
+    low: float
+    high: float
+    stderr: float
+    dof: float
+
+
+def judge(row: Row, curves: Sequence[Curve], instances: int, paired: bool) -> Measured:
+    """What runs say about a row.
+
+    Args:
+        instances: of the task; seed s is of instance s modulo their number.
+        paired: whether arms are compared within seeds.
+    """
+    if not row.runs:
+        return Measured(CANNOT if row.cannot else REPRODUCED)
+    of = MEASURES[row.measure].of
+    own = {arm: [curve for curve in curves if curve.arm == arm] for arm in row.arms}
+    kept = {arm: [curve for curve in found if of is None or of(curve) is not None] for arm, found in own.items()}
+    runs = tuple(len(found) for found in kept.values())
+    left_out = sum(map(len, own.values())) - sum(runs)
+    if not all(runs):
+        return Measured(NOT_RUN, runs=runs, left_out=left_out)
+    axis = MEASURES[row.measure].axis
+    found = _cost(row, kept, instances, axis) if axis else _number(row, kept, instances, paired)
+    seconds = sum(curve.evaluations[-1].seconds for group in kept.values() for curve in group if curve.evaluations)
+    value, low, high = (_shown(row, x) for x in (found.value, found.low, found.high)) if found else (None, None, None)
+    return Measured(
+        status_of(row, found),
+        value,
+        low,
+        high,
+        arm=_mean(row, kept[row.arm]),
+        against=_mean(row, kept[row.against]) if row.against else None,
+        runs=runs,
+        left_out=left_out,
+        power=round(power_of(row, found), 3) if found else None,
+        minutes=round(seconds / 60, 1) if seconds else None,
+    )
+
+
+def status_of(row: Row, found: _Estimate | None) -> str:
+    """What the rule of a row says about an estimate; without one, nothing is decided."""
+    if found is None:
+        return UNDECIDED
+    if row.within is not None:
+        low, high = (math.inf if bound is None else _scaled(row, bound) for bound in row.within)
+        if low <= found.low and found.high <= high:
+            return REPRODUCED
+        return NOT if found.high < low or found.low > high else UNDECIDED
+    assert row.size is not None
+    null, size = _scaled(row, row.null), _scaled(row, row.size)
+    sign = 1 if size > null else -1
+    if (found.low if sign > 0 else -found.high) > sign * null:
+        return REPRODUCED if sign * (found.value - size) >= 0 else PARTLY
+    behind = (found.high if sign > 0 else -found.low) < sign * null
+    return NOT if behind or power_of(row, found) >= ENOUGH else UNDECIDED
+
+
+def power_of(row: Row, found: _Estimate) -> float:
+    """The chance that an interval of this width decides, if the effect has the rule's size, or is none within bounds.
+
+    Of a value within bounds, the truth is taken to lie halfway between them.
+    """
+    from scipy.special import nctdtr, stdtr, stdtrit
+
+    if not math.isfinite(found.stderr):
+        return 0.0
+    edge = float(stdtrit(found.dof, (1 + LEVEL) / 2))
+    if row.within is not None:
+        low, high = (None if bound is None else _scaled(row, bound) for bound in row.within)
+        assert low is not None
+        truth = 0.0 if row.against else (low + (low if high is None else high)) / 2
+        room = [truth - low, *([] if high is None else [high - truth])]
+        inside = [
+            float(stdtr(found.dof, one / found.stderr - edge)) if found.stderr else float(one > 0) for one in room
+        ]
+        return max(0.0, sum(inside) - len(inside) + 1)
+    assert row.size is not None
+    effect = abs(_scaled(row, row.size) - _scaled(row, row.null))
+    return 1 - float(nctdtr(found.dof, effect / found.stderr, edge)) if found.stderr else 1.0
+
+
+def _number(row: Row, kept: Mapping[str, Sequence[Curve]], instances: int, paired: bool) -> _Estimate | None:
+    """The estimate of a measure that every run has; None where there is no interval, or no logarithm."""
+    values = {arm: {curve.seed: _value(row, curve) for curve in found} for arm, found in kept.items()}
+    if row.against and min(min(found.values()) for found in values.values()) <= 0:
+        return None
+    scaled = {arm: {seed: _scaled(row, value) for seed, value in found.items()} for arm, found in values.items()}
+    strata = _strata(scaled, instances)
+    own = scaled[row.arm]
+    if not row.against:
+        mean = mean_of_strata([crossed_mean(part[row.arm]) for part in strata])
+    elif paired:
+        both = [seed for seed in own if seed in scaled[row.against]]
+        mean = crossed_mean(np.array([[own[seed] - scaled[row.against][seed]] for seed in both]))
+    else:
+        mean = mean_difference([(part[row.arm], part[row.against]) for part in strata])
+    return _of_mean(mean)
+
+
+def _strata(scaled: Mapping[str, Mapping[int, float]], instances: int) -> list[dict[str, Array]]:
+    """The values of each instance in which every arm has a run, (runs, 1); one stratum if there is none such."""
+    parts = [
+        {
+            arm: np.array([[value] for seed, value in found.items() if seed % instances == place])
+            for arm, found in scaled.items()
+        }
+        for place in range(instances)
+    ]
+    whole = {arm: np.array([[value] for value in found.values()]) for arm, found in scaled.items()}
+    return [part for part in parts if all(map(len, part.values()))] or [whole]
+
+
+def _of_mean(mean: CrossedMean) -> _Estimate | None:
+    found = mean.estimate
+    if mean.stderr is None or found.low is None or found.high is None or not math.isfinite(found.high):
+        return None
+    return _Estimate(found.value, found.low, found.high, mean.stderr, mean.dof)
+
+
+def _cost(row: Row, kept: Mapping[str, Sequence[Curve]], instances: int, axis: Axis) -> _Estimate | None:
+    """The estimate of a cost to the other arm's end; infinite where the arm never gets there."""
+    runs = {arm: by_arm(found)[arm] for arm, found in kept.items()}
+    found = ratio(pool(by_instance(runs, instances), axis), row.arm, row.against)
+    if found is None or found.never is None or found.low == 0:
+        return None
+    value, low, high = (
+        math.inf if bound is None else math.log(bound) for bound in (found.value, found.low, found.high)
+    )
+    stderr = (high - low) / (2 * 1.96) if math.isfinite(high) else math.inf
+    return _Estimate(value, low, high, stderr, math.inf)
+
+
+def _value(row: Row, curve: Curve) -> float:
+    of = MEASURES[row.measure].of
+    value = of(curve) if of else None
+    assert value is not None, "runs without the measure were left out"
+    return value
+
+
+def _mean(row: Row, curves: Sequence[Curve]) -> float | None:
+    """An arm's mean; none for a cost to a target, which only mean curves have."""
+    if MEASURES[row.measure].axis:
+        return None
+    return round(float(np.mean([_value(row, curve) for curve in curves])), 4)
+
+
+def _scaled(row: Row, value: float) -> float:
+    return math.log(value) if row.against else value
+
+
+def _shown(row: Row, value: float) -> float | None:
+    if math.isinf(value):
+        return None
+    return round(math.exp(value) if row.against else value, 4)
+
+
+def instances_of(recipe_path: str) -> int:
+    """The number of instances of a comparison; 1 for a study."""
+    return max(1, len(yaml_files.read(recipe(recipe_path)).get("instances") or ()))
+
+
+def committed_runs(paper: Paper, row: Row) -> list[Curve]:
+    """The committed runs of a row, if there are any."""
+    file = REPOSITORY / row.curves if row.curves else CURVES / f"{paper.name}.jsonl.gz"
+    found = read_curves(file) if file.exists() else []
+    return [curve for curve in found if not row.seeds or curve.seed in row.seeds]
+
+
+def judge_paper(paper: Paper) -> dict[str, Measured]:
+    """What the committed runs say about each row of a paper."""
+    return {
+        name: judge(
+            row, committed_runs(paper, row) if row.runs else (), instances_of(paper.recipe_of(row)), paper.study
+        )
+        for name, row in paper.rows.items()
+    }
+
+
+def write_measured() -> None:
+    """Judge every row by the committed runs, and write what `halfway reproduce` shows of it."""
+    MEASURED.mkdir(exist_ok=True)
+    for paper in papers():
+        write_json(MEASURED / f"{paper.name}.json", msgspec.to_builtins(judge_paper(paper)))
+
+
+def read_measured(paper: Paper) -> dict[str, Measured]:
+    """What was measured of each row of a paper, as it is committed; a row that is not in the file was not run."""
+    file = MEASURED / f"{paper.name}.json"
+    with reading(file, "restore it with git, or write it again with `make reproduction`"):
+        found = msgspec.json.decode(file.read_bytes(), type=dict[str, Measured]) if file.exists() else {}
+    return {name: found.get(name, Measured(NOT_RUN)) for name in paper.rows}

@@ -1,0 +1,226 @@
+"""The published results of each paper as data: the claim, how it is measured here, and the rule that judges it.
+
+A file of `experiments/reproduction` holds one paper. Its rules were written before the runs that they judge.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+from halfway.curriculum import UserError, require
+from halfway.curriculum.support.registry import unknown
+from halfway.curriculum.support.validation import Reader, construct
+from halfway.experiments.config import yaml_files
+from halfway.experiments.papers import find_papers, plainly
+from halfway.experiments.reproduction.measures import MEASURES
+
+HERE = Path(__file__).parent
+NAMES = ("prefix_sampling", "pros", "propel", "greso")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One published result.
+
+    Attributes:
+        place: its figure, table or section; all places that make the same claim.
+        claim: the claim in one sentence.
+        published: the published numbers, with model and data.
+        measure: by which it is judged (see `measures.MEASURES`).
+        arm, against: the arm, and the one of whose measure it is a multiple; without `against`, the arm's own value.
+        size: half of the published effect, which an estimate has to reach.
+        null: the value of no effect.
+        within: the bounds between which the interval has to lie, for a claim that something hardly changes or is held
+            at a value; in a multiple, null as the upper bound means none.
+        ours: whether the size or the bounds are our choice, since the source gives no number.
+        recipe: the comparison or study, if it is not the paper's.
+        overrides: of the recipe, for this row's runs.
+        seeds: if they are not the recipe's.
+        curves: file of the committed runs, if it is not the paper's.
+        shown_by: the test that shows a claim which needs no run.
+        cannot: why it cannot be tested here.
+        scale: fields of the paper's configuration in which this row's differs.
+    """
+
+    place: str
+    claim: str
+    published: str
+    measure: str = ""
+    arm: str = ""
+    against: str = ""
+    size: float | None = None
+    null: float = 1.0
+    within: tuple[float, float | None] | None = None
+    ours: bool = False
+    recipe: str = ""
+    overrides: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    curves: str = ""
+    shown_by: str = ""
+    cannot: str = ""
+    scale: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            given = (self.measure, self.arm, self.against, self.size, self.within, self.recipe)
+            require(not any(given), "measure", self.measure, "leave it out; this row has no runs")
+            require(not (self.shown_by and self.cannot), "cannot", self.cannot, "this row has `shown_by`; give one")
+            return
+        if self.measure not in MEASURES:
+            raise unknown("measure", self.measure, MEASURES)
+        require(bool(self.arm), "arm", self.arm, "name the arm that is measured")
+        remedy = "give either `size` or `within`"
+        require((self.size is None) != (self.within is None), "size", self.size, remedy)
+        require(self.size != self.null, "size", self.size, f"give an effect that differs from null, {self.null}")
+        require(self.null == 1 or not self.against, "null", self.null, "a multiple without effect is 1")
+        if self.within is not None:
+            low, high = self.within
+            require(high is None or low < high, "within", list(self.within), "give the lower bound first")
+            require(high is not None or bool(self.against), "within", list(self.within), "a value needs both bounds")
+        costs = MEASURES[self.measure].axis is not None
+        require(bool(self.against) or not costs, "against", "", "a cost to a target needs the arm whose target it is")
+
+    @property
+    def runs(self) -> bool:
+        """Whether runs decide on it."""
+        return not (self.shown_by or self.cannot)
+
+    @property
+    def arms(self) -> list[str]:
+        """The arms whose runs it needs."""
+        return [arm for arm in (self.against, self.arm) if arm]
+
+    @property
+    def rule(self) -> str:
+        """The rule in words."""
+        what = f"{self.measure.replace('_', ' ')} of {self.arm}"
+        what += f" / of {self.against}" if self.against else ""
+        if self.within is not None:
+            low, high = self.within
+            return (
+                f"{what}: interval within {low:g} and {high:g}" if high is not None else f"{what}: interval >= {low:g}"
+            )
+        assert self.size is not None
+        sign = "<=" if self.size < self.null else ">="
+        return f"{what}: {sign} {self.size:g}, interval without {self.null:g}"
+
+
+def _rows(value: Any, path: str) -> dict[str, Row]:
+    require(isinstance(value, Mapping) and bool(value), path, value, f"give {ROWS.wanted}")
+    return {str(name): construct(Row, fields, f"{path}.{name}") for name, fields in value.items()}
+
+
+ROWS = Reader(_rows, "names, each with the fields of a row")
+
+
+@dataclass(frozen=True)
+class StartingModel:
+    """A model that `starting_models.warm_start` makes before the first run.
+
+    Attributes:
+        recipe: what warm_start calls it.
+        path: where the recipe of the runs expects it.
+        instance: of the task.
+    """
+
+    recipe: str
+    path: str
+    instance: int = 0
+
+
+def _models(value: Any, path: str) -> tuple[StartingModel, ...]:
+    require(isinstance(value, list), path, value, f"give {MODELS.wanted}")
+    return tuple(construct(StartingModel, each, f"{path}.{number}") for number, each in enumerate(value))
+
+
+MODELS = Reader(_models, "a list of models, each with recipe and path")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The paper's own configuration.
+
+    Attributes:
+        recipe: of a run at its scale, or of a study.
+        fields: in which the paper's configuration differs from it.
+        arms: the fields in which each arm differs there; a study's recipe has its arms.
+    """
+
+    recipe: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    arms: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """A paper's rows and what they share.
+
+    Attributes:
+        method: its name in `halfway list`.
+        ground: the property on which the paper's argument rests, and where the lab has it.
+        recipe: the comparison, or study of task generators, that has the arms.
+        study: whether that is a study, whose arms share a corpus and a probe in each seed.
+        minutes_a_run: on one core; 0 = not measured.
+        starting_models: what the recipe needs.
+        scale: the paper's configuration.
+        differs: what differs from the paper, and the likely reasons for what was not reproduced.
+    """
+
+    method: str
+    ground: str
+    recipe: str
+    study: bool = False
+    minutes_a_run: float = 0
+    starting_models: Annotated[tuple[StartingModel, ...], MODELS] = ()
+    scale: Scale
+    differs: str
+    rows: Annotated[dict[str, Row], ROWS]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if len(find_papers(self.method)) != 1:
+            raise UserError(f"method: {self.method!r} names no paper; give a name that `halfway list` knows")
+
+    @property
+    def title(self) -> str:
+        return find_papers(self.method)[0].title
+
+    def recipe_of(self, row: Row) -> str:
+        return row.recipe or self.recipe
+
+
+@cache
+def load_paper(name: str) -> Paper:
+    """The rows of a paper, checked.
+
+    Raises:
+        UserError: one line that names file, field, value and remedy.
+    """
+    file = HERE / f"{name}.yaml"
+    try:
+        return construct(Paper, {**yaml_files.read(file), "name": name})
+    except UserError as error:
+        raise error.within(f"{file.name}: ") from None
+
+
+def papers() -> list[Paper]:
+    """All papers, in the order in which they are listed."""
+    return [load_paper(name) for name in NAMES]
+
+
+def find_paper(word: str) -> Paper:
+    """The paper that a name, a name of its method, or its number on arXiv stands for. Raises UserError."""
+    for paper in papers():
+        own = find_papers(paper.method)[0]
+        if plainly(word) in map(plainly, (paper.name, *own.names)) or own in find_papers(word):
+            return paper
+    raise unknown("reproduce", word, NAMES)
+
+
+def find_row(paper: Paper, name: str) -> Row:
+    """A row of a paper. Raises UserError."""
+    if name not in paper.rows:
+        raise unknown(f"reproduce {paper.name}", name, paper.rows)
+    return paper.rows[name]
