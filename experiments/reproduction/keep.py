@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from halfway.curriculum import UserError
-from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.propel.config import BASE, load_study
 from halfway.experiments.propel.summary import evaluations_of, sweep_of
 from halfway.experiments.report.records import load_comparison_records
+from halfway.experiments.reproduction.judging import CURVES
 from halfway.experiments.reproduction.measures import OF_TEXTS, record_of
 from halfway.experiments.reproduction.run_curves import Curve, read_curves, write_curves
 from halfway.experiments.scripts import script, script_parser
-
-CURVES = REPOSITORY / "experiments" / "results" / "what_is_reproduced" / "curves"
 
 
 def finished_runs(folder: Path) -> list[Curve]:

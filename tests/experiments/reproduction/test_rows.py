@@ -1,0 +1,107 @@
+"""Rows name arms and recipes that exist, and rules judge runs made by hand as they say."""
+
+from typing import Any
+
+import pytest
+from messages import says
+from paths import REPOSITORY
+
+from halfway.curriculum import UserError
+from halfway.curriculum.support.validation import construct
+from halfway.experiments.config import yaml_files
+from halfway.experiments.reproduction import judging
+from halfway.experiments.reproduction.judging import judge, judge_paper, read_measured
+from halfway.experiments.reproduction.rows import NAMES, Row, find_paper, load_paper
+from halfway.experiments.reproduction.run_curves import Curve
+
+BASE = {"place": "Table 1", "claim": "More.", "published": "2 times", "measure": "utility", "arm": "a"}
+
+
+def runs(arm: str, values: list[float]) -> list[Curve]:
+    return [Curve("hand", arm, seed, 0.0, 0, (), {"utility": value}) for seed, value in enumerate(values)]
+
+
+def status(values: list[float], reference: list[float], **rule: Any) -> judging.Measured:
+    row = construct(Row, {**BASE, "against": "b", **rule})
+    return judge(row, [*runs("a", values), *runs("b", reference)], instances=2, paired=False)
+
+
+ONES = [1.0, 1.02, 0.98, 1.01, 0.99, 1.0, 1.02, 0.98]
+
+
+@pytest.mark.parametrize(
+    ("factor", "rule", "expected"),
+    [
+        (2.0, {"size": 1.5}, "reproduced"),
+        (1.2, {"size": 1.5}, "partly"),
+        (1.0, {"size": 1.5}, "not reproduced"),
+        (0.8, {"size": 1.5}, "not reproduced"),
+        (0.5, {"size": 0.75}, "reproduced"),
+        (1.0, {"within": [0.95, 1.05]}, "reproduced"),
+        (1.3, {"within": [0.95, None]}, "reproduced"),
+        (1.3, {"within": [0.95, 1.05]}, "not reproduced"),
+    ],
+)
+def test_a_rule_judges_a_clear_multiple(factor: float, rule: dict[str, Any], expected: str) -> None:
+    found = status([factor * value for value in ONES], ONES, **rule)
+    assert found.status == expected and found.value == pytest.approx(factor, rel=1e-3)
+    assert found.power is not None and found.power > 0.8
+
+
+def test_without_power_nothing_is_called_not_reproduced() -> None:
+    wide = [1.0, 4.0, 0.25, 2.0]
+    found = status(wide, wide[::-1], size=1.2)
+    assert found.status == "undecided" and found.power is not None and found.power < 0.8
+    assert status([1.0], [1.0], size=1.2).status == "undecided"
+
+
+def test_arms_of_a_study_are_compared_within_seeds() -> None:
+    row = construct(Row, {**BASE, "against": "b", "size": 1.5})
+    reference = [0.1, 0.4, 1.6]
+    both = [*runs("a", [2 * value for value in reference]), *runs("b", reference)]
+    assert judge(row, both, instances=1, paired=True).status == "reproduced"
+    assert judge(row, both, instances=1, paired=False).status == "undecided"
+
+
+def test_a_row_without_runs_was_not_run() -> None:
+    assert judge(construct(Row, {**BASE, "size": 2.0}), [], 1, False).status == "not run on this ground"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"measure": "utilty", "size": 2.0}, ("measure", "utilty", "utility")),
+        ({}, ("size", "within")),
+        ({"size": 1.0}, ("size", "null")),
+        ({"measure": "steps_to_target", "size": 0.5}, ("against", "target")),
+        ({"cannot": "no GPU"}, ("measure", "leave it out")),
+    ],
+)
+def test_a_wrong_row_costs_one_line(fields: dict[str, Any], words: tuple[str, ...]) -> None:
+    with pytest.raises(UserError, match=says(*words)):
+        construct(Row, {**BASE, **fields})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_name_arms_and_recipes_that_exist(name: str) -> None:
+    paper = load_paper(name)
+    for row in paper.rows.values():
+        recipe = yaml_files.read(REPOSITORY / paper.recipe_of(row))
+        arms = {*recipe["arms"], *(("base",) if paper.study else ())}
+        if row.overrides:
+            arms |= set(yaml_files.parse_overrides(row.overrides).get("arms", {}))
+        assert set(row.arms) <= arms, row.place
+        assert not row.shown_by or (REPOSITORY / row.shown_by).exists()
+        assert not row.curves or (REPOSITORY / row.curves).exists()
+    assert (REPOSITORY / paper.scale.recipe).exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_committed_is_what_the_committed_runs_say(name: str) -> None:
+    assert read_measured(load_paper(name)) == judge_paper(load_paper(name))
+
+
+def test_papers_are_found_by_method_and_number() -> None:
+    assert find_paper("2506.02177").name == find_paper("GRESO").name == "greso"
+    with pytest.raises(UserError, match=says("nothing", "greso")):
+        find_paper("nothing")
