@@ -16,8 +16,9 @@ from typer.main import get_command
 import halfway
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum import Hint, Rollout, UserError
-from halfway.curriculum.decision_log import group_record
+from halfway.curriculum.decision_log import group_record, skip_records
 from halfway.curriculum.groups import ReplayCost
+from halfway.curriculum.plan import Skip
 from halfway.experiments import site
 from halfway.experiments.cli import app
 from halfway.experiments.scripts import script, script_parser
@@ -121,7 +122,8 @@ def test_the_page_about_the_decision_log_has_every_field_that_is_written(referen
     group = make_group([1], [Rollout((turn,), False, late=True), Rollout((make_turn([1]),), True)])
     request = replace(group.request, hint=Hint("x", 0.5))
     group = replace(group.with_weights([1.0, 1.0]), request=request, lag=1, replay_cost=ReplayCost(1, 1.0, 1.0))
-    written = set(group_record(group, 0, 0, "trained"))
+    written = set(group_record(group, 0, 0, "trained")) | set(skip_records([(0, Skip("a", "greso", "hard"))], 0)[0])
+    written |= {"earlier_k", "earlier_n"}  # of groups that waited
     assert len(written) > 20 and listed - {"field"} == written
     types = json.loads(page.split("```json\n")[1].split("```")[0])["$defs"]["GroupRecord"]["properties"]
     assert set(types) <= written and types["step"] == {"type": "integer"}
