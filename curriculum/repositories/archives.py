@@ -195,7 +195,7 @@ def unpack(archive: Path, sha256: str) -> Path:
     with made_once(folder) as partial:
         try:
             _extract(archive, partial / "all")
-        except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
+        except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, LookupError) as error:
             raise UserError(f"{archive}: not a source distribution ({one_line(error)}); give a .tar.gz") from None
         inside = list((partial / "all").iterdir())
         if not folder.is_dir():

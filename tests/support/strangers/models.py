@@ -2,6 +2,7 @@
 
 import hashlib
 import shutil
+import tempfile
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def training(lora: bool) -> Any:
 
     changes = [*TINY, *(LORA if lora else [])]
     config = load_run_config(RECIPES / "lab" / "sums.yaml", changes)
-    return build_run(config, Path("/nowhere/run"))
+    return build_run(config, Path(tempfile.mkdtemp()) / "run")
 
 
 def warm(folder: Path) -> None:
