@@ -629,6 +629,59 @@ def propel(
         raise typer.Exit(INTERRUPTED) from None
 
 
+@command("quiet", "json")
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(help="A paper, such as greso; or a row, such as greso/table-1-rollouts; empty = all papers."),
+    ] = "",
+    jobs: Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time.")] = 1,
+    on: Annotated[str, typer.Option(help="here; or slurm, ray: each run as a job of its own.")] = "here",
+    quick: Annotated[bool, typer.Option("--quick", help="Spend a tenth of the budget, which decides nothing.")] = False,
+) -> None:
+    """List the published results of the four papers, or run one: claim, published numbers, rule, measured, status.
+
+    Run the command again to continue. Rows of a paper share their runs, in runs/reproduce.
+    """
+    import msgspec
+
+    from halfway.curriculum import UserError
+    from halfway.experiments.comparing import ray_jobs, slurm_jobs
+    from halfway.experiments.reproduction.command import QUICK, describe, papers_table, rows_table, run_row
+    from halfway.experiments.reproduction.judging import read_measured
+    from halfway.experiments.reproduction.rows import find_paper, find_row
+
+    begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}
+    if on not in begin:
+        raise UserError(f"--on: {on!r} is not known; give here, slurm or ray")
+    word, _, chosen = name.partition("/")
+    paper = find_paper(word) if word else None
+    if paper is None or not chosen:
+        if now().json and paper:
+            typer.echo(as_json(msgspec.to_builtins(read_measured(paper))))
+        else:
+            _console().print(rows_table(paper) if paper else papers_table())
+        return
+    row = find_row(paper, chosen)
+    if not row.runs:
+        found, folder = read_measured(paper)[chosen], None
+    else:
+        if quick:
+            now().warn(now().progress, "--quick spends a tenth of the budget, so its status decides nothing")
+        try:
+            found, folder = run_row(paper, chosen, now().progress, jobs, begin[on], QUICK if quick else 1.0)
+        except KeyboardInterrupt:
+            typer.secho("\nstopped; continue with the same command", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+    if now().json:
+        typer.echo(as_json(msgspec.to_builtins(found)))
+        return
+    for line in describe(row, found):
+        typer.echo(line)
+    if folder:
+        typer.echo(f"written: {folder / chosen}.json")
+
+
 @command("full", "json")
 def audit(
     paths: Annotated[list[Path], typer.Argument(help="Files or folders of rollout logs.", show_default=False)],

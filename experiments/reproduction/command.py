@@ -1,0 +1,167 @@
+"""Carries out `halfway reproduce`: lists papers and rows, runs a row's arms, and judges what they measured."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from halfway.curriculum import UserError
+from halfway.curriculum.support.atomic import write_json
+from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
+from halfway.experiments.comparing.processes import Start
+from halfway.experiments.config.comparison import ComparisonConfig, limit_of, with_arms
+from halfway.experiments.config.loading import load_comparison_config
+from halfway.experiments.config.paths import recipe
+from halfway.experiments.propel.commands import run_stages
+from halfway.experiments.propel.config import BASE, PropelConfig, load_study, prepare
+from halfway.experiments.report.text_tables import TextTable
+from halfway.experiments.reproduction.judging import Measured, instances_of, judge, read_measured
+from halfway.experiments.reproduction.keep import finished_runs
+from halfway.experiments.reproduction.rows import Paper, Row, papers
+
+QUICK = 0.1
+
+
+def papers_table() -> TextTable:
+    """All papers, with how many of their rows have which status."""
+    rows = []
+    for paper in papers():
+        statuses = [found.status for found in read_measured(paper).values()]
+        counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
+        rows.append((paper.name, paper.title, counts))
+    return TextTable(
+        "Papers", ("paper", "title", "rows"), tuple(rows), "halfway reproduce PAPER lists rows", words=True
+    )
+
+
+def rows_table(paper: Paper) -> TextTable:
+    """The rows of a paper, with what is committed of them."""
+    found = read_measured(paper)
+    rows = [
+        (name, row.place, row.claim, found[name].status, minutes_text(paper, row)) for name, row in paper.rows.items()
+    ]
+    caption = f"halfway reproduce {paper.name}/ROW runs a row; minutes on two cores"
+    return TextTable(paper.title, ("row", "place", "claim", "status", "minutes"), tuple(rows), caption, words=True)
+
+
+def minutes_text(paper: Paper, row: Row) -> str:
+    """The minutes that a row's runs take on two cores; a dash if that was not measured, or if it has none."""
+    if not (row.runs and paper.minutes_a_run) or paper.study:
+        return "-"
+    seeds = len(row.seeds) or len(load_seeds(paper, row))
+    return f"{math.ceil(len(row.arms) * seeds * paper.minutes_a_run / 2)}"
+
+
+def load_seeds(paper: Paper, row: Row) -> Sequence[int]:
+    from halfway.experiments.config import yaml_files
+
+    seeds: Sequence[int] = yaml_files.read(recipe(paper.recipe_of(row)))["seeds"]
+    return seeds
+
+
+def describe(row: Row, found: Measured) -> list[str]:
+    """A row and what was measured of it, a line each."""
+    lines = [f"claim: {row.claim} ({row.place})", f"published: {row.published}"]
+    if not row.runs:
+        return [*lines, f"status: {found.status}: {row.cannot or f'see {row.shown_by}'}"]
+    ours = " (our choice)" if row.ours else ""
+    return [*lines, f"rule: {row.rule}{ours}", f"measured: {measured_text(row, found)}", f"status: {found.status}"]
+
+
+def measured_text(row: Row, found: Measured) -> str:
+    """A measured value with its interval, its runs and its power."""
+    if not found.runs or not all(found.runs):
+        return "nothing"
+    numbers = ["infinite" if x is None else f"{x:.3g}" for x in (found.value, found.low, found.high)]
+    value = "no interval" if found.low is None and found.value is None else "{} [{}, {}]".format(*numbers)
+    runs = " and ".join(f"{number} runs of {arm}" for number, arm in zip(found.runs, row.arms, strict=True))
+    power = "" if found.power is None else f", power {found.power:.2f}"
+    return f"{value}, {runs}{power}" + (f", {found.left_out} runs without the measure" if found.left_out else "")
+
+
+def comparison_of(paper: Paper, row: Row, share: float = 1.0) -> ComparisonConfig:
+    """The comparison that has a row's arms, which rows of a paper and of a recipe share.
+
+    Args:
+        share: of the recipe's budget.
+    """
+    file = recipe(paper.recipe_of(row))
+    config = with_arms(load_comparison_config(file, row.overrides), list(dict.fromkeys(row.arms)))
+    unit, total = config.budget.unit, share * config.budget.total
+    budget = replace(config.budget, **{unit: total if "seconds" in unit else max(1, math.ceil(total))})
+    assert limit_of(budget)
+    name = f"reproduce/{file.stem}" + ("" if share == 1 else f"-{share:g}")
+    return replace(config, name=name, budget=budget, seeds=row.seeds or config.seeds, contrasts=None, targets=())
+
+
+def study_of(paper: Paper, row: Row, share: float = 1.0) -> PropelConfig:
+    """The study that has a row's arms, with a share of its corpus and training."""
+    own = [*row.overrides, "output=runs/reproduce"]
+    config = load_study(recipe(paper.recipe_of(row)), own)
+    if share < 1:
+        steps, texts = max(1, int(share * config.training.steps)), int(share * config.corpus.generations)
+        small = [f"training.steps={steps}", f"corpus.generations={texts}", f"name={config.name}-{share:g}"]
+        config = load_study(recipe(paper.recipe_of(row)), [*own, *small])
+    return config
+
+
+def make_models(paper: Paper, needed: str, console: Console) -> None:
+    """Make the paper's starting models that a configuration names and that are missing."""
+    from halfway.experiments.starting_models.warm_start import RECIPES, instance_of, warm_start
+
+    for model in paper.starting_models:
+        folder = Path(model.path)
+        if model.path in needed and not folder.exists():
+            console.print(f"making {folder}", highlight=False)
+            folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+            warm_start(folder, instance_of(RECIPES[model.recipe], model.instance))
+
+
+def run_row(
+    paper: Paper, name: str, console: Console, jobs: int = 1, begin: Start | None = None, share: float = 1.0
+) -> tuple[Measured, Path]:
+    """Run what a row lacks, judge it, and write measured.json. Returns the judgement and the folder.
+
+    Raises:
+        UserError: if the row has no runs, or a run failed.
+    """
+    row = paper.rows[name]
+    if not row.runs:
+        raise UserError(f"reproduce {paper.name}/{name}: has no runs: {row.cannot or f'see {row.shown_by}'}")
+    if paper.study:
+        study = study_of(paper, row, share)
+        make_models(paper, " ".join(row.overrides), console)
+        prepare(study)
+        for arm in (arm for arm in row.arms if arm != BASE):
+            run_stages(study, "all", arm, console)
+        folder = study.folder
+    else:
+        raw = " ".join(str(each) for each in _instances(paper, row))
+        make_models(paper, raw, console)
+        comparison = comparison_of(paper, row, share)
+        folder = comparison.folder
+        failures = run_comparison(
+            prepare_comparison(comparison, folder), folder, jobs, console, only=row.arms, begin=begin
+        )
+        if failures:
+            raise UserError(f"{folder}: {len(failures)} runs failed; mend the cause and give the command again")
+    curves = [curve for curve in finished_runs(folder) if not row.seeds or curve.seed in row.seeds]
+    found = judge(row, curves, instances_of(paper.recipe_of(row)), paper.study)
+    write_json(folder / f"{name}.json", {"rule": row.rule, "share": share, **_plain(found)})
+    return found, folder
+
+
+def _instances(paper: Paper, row: Row) -> Sequence[object]:
+    from halfway.experiments.config import yaml_files
+
+    found: Sequence[object] = yaml_files.read(recipe(paper.recipe_of(row))).get("instances") or ()
+    return found
+
+
+def _plain(found: Measured) -> dict[str, object]:
+    import msgspec
+
+    plain: dict[str, object] = msgspec.to_builtins(found)
+    return plain
