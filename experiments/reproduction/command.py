@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -11,7 +12,7 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import write_json
 from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
 from halfway.experiments.comparing.processes import Start
-from halfway.experiments.config.comparison import ComparisonConfig, limit_of, with_arms
+from halfway.experiments.config.comparison import ComparisonConfig, with_arms
 from halfway.experiments.config.loading import load_comparison_config
 from halfway.experiments.config.paths import recipe
 from halfway.experiments.propel.commands import run_stages
@@ -90,8 +91,8 @@ def comparison_of(paper: Paper, row: Row, share: float = 1.0) -> ComparisonConfi
     file = recipe(paper.recipe_of(row))
     config = with_arms(load_comparison_config(file, row.overrides), list(dict.fromkeys(row.arms)))
     unit, total = config.budget.unit, share * config.budget.total
-    budget = replace(config.budget, **{unit: total if "seconds" in unit else max(1, math.ceil(total))})
-    assert limit_of(budget)
+    limit: dict[str, Any] = {unit: total if "seconds" in unit else max(1, math.ceil(total))}
+    budget = replace(config.budget, **limit)
     name = f"reproduce/{file.stem}" + ("" if share == 1 else f"-{share:g}")
     return replace(config, name=name, budget=budget, seeds=row.seeds or config.seeds, contrasts=None, targets=())
 
