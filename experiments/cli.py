@@ -638,6 +638,7 @@ def reproduce(
     jobs: Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time.")] = 1,
     on: Annotated[str, typer.Option(help="here; or slurm, ray: each run as a job of its own.")] = "here",
     quick: Annotated[bool, typer.Option("--quick", help="Spend a tenth of the budget, which decides nothing.")] = False,
+    scale: Annotated[str, typer.Option(help="lab; or paper: its own model, data and batch, on a cluster.")] = "lab",
 ) -> None:
     """List the published results of the four papers, or run one: claim, published numbers, rule, measured, status.
 
@@ -654,6 +655,8 @@ def reproduce(
     begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}
     if on not in begin:
         raise UserError(f"--on: {on!r} is not known; give here, slurm or ray")
+    if scale not in ("lab", "paper") or (quick and scale == "paper"):
+        raise UserError(f"--scale: {scale!r} is not acceptable{' with --quick' * quick}; give lab, or paper alone")
     word, _, chosen = name.partition("/")
     paper = find_paper(word) if word else None
     if paper is None or not chosen:
@@ -669,13 +672,16 @@ def reproduce(
         if quick:
             now().warn(now().progress, "--quick spends a tenth of the budget, so its status decides nothing")
         try:
-            found, folder = run_row(paper, chosen, now().progress, jobs, begin[on], QUICK if quick else 1.0)
+            share, paper_scale = QUICK if quick else 1.0, scale == "paper"
+            found, folder = run_row(paper, chosen, now().progress, jobs, begin[on], share, paper_scale)
         except KeyboardInterrupt:
             typer.secho("\nstopped; continue with the same command", err=True)
             raise typer.Exit(INTERRUPTED) from None
     if now().json:
         typer.echo(as_json(msgspec.to_builtins(found)))
         return
+    if folder and not paper.study:
+        _show_report(folder)
     for line in describe(row, found):
         typer.echo(line)
     if folder:

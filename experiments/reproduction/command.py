@@ -6,14 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from halfway.curriculum import UserError
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.registry import unknown
 from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
 from halfway.experiments.comparing.processes import Start
-from halfway.experiments.config.comparison import ComparisonConfig, with_arms
-from halfway.experiments.config.loading import load_comparison_config
+from halfway.experiments.config.comparison import ComparisonConfig, limit_of, with_arms
+from halfway.experiments.config.loading import load_comparison_config, load_config, load_run_config
 from halfway.experiments.config.paths import recipe
 from halfway.experiments.propel.commands import run_stages
 from halfway.experiments.propel.config import BASE, PropelConfig, load_study, prepare
@@ -97,6 +100,31 @@ def comparison_of(paper: Paper, row: Row, share: float = 1.0) -> ComparisonConfi
     return replace(config, name=name, budget=budget, seeds=row.seeds or config.seeds, contrasts=None, targets=())
 
 
+def at_scale(paper: Paper, row: Row) -> ComparisonConfig | PropelConfig:
+    """A row's arms in the paper's own configuration: a comparison with one seed, or a study.
+
+    Raises:
+        UserError: if the configuration lacks one of them.
+    """
+    scale, file = paper.scale, recipe(paper.scale.recipe)
+    if paper.study:
+        return load_study(file, [*row.overrides, f"name=reproduce/{file.stem}"])
+    for arm in row.arms:
+        if arm not in scale.arms:
+            raise unknown("reproduce --scale paper", arm, scale.arms)
+    base = yaml_bases.merge({"base": str(file.absolute())}, yaml_bases.merge(scale.fields, row.scale))
+    raw = {
+        "name": f"reproduce/{file.stem}",
+        "base": base,
+        "seeds": [0],
+        "budget": limit_of(load_run_config(file).budget),
+        "arms": {arm: scale.arms[arm] for arm in dict.fromkeys(row.arms)},
+    }
+    config = load_config(raw)
+    assert isinstance(config, ComparisonConfig), "it has arms"
+    return config
+
+
 def study_of(paper: Paper, row: Row, share: float = 1.0) -> PropelConfig:
     """The study that has a row's arms, with a share of its corpus and training."""
     own = [*row.overrides, "output=runs/reproduce"]
@@ -121,9 +149,19 @@ def make_models(paper: Paper, needed: str, console: Console) -> None:
 
 
 def run_row(
-    paper: Paper, name: str, console: Console, jobs: int = 1, begin: Start | None = None, share: float = 1.0
+    paper: Paper,
+    name: str,
+    console: Console,
+    jobs: int = 1,
+    begin: Start | None = None,
+    share: float = 1.0,
+    paper_scale: bool = False,
 ) -> tuple[Measured, Path]:
-    """Run what a row lacks, judge it, and write measured.json. Returns the judgement and the folder.
+    """Run what a row lacks, judge it, and write ROW.json. Returns the judgement and the folder.
+
+    Args:
+        share: of the budget; below 1 the judgement decides nothing, and says so.
+        paper_scale: whether to run the paper's own configuration.
 
     Raises:
         UserError: if the row has no runs, or a run failed.
@@ -132,7 +170,8 @@ def run_row(
     if not row.runs:
         raise UserError(f"reproduce {paper.name}/{name}: has no runs: {row.cannot or f'see {row.shown_by}'}")
     if paper.study:
-        study = study_of(paper, row, share)
+        study = at_scale(paper, row) if paper_scale else study_of(paper, row, share)
+        assert isinstance(study, PropelConfig), "a study's rows are studies"
         make_models(paper, " ".join(row.overrides), console)
         prepare(study)
         for arm in (arm for arm in row.arms if arm != BASE):
@@ -141,15 +180,19 @@ def run_row(
     else:
         raw = " ".join(str(each) for each in _instances(paper, row))
         make_models(paper, raw, console)
-        comparison = comparison_of(paper, row, share)
+        comparison = at_scale(paper, row) if paper_scale else comparison_of(paper, row, share)
+        assert isinstance(comparison, ComparisonConfig), "other rows are comparisons"
         folder = comparison.folder
         failures = run_comparison(
             prepare_comparison(comparison, folder), folder, jobs, console, only=row.arms, begin=begin
         )
         if failures:
-            raise UserError(f"{folder}: {len(failures)} runs failed; mend the cause and give the command again")
+            raise UserError(f"{folder}: {len(failures)} runs failed; correct the cause and give the command again")
     curves = [curve for curve in finished_runs(folder) if not row.seeds or curve.seed in row.seeds]
-    found = judge(row, curves, instances_of(paper.recipe_of(row)), paper.study)
+    instances = 1 if paper_scale else instances_of(paper.recipe_of(row))
+    found = judge(row, curves, instances, paper.study)
+    if share < 1:
+        found = msgspec.structs.replace(found, status=f"none, after {share:g} of the budget")
     write_json(folder / f"{name}.json", {"rule": row.rule, "share": share, **_plain(found)})
     return found, folder
 
@@ -162,7 +205,5 @@ def _instances(paper: Paper, row: Row) -> Sequence[object]:
 
 
 def _plain(found: Measured) -> dict[str, object]:
-    import msgspec
-
     plain: dict[str, object] = msgspec.to_builtins(found)
     return plain

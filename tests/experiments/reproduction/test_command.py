@@ -1,12 +1,19 @@
 """`halfway reproduce` lists rows and resolves the configuration of each."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from messages import says
+from paths import REPOSITORY
 from typer.testing import CliRunner
 
+from halfway.curriculum import UserError
 from halfway.experiments.cli import app
-from halfway.experiments.reproduction.command import comparison_of, study_of
+from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.reproduction import command, rows
+from halfway.experiments.reproduction.command import at_scale, comparison_of, study_of
 from halfway.experiments.reproduction.rows import NAMES, load_paper
 
 
@@ -27,9 +34,56 @@ def test_every_row_is_listed_and_its_configuration_resolves(
             assert {*row.arms} == {*comparison_of(paper, row).arms}
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_with_runs_resolves_in_the_papers_own_configuration(name: str) -> None:
+    paper, without = load_paper(name), []
+    for row_name, row in paper.rows.items():
+        if row.runs and paper.scale.arms and not {*row.arms} <= {*paper.scale.arms}:
+            without.append(row_name)
+            with pytest.raises(UserError, match=says("--scale paper", row.arms[0])):
+                at_scale(paper, row)
+        elif row.runs:
+            config = at_scale(paper, row)
+            assert {*row.arms} <= {"base", *config.arms}
+            if isinstance(config, ComparisonConfig):
+                for arm in row.arms:
+                    config.run(arm, 0)
+    assert all("ppo" in paper.rows[row_name].arm for row_name in without)
+
+
 @pytest.mark.parametrize(
-    "words", [["nothing"], ["greso/nothing"], ["propel/table-6x"], ["greso/table-1-rollouts", "--on", "x"]]
+    "words",
+    [
+        ["greso/table-1-rollouts", "--scale", "x"],
+        ["greso/table-1-rollouts", "--scale", "paper", "--quick"],
+        ["nothing"],
+        ["greso/nothing"],
+        ["propel/table-6x"],
+        ["greso/table-1-rollouts", "--on", "x"],
+    ],
 )
 def test_a_wrong_word_costs_one_line(words: list[str]) -> None:
     done = CliRunner().invoke(app, ["reproduce", *words])
     assert done.exit_code == 2 and done.output.count("\n") == 1 and done.output.startswith("error: ")
+
+
+def test_a_row_is_run_judged_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two seeds and two steps; the starting models are the packaged one. A second call trains nothing."""
+    monkeypatch.chdir(tmp_path)
+    paper = load_paper("greso")
+    for model in paper.starting_models:
+        Path(model.path).parent.mkdir(parents=True, exist_ok=True)
+        Path(model.path).symlink_to(REPOSITORY / "experiments" / "starting_models" / "skills")
+    row = replace(paper.rows["table-1-rollouts"], seeds=(800, 801))
+    monkeypatch.setattr(rows, "load_paper", lambda name: replace(paper, rows={"row": row}))
+    monkeypatch.setattr(command, "QUICK", 0.02)
+    folder = Path("runs") / "reproduce" / "ground_greso-0.02"
+    for trained in (4, 0):
+        done = CliRunner().invoke(app, ["reproduce", "greso/row", "--quick"])
+        assert done.exit_code == 0, done.output
+        assert done.output.count(" finished\n") == trained
+        for line in ("claim: ", "published: ", "rule: ", "measured: ", "status: none"):
+            assert f"\n{line}" in done.output
+        assert (folder / "report.html").exists() and (folder / "figures").is_dir()
+    written = json.loads((folder / "row.json").read_text())
+    assert written["runs"] == [2, 2] and written["rule"] == row.rule
