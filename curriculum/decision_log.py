@@ -214,12 +214,13 @@ class GroupRecord:
     @property
     def key(self) -> tuple[Any, ...]:
         """Identifies a group that was carried or waited when it comes again."""
-        return (self.problem, self.origin, self.prefix_tokens, self.policy_version, self.k, self.n)
+        counts = (self.k, self.n, self.earlier_k, self.earlier_n)
+        return (self.problem, self.origin, self.prefix_tokens, self.policy_version, *counts)
 
     @property
     def begun_key(self) -> tuple[Any, ...]:
         """The key of what a group that has waited was before this step."""
-        return replace(self, k=self.earlier_k, n=self.earlier_n).key
+        return replace(self, k=self.earlier_k, n=self.earlier_n, earlier_k=0, earlier_n=0).key
 
     def after(self, begun: "GroupRecord | None") -> "GroupRecord":
         """The record of a group that has waited with what the records of earlier steps say of it."""
@@ -275,17 +276,18 @@ def _each_once(records: Iterable[GroupRecord]) -> list[GroupRecord]:
     carried: dict[tuple[Any, ...], list[int]] = {}
     waiting: dict[tuple[Any, ...], list[int]] = {}
     for record in records:
-        earlier = next((i for i in carried.get(record.key, ()) if _step(groups[i]) < record.step), None)
+        key = record.key  # as it is logged again, without the rollouts of earlier steps
+        earlier = next((i for i in carried.get(key, ()) if _step(groups[i]) < record.step), None)
         if earlier is not None and (group := groups[earlier]):
             groups[earlier] = replace(group, outcome=record.outcome)
             if record.outcome != "carried":
-                carried[record.key].remove(earlier)
+                carried[key].remove(earlier)
             continue
         if record.earlier_n and (begun := waiting.get(record.begun_key)):
             place = begun.pop(0)
             record, groups[place] = record.after(groups[place]), None
         if record.outcome == "carried":
-            carried.setdefault(record.key, []).append(len(groups))
+            carried.setdefault(key, []).append(len(groups))
         if record.outcome == "waiting":
             waiting.setdefault(record.key, []).append(len(groups))
         groups.append(record)

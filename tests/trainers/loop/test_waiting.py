@@ -34,6 +34,7 @@ from halfway.trainers.loop.training import Training
 
 ONCE = FillOptions(groups=GROUPS)
 REFILL = FillOptions(policy="refill", groups=GROUPS, max_rounds=10)
+CARRY = FillOptions(policy="refill", groups=GROUPS, max_rounds=10, request_factor=2.0, surplus="carry")
 STEPS = 12
 HARD = -1.2  # the policy's skill, in logits: most groups of four fail, and some pass later
 
@@ -128,6 +129,18 @@ def test_every_rollout_is_counted_once_and_every_group_is_observed_and_trains_on
     if kind == "ngu":
         assert all(record["earlier_k"] == 0 for record in ends)
         assert all(len(record["weights"]) == record["n"] + record["earlier_n"] for record in ends)
+
+
+def test_a_group_that_waited_and_is_carried_into_the_next_step_is_read_back_once(tmp_path: Path) -> None:
+    run = played(tmp_path, "ngu", CARRY)
+    progress = run.train()
+    logged = records(tmp_path)
+    assert any(record["outcome"] == "carried" and record.get("earlier_n") for record in logged)
+    whole = sort_records([msgspec.convert(record, GroupRecord) for record in logged]).groups
+    assert sum(g.size for g in whole) == progress.rollouts and sum(g.tokens for g in whole) == progress.tokens
+    assert Counter((g.problem, g.k, g.n) for g in whole if g.outcome == "trained") == Counter(
+        (group.request.problem.id, group.num_passed, group.size) for batch in run.learner.batches for group in batch
+    )
 
 
 @RUNS
