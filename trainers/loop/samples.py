@@ -7,6 +7,7 @@ passing and two failing rollouts are kept, with texts of at most `LETTERS` lette
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,12 @@ class Samples:
                     yield self._record(group, step, self._visits[name])
 
     def _logged(self) -> Iterator[str]:
-        """The problem of each group in the decision log that was rolled out."""
+        """The problem of each group in the decision log that was rolled out; of one that waited, once for each step."""
         decoder, records = msgspec.json.Decoder(GroupRecord), list[GroupRecord]()
         with self.decisions.open("rb") as file:
             while lines := file.readlines(WINDOW):
                 records += (one for one in decoder.decode_lines(b"".join(lines)) if one.problem in self.chosen)
-        groups = sort_records(records).groups
+        groups = sort_records([replace(one, earlier_k=0, earlier_n=0) for one in records]).groups
         return (group.problem for group in groups if group.scored and group.origin != Origin.STORED)
 
     def _record(self, group: Group, step: int, visit: int) -> Mapping[str, Any]:

@@ -5,12 +5,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import loop_harness
 import pytest
 from controller_harness import problem_set
 from learner_harness import make_group, make_turn
-from loop_harness import ScriptedLearner, records, training
+from loop_harness import ScriptedLearner, kill, records, training
 
-from halfway.curriculum import Hint, Rollout
+from halfway.controllers.contrib.ngu import Ngu
+from halfway.controllers.uniform import Uniform
+from halfway.curriculum import Hint, Rollout, chain
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.samples import LETTERS, PROBLEMS, Samples, kept, shorten
@@ -86,6 +89,23 @@ def test_a_killed_run_keeps_the_same_texts(surplus: Any, tmp_path: Path) -> None
         carried = sum(r["problem"] == name and r["outcome"] == "carried" for r in records(tmp_path / "whole")[-8:])
         assert visits == [visit for visit in range(1, max(visits) + 1) if kept(visit)]
         assert max(visits) <= logged + carried < 2 * max(visits)
+
+
+def test_a_killed_run_whose_groups_wait_keeps_the_same_texts(tmp_path: Path) -> None:
+    def run(name: str, killed: bool = False) -> None:
+        values: dict[str, Any] = {"rollouts": SimulatedRollouts(skill=-2.0), "decode": decode}
+        values |= {"problems": problem_set(6), "controller": chain(("uniform", Uniform()), ("ngu", Ngu()))}
+        going = training(tmp_path / name, FillOptions(groups=3), Budget(steps=16), **values)
+        if killed:
+            kill(going.learner, "update", 8)
+        going.train()
+
+    run("whole")
+    with pytest.raises(loop_harness.KilledError):
+        run("killed", killed=True)
+    run("killed")
+    assert any(record["outcome"] == "waiting" for record in records(tmp_path / "whole"))
+    assert records(tmp_path / "whole", "samples") == records(tmp_path / "killed", "samples")
 
 
 def visits_of(folder: Path) -> dict[str, list[int]]:
