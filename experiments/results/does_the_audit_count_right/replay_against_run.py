@@ -65,8 +65,8 @@ def pair(grpo: Path, greso: Path) -> Pair:
 def skipped_V(path: Path) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     """Whether GRESO refused each visit, in the order of its log; (visits,)."""
     records, _ = read_jsonl(path, GroupRecord)
-    fresh = (record.outcome for record in records if record.origin == "fresh")
-    return np.asarray([outcome == "skipped" for outcome in fresh if outcome != "carried"])
+    fresh = [record for record in records if record.origin == "fresh" and record.outcome != "carried"]
+    return np.asarray([record.outcome == "skipped" for record in fresh for _ in record.problems or (record.problem,)])
 
 
 def row(regime: str, pairs: list[Pair]) -> str:
