@@ -151,10 +151,10 @@ def get_event_array(content: bytes, dtype: str, at: Sequence[int | None]) -> Arr
         if math.prod(axes) > MOST_ZEROS:
             raise ValueError(f"an array of the shape {axes}")
         return np.zeros(axes, dtype)
-    return array_of(content[start:], dtype, shape)
+    return array_of(memoryview(content)[start:], dtype, shape)
 
 
-def array_of(content: bytes, dtype: str, shape: Sequence[int | None]) -> Array:
+def array_of(content: bytes | memoryview, dtype: str, shape: Sequence[int | None]) -> Array:
     """A copy of the array at the beginning of some bytes. Raises ValueError if they are too few."""
     axes = [int(axis) for axis in shape if axis is not None]
     return np.frombuffer(content, dtype, math.prod(axes)).reshape(axes).copy()
