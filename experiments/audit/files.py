@@ -44,6 +44,9 @@ LONGEST_LINE = 256 << 20
 LINES = (".jsonl", ".ndjson", ".json")
 READ = (*LINES, ".csv", ".parquet", ".db", ".sqlite", ".sqlite3")
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
+ARRAYS = re.compile(r"arrays-\d{8,}\.bin|events\.bin")
+"""Files of a run of Halfway that hold the bytes of arrays, and no pickles."""
+
 MARK = b"\xef\xbb\xbf"
 """The byte order mark with which some editors begin UTF-8 files."""
 
@@ -121,6 +124,8 @@ def find(given: Path, drop: Callable[[str], None]) -> list[Path]:
     paths = []
     for folder, _, names in os.walk(given):
         for name in names:
+            if ARRAYS.fullmatch(name):
+                continue
             path = Path(folder, name)
             reason = refused(path, given)
             if reason:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from loop_harness import training
 from messages import says
 from paths import IMPORTABLE
 from synthetic_runs import decision
@@ -25,6 +26,7 @@ from halfway.experiments.audit.formats import table
 from halfway.experiments.audit.formats.base import Choices
 from halfway.experiments.audit.reading import read_logs
 from halfway.experiments.cli import app
+from halfway.trainers.loop.loop_options import Budget, FillOptions
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -117,6 +119,13 @@ def test_pickles_are_not_opened(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text(line() + line(reward=0))
     assert read(tmp_path)[1] == {files.PICKLE: 1}
     assert not (tmp_path / "opened").exists()
+
+
+def test_arrays_of_our_own_runs_are_not_called_pickles(tmp_path: Path) -> None:
+    training(tmp_path, FillOptions(groups=4), Budget(steps=6), staleness=1).train()
+    arrays = {path.name for path in tmp_path.rglob("*.bin")}
+    assert "events.bin" in arrays and len(arrays) > 1
+    assert files.PICKLE not in read(tmp_path)[1]
 
 
 def test_paths_do_not_leave_the_folder(tmp_path: Path) -> None:
