@@ -190,7 +190,7 @@ def find_tail(variances: Sequence[float], mass: float) -> list[int]:
     summed = np.cumsum(np.asarray(variances, np.float64)[order])
     if not len(order) or summed[-1] == 0:
         return []
-    kept = int(np.searchsorted(summed, mass * summed[-1] - 1e-12)) + 1
+    kept = int(np.searchsorted(summed, mass * summed[-1] * (1 - 1e-12))) + 1
     return sorted(order[kept:].tolist())
 
 
