@@ -114,10 +114,10 @@ class Session:
         first. A request with `stored` is not rolled out: its group is trained on again, and nothing is recorded for it.
         """
         again = []
-        while self._reissued and (wanted or self._groups[self._reissued[0]].request.extends):
-            ticket = self._groups[self._reissued.pop(0)]
-            again.append(Ticket(ticket.request))
-            wanted -= not ticket.request.extends
+        while self._reissued and (wanted or not self._takes_slot(self._reissued[0])):
+            ticket = self._reissued.pop(0)
+            again.append(Ticket(self._groups[ticket].request))
+            wanted -= self._takes_slot(ticket)
         if wanted == 0 and (again or not self.continues):
             return again
         address = self._stream.at(self.step, self.round, "propose")
@@ -329,6 +329,11 @@ class Session:
             groups |= {ticket: self._start_group(groups[ticket].request) for ticket in reissued}
         self.state, self.step, self.round, self.skipped = state, step, rounds, skipped
         self._groups, self._reissued = groups, reissued
+
+    def _takes_slot(self, ticket: str) -> bool:
+        """Whether a ticket in flight is for a group of its own, or continues one that has waited."""
+        extends = self._groups[ticket].request.extends
+        return not extends or self._groups[extends].earlier > 0
 
     def _groups_in_flight(self) -> Iterator[Group]:
         return (group for group in self._groups.values() if group.missing)

@@ -127,6 +127,20 @@ def test_the_coin_does_not_depend_on_how_often_it_is_asked_for() -> None:
     assert first == second and 0 < sum(first) < 20
 
 
+def test_another_try_that_is_offered_again_takes_a_slot_again() -> None:
+    members = chain(("uniform", Uniform()), ("ngu", Ngu(again=1.0)))
+    session = Session(PROBLEMS, members, 4)
+    for ticket in session.next_batch(3):
+        session.record_counts(ticket.id, 0, 4)
+    session.commit()
+    tries = [ticket.id for ticket in session.next_batch(3)]
+    resumed = Session(PROBLEMS, members, 4)
+    resumed.load_state_dict(session.state_dict(), reissue=True)
+    assert [ticket.id for ticket in resumed.next_batch(2)] == tries[:2]
+    last, new = resumed.next_batch(2)
+    assert last.id == tries[2] and last.request.extends and not new.request.extends
+
+
 def test_its_options_are_refused_in_one_line() -> None:
     for options, words in (
         ({"again": 1.5}, ("ngu.again", 1.5, "0 to 1")),
