@@ -240,7 +240,7 @@ class Records(NamedTuple):
     Attributes:
         groups: every group once, in the step that rolled it out (or, for a stored group, that trained it again) and
             with its last outcome, which is "carried" if no finished step trained it. A group that waited has all its
-            rollouts in the latest step that rolled some out; its outcome is "waiting" if it waits still.
+            rollouts in the latest step that rolled some out; its outcome stays "waiting" if no later step continued it.
         skips: the problems that were refused before any rollout.
         unfinished: number of records of steps that were not finished.
     """
