@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from halfway.curriculum import UserError
 from halfway.curriculum.decision_log import MOST_STEPS, GroupRecord, sort_records
@@ -80,8 +81,8 @@ class EvaluationRecord:
     rollouts: int
     tokens: int
     seconds: float
-    pass_at_1: float
-    stderr: float
+    pass_at_1: Annotated[float, Meta(ge=0, le=1)]
+    stderr: Annotated[float, Meta(ge=0)]
     problems: int = 0
     samples: int = 0
     trained_tokens: int | None = None
@@ -92,8 +93,6 @@ class EvaluationRecord:
     def __post_init__(self) -> None:
         """Raises ValueError for numbers that no run has; names, which figures show, are made printable."""
         _require_spending(self)
-        if not 0 <= self.pass_at_1 <= 1 or self.stderr < 0:
-            raise ValueError(f"pass_at_1 {self.pass_at_1} with the standard error {self.stderr}")
         if not all(0 <= passed <= self.samples for passed in self.passed):
             raise ValueError(f"a problem did not pass between 0 and {self.samples} times")
         object.__setattr__(self, "strata", {clean(name): stratum for name, stratum in self.strata.items()})

@@ -94,7 +94,7 @@ def test_whatever_a_policy_wrote_is_in_the_table_of_texts(tmp_path: Path) -> Non
     rollouts = [{"passed": False, "truncated": True, "turns": turns}]
     (run.folder / "samples.jsonl").write_text(json.dumps({**sample, "rollouts": rollouts}) + "\n")
     found = halfway.load(tmp_path).texts.project("problem, prompt, response, passed").fetchall()
-    assert found == [("p0", "?", "a?\x00<b>cd", False)]
+    assert found == [("p0", "\ufffd", "a\ufffd\ufffd<b>cd", False)]
 
 
 def test_a_run_is_drawn_and_shown_in_a_notebook(written: Path) -> None:

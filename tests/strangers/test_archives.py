@@ -21,9 +21,7 @@ def test_a_damaged_archive_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
         member = tarfile.TarInfo("a")
         member.type, member.linkname = tarfile.LNKTYPE, "b"
         opened.addfile(member)
-    broken = bytearray(whole)
-    broken[len(whole) // 2] ^= 255
-    for content in (whole[: len(whole) // 2], b"", b"x", bytes(broken), (tmp_path / "link.tar.gz").read_bytes()):
+    for content in (whole[: len(whole) // 2], b"", b"x", (tmp_path / "link.tar.gz").read_bytes()):
         path.write_bytes(content)
         with pytest.raises(UserError, match=says(path, "not a source distribution", "tar.gz")):
             archives.unpack(path, hashlib.sha256(content).hexdigest())

@@ -91,7 +91,7 @@ def everything(learned: Mapping[str, float], groups: Sequence[Group]) -> set[str
         skips=[],
         rounds=1,
         timing={"rollout": 1.0},
-        controllers={"pros/error": 0.1, "pros/error_lag_1": 0.1, "in_flight": 1.0},
+        controllers={"pros/error": 0.1, "pros/error_lag_1": 0.1, "in_flight": 1.0, "waiting": 1.0},
         groups=[group for group in groups if group.request.origin is not Origin.STORED],
         learner=learned,
         unjudged={"timeout": 1},
