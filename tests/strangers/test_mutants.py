@@ -57,7 +57,7 @@ def leave_a_canary(folder: Path) -> None:
 
 
 def take_memory(folder: Path) -> None:
-    assert bytearray(200 << 20)
+    assert bytearray(b"x") * (300 << 20)
 
 
 def refuse(folder: Path) -> None:
