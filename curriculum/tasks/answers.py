@@ -4,7 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from halfway.curriculum import Problem
-from halfway.curriculum.tasks.numbers import close, final_answer, last_quantity, normalise, only_number, stated_number
+from halfway.curriculum.tasks.numbers import (
+    after_thoughts,
+    close,
+    final_answer,
+    last_quantity,
+    normalise,
+    only_number,
+    stated_number,
+)
 from halfway.curriculum.tasks.words import units_differ
 
 
@@ -48,7 +56,8 @@ def numeric(problem: Problem, response: str, *, tolerance: float = 1e-6) -> bool
     """Whether the final number is the answer: an integer exactly, others within a relative `tolerance` of 1e-6.
 
     The final number is that of the last box, of the last <answer> or of the last "####", which must hold one number, or
-    else the last of the whole response, unless the response denies it ("not 42"). An answer of 0 equals only 0, and one
+    else the last of the whole response, unless the response denies it ("not 42"). What stands before </think> does not
+    count. An answer of 0 equals only 0, and one
     with a known unit, such as 5 meters, no number with another ("5 feet").
 
     Args:
@@ -59,6 +68,7 @@ def numeric(problem: Problem, response: str, *, tolerance: float = 1e-6) -> bool
         ValueError: if the answer is not one number, perhaps with money signs or units.
     """
     reference = only_number(problem.answer)
+    response = after_thoughts(response)
     number = stated_number(response)
     if number is None or not close(number, reference, tolerance):
         return False

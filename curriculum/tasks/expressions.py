@@ -12,7 +12,16 @@ from halfway.curriculum import Problem
 from halfway.curriculum.support.extras import load_extra
 from halfway.curriculum.tasks import helpers
 from halfway.curriculum.tasks.answers import Batched
-from halfway.curriculum.tasks.numbers import close, denies, final_answer, hedges, plain_number, tidy
+from halfway.curriculum.tasks.numbers import (
+    after_thoughts,
+    bases_differ,
+    close,
+    denies,
+    final_answer,
+    hedges,
+    plain_number,
+    tidy,
+)
 from halfway.curriculum.tasks.words import is_word, read_choice, read_words, stated_choice, units_differ
 
 SYMBOLIC_TIMEOUT = 5
@@ -31,8 +40,9 @@ def _judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     An integer is equal or not; other plain numbers may differ by a millionth of the answer. Words are equal whatever
     their case and article, options by their letter or, as in (A) 12, by what it stands for. Where math-verify says
     "equal", these still fail: numbers with different leading digits below 1e-6, known units that differ (feet,
-    meters), a chain of equations with two values (2+2=5), for a value an equation to be solved (x^2=4 for 4), and an
-    answer that the response denies outside a box. A response in one line without words is its own final expression.
+    meters), bases that differ (1010_2, 1010_3), a chain of equations with two values (2+2=5), for a value an equation
+    to be solved (x^2=4 for 4), and an answer that the response denies outside a box. What stands before </think> does
+    not count. A response in one line without words is its own final expression.
     Each parse and comparison may take `SYMBOLIC_TIMEOUT` seconds.
 
     Raises:
@@ -57,6 +67,7 @@ symbolic = Batched(_judge)
 
 def symbolically(answer: str, response: str, seconds: int) -> bool | None:
     """The verdict, inside a helper's process: None if a time-out kept math-verify from finding the texts equal."""
+    response = after_thoughts(response)
     final = final_answer(response)
     expected = final_answer(answer) or answer
     if (verdict := _judge_text(expected, response, final, seconds)) is not None:
@@ -90,6 +101,7 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
                 or _numbers_apart(parsed, found)
                 or (is_word(expected) and read_words(stated) not in (None, read_words(expected)))  # act for cat
                 or units_differ(answer, response if final is None else final)
+                or bases_differ(expected, stated)
                 or (final is None and denies(response))
                 or _contradicts_itself(stated, seconds)
                 or ("=" not in expected and _is_to_be_solved(stated))
@@ -199,8 +211,10 @@ def _symbolic_reference(answer: str, seconds: int) -> tuple[Any, ...]:
 
 
 def _spell_out(text: str) -> str:
-    """The text as math-verify can read it: money without its escaped sign, numbers `tidy`, one kind of box."""
-    return tidy(re.sub(r"\\\$\s?(?=[\d.])", "", text)).replace("\\fbox", "\\boxed")
+    """The text as math-verify can read it: money without its escaped sign, numbers `tidy`, one kind of box and root."""
+    braced = re.sub(r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)  # else it reads nothing but the factor before it
+    plain = tidy(re.sub(r"\\\$\s?(?=[\d.])", "", braced))
+    return plain.replace("\\fbox", "\\boxed").replace("\\varnothing", "\\emptyset")
 
 
 def _numbers_apart(references: Sequence[Any], given: Sequence[Any]) -> bool:

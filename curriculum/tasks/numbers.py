@@ -106,6 +106,11 @@ def plain_number(text: str) -> Fraction | None:
     return _value(found) if found else None
 
 
+def after_thoughts(response: str) -> str:
+    """What a response says after its last </think>, as its thoughts are not its answer; all of it without that tag."""
+    return response.rpartition("</think>")[2]
+
+
 def final_answer(text: str) -> str | None:
     """What the text marks as its answer: its last box, else its last <answer>, else the line of its last "####".
 
@@ -165,6 +170,20 @@ def hedges(text: str) -> bool:
     boxes = list(_BOX.finditer(text))
     before = _BOX_BEFORE.search(text[: boxes[-1].start()][-200:]) if boxes else None
     return before is not None and before[1].strip() != (final_answer(text) or "").strip()
+
+
+_BASE = re.compile(r"[\dA-F]+\s*_\s*\{?\s*(\d+)\s*\}?[\s$.]*")
+
+
+def bases_differ(answer: str, final: str) -> bool:
+    """Whether one text is a number in a base, as in 1010_2, and the other a number in another one.
+
+    A number without base is decimal if it is the answer; in a response it may be in the answer's base.
+    """
+    asked, given = (_BASE.fullmatch(text.strip(" $")) for text in (answer, final))
+    if asked is None:
+        return given is not None and plain_number(answer) is not None and int(given[1]) != 10
+    return given is not None and int(asked[1]) != int(given[1])
 
 
 _DENIAL = re.compile(

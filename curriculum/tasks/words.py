@@ -48,6 +48,12 @@ _CHOICE = re.compile(
 )
 _STATED_CHOICE = re.compile(r"\b(?:answer|option|choice)(?:\s+is)?[:\s]*[*$]*\(?([A-J])\)?[*$]*\.?\s*$", re.I)
 
+_STATED_WITH_CONTENT = re.compile(
+    r"\b(?:answer|option|choice)\s+is:?\s+[*$]*\(?([A-J])\)\s+"  # The answer is (C) 12
+    r"(?!.*(?:\b(?:or|and|but|not|maybe)\b|\([A-J]\)))(\S.*)$",
+    re.I,
+)
+
 
 def read_choice(text: str) -> Choice | None:
     """The option that a text consists of, perhaps with its content, as in A, (a) and \\textbf{(A) }12."""
@@ -61,6 +67,8 @@ def read_choice(text: str) -> Choice | None:
 def stated_choice(response: str) -> Choice | None:
     """The option that an unmarked response consists of, or names at its end after "answer", "option" or "choice"."""
     found = _STATED_CHOICE.search(response[-80:])
+    if whole := _STATED_WITH_CONTENT.search(response[-80:].rstrip(" .*$")):
+        return Choice(whole[1].upper(), whole[2])
     return Choice(found[1].upper(), "") if found and found[1].isupper() else read_choice(response)
 
 

@@ -106,6 +106,8 @@ def test_any_text_can_be_searched_for_a_number(text: str) -> None:
     ("answer", "response", "passed"),
     [
         ("#### 1,000", "the total is 1000", True),
+        ("6", r"<think>\boxed{7}?</think> It is 6.", True),
+        ("6", "<think>It is 6.</think> I do not know.", False),
         ("1/3", "0.3333333", True),
         ("1/3", "0.3333", False),
         ("1/3", "0.333333", True),  # one part in a million
@@ -279,6 +281,21 @@ SYMBOLIC = [
     ("3/2", "1 1/2", True),
     (r"\pi", "\u03c0", True),
     ("-5", "- 5", True),
+    ("6", r"<think>\boxed{7}, or is it?</think> The answer is 6.", True),  # thoughts are no answers
+    ("6", r"<think>\boxed{6}</think> I do not know.", False),
+    (r"\sqrt2", r"<think>\boxed{\sqrt2}</think>", False),
+    ("1010_2", r"\boxed{1010_{2}}", True),
+    ("1010_2", r"\boxed{1010}", True),
+    ("1010_2", r"\boxed{1010_3}", False),
+    ("10", r"\boxed{10_2}", False),
+    ("10", r"\boxed{10_{10}}", True),
+    ("4", r"$4\sqrt(2)$", False),
+    (r"4\sqrt{2}", r"$4\sqrt(2)$", True),
+    (r"\emptyset", r"\boxed{\varnothing}", True),
+    ("C", "The answer is (C) 12.", True),
+    ("C", "The answer is (B) 12", False),
+    ("12", "The answer is (C) 12", True),
+    ("C", "The answer is (C) 12 or (D) 13", False),
 ]
 
 
