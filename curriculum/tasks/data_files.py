@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import re
+import stat
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -43,7 +44,9 @@ UNPACKED, DENSEST = 64 << 20, 100
 """Bytes that every packed file may stand for, and how many times its size a larger one may."""
 BLOCK = 1 << 20
 """Bytes of JSON Lines, and of a table's texts, that are decoded at a time."""
-MOST_ROWS, LONGEST = 2048, f"max_line_size = {32 << 20}, buffer_size = {64 << 20}"
+LONGEST_LINE = 32 << 20
+"""Bytes of a line; a file without line ends is no reason to fill the memory."""
+MOST_ROWS, LONGEST = 2048, f"max_line_size = {LONGEST_LINE}, buffer_size = {2 * LONGEST_LINE}"
 FEW = 16
 POINTER = b"version https://git-lfs"
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
@@ -209,6 +212,8 @@ def blocks(path: Path, columns: Sequence[str] | None = None, few: bool = False) 
     """
     kind, packed = kind_of(path)
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe waits for ever, and a device has no end
+            raise UserError(f"{path}: is not a regular file; give {FORMATS}")
         with open(path, "rb") as file:
             if file.read(len(POINTER)) == POINTER:
                 raise UserError(f"{path}: is a pointer of Git LFS; fetch the file itself, with `git lfs pull`")
@@ -269,6 +274,9 @@ def _lines(path: Path, pieces: Iterator[bytes]) -> Iterator[Block]:
         end = piece.rfind(b"\n") + 1
         if not end:
             rest += piece
+            if len(rest) > LONGEST_LINE:
+                longest = f"{LONGEST_LINE >> 20} MiB"
+                raise UserError(f"{path}:{first}: is longer than {longest}; give {FORMATS}, a row in a line")
             continue
         whole = rest + piece[:end]
         rest = piece[end:]

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -311,6 +312,26 @@ def test_a_packed_file_that_stands_for_much_is_refused(name: str, tmp_path: Path
     assert path.stat().st_size < 200_000
     with pytest.raises(UserError, match="stands for more than 100 times its size"):
         load(path)
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.json", "train.csv", "train.parquet"])
+def test_what_is_no_regular_file_is_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / "endless").mkdir()
+    (tmp_path / "endless" / name).symlink_to("/dev/zero")
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / name)
+    for path in (tmp_path / "endless" / name, tmp_path / "pipe" / name, tmp_path / "pipe"):
+        with pytest.raises(UserError, match=rf"{name}: is not a regular file; give a "):
+            File(str(path)).load(8, Stream(0))
+
+
+def test_a_line_without_end_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.jsonl"
+    with path.open("wb") as file:
+        file.write(b'{"prompt": "2+2=", "answer": "4"}\n')
+        file.truncate(33 << 20)
+    with pytest.raises(UserError, match=r"sparse.jsonl:2: is longer than 32 MiB; give a "):
+        File(str(path)).load(8, Stream(0))
 
 
 def test_a_column_inside_another_is_found() -> None:
