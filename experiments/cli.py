@@ -881,9 +881,11 @@ def _show_tracking(console: "Console", tracking: "TrackingOptions", output: Path
 
 
 def _config_in(folder: Path) -> Path:
-    """The configuration file in a directory; raises UserError if there is none."""
+    """The configuration file in a directory; raises UserError if there is none, or what is there has no end."""
     from halfway.curriculum import UserError
+    from halfway.curriculum.support.atomic import require_regular_files
 
+    require_regular_files(folder)
     for name in ("comparison.yaml", "config.yaml"):
         if (folder / name).exists():
             return folder / name

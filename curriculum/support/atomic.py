@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import IO, Any
 
 import msgspec
@@ -69,13 +70,40 @@ def read_json(path: Path, remedy: str = "remove it and resume", kind: Any = dict
 
 @contextmanager
 def reading(path: Path | str, remedy: str) -> Iterator[None]:
-    """Turn what a damaged file makes its reader raise into one line that names the file and the remedy."""
+    """Turn what a damaged file makes its reader raise into one line that names the file and the remedy.
+
+    So does a pipe, a device or a socket, before it is opened.
+    """
+    if not _ends(path):
+        raise UserError(f"{path}: is not a regular file; {remedy}")
     try:
         yield
     except UserError:
         raise
     except DAMAGED as error:
         raise UserError(f"{path}: is damaged ({one_line(error)}); {remedy}") from error
+
+
+def read_whole(path: Path, remedy: str) -> bytes:
+    """A file's bytes. Raises UserError, with the remedy, if it cannot be read."""
+    with reading(path, remedy):
+        return path.read_bytes()
+
+
+def require_regular_files(folder: Path) -> None:
+    """Raise UserError if anything below a folder is a pipe, a device or a socket."""
+    for path in folder.rglob("*"):
+        if not _ends(path):
+            raise UserError(f"{path}: is not a regular file; remove it")
+
+
+def _ends(path: Path | str) -> bool:
+    """Whether a path can be read to an end: opening a pipe waits for ever, and a device has none."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # its reader says what is wrong
+        return True
+    return S_ISREG(mode) or S_ISDIR(mode)
 
 
 @contextmanager

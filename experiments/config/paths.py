@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
+from halfway.curriculum.support.atomic import read_whole
 
 REPOSITORY = yaml_bases.REPOSITORY
 """The checkout, or the installed package, which contains recipes and starting models."""
@@ -120,7 +121,7 @@ def model_config(path: str) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(read_whole(file, "give a folder saved by transformers"))
     except (ValueError, RecursionError) as error:
         raise UserError(f"model.path: {file} is not JSON ({error}); give a folder saved by transformers") from None
     return content if isinstance(content, dict) else {}

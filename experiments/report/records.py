@@ -15,7 +15,7 @@ from msgspec import Meta
 from halfway.curriculum import UserError
 from halfway.curriculum.decision_log import MOST_STEPS, GroupRecord, sort_records
 from halfway.curriculum.support import yaml_bases
-from halfway.curriculum.support.atomic import read_json, reading
+from halfway.curriculum.support.atomic import read_json, read_whole, reading, require_regular_files
 from halfway.curriculum.support.extras import clean, one_line
 
 Record = TypeVar("Record")
@@ -181,7 +181,7 @@ def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
     """
     if not path.exists():
         return [], 0
-    whole, _, rest = path.read_bytes().rpartition(b"\n")
+    whole, _, rest = read_whole(path, "remove it").rpartition(b"\n")
     with suppress(msgspec.MsgspecError, ValueError, RecursionError):
         return msgspec.json.Decoder(kind).decode_lines(whole), int(bool(rest))
     # One by one, for the number of the line that is no record, and for numbers that are not finite.
@@ -215,6 +215,7 @@ def load_run_records(folder: Path, arm: str | None = None, seed: int | None = No
     """
     if not (folder / "steps.jsonl").exists():
         raise UserError(f"{folder}: no run here (steps.jsonl is missing); give a run or comparison directory")
+    require_regular_files(folder)
     decisions, cut_decisions = read_jsonl(folder / "decisions.jsonl", GroupRecord)
     steps, cut_steps = read_jsonl(folder / "steps.jsonl", StepRecord)
     evaluations, cut_evaluations = read_jsonl(folder / "evaluations.jsonl", EvaluationRecord)
@@ -245,6 +246,7 @@ def load_comparison_records(directory: Path) -> Comparison:
     if (directory / "steps.jsonl").exists():
         run = load_run_records(directory)
         return Comparison(directory, run.config, {run.arm: [run]})
+    require_regular_files(directory)
     config = _read_yaml(directory / PLAN_FILE)
     found: dict[str, list[Run]] = {}
     for path in directory.glob("*/seed-*/steps.jsonl"):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from halfway.curriculum import Group, Request, Session, Stream, UserError
-from halfway.curriculum.support.atomic import reading
+from halfway.curriculum.support.atomic import read_whole, reading
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation, summarize
 from halfway.trainers.loop.events import logged_group
@@ -81,7 +81,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
     """The events of a log. Raises UserError if there is none, or a line is damaged."""
     if not path.exists():
         raise UserError(f"{path}: does not exist; only runs with rollouts.staleness above 0 write an event log")
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    for number, line in enumerate(read_whole(path, "put the whole file back").splitlines(), start=1):
         try:
             event = json.loads(line)
             assert isinstance(event["event"], str)

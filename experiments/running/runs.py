@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from halfway.curriculum import UserError
-from halfway.curriculum.support.atomic import open_own, read_json, reading, write_json
+from halfway.curriculum.support.atomic import (
+    open_own,
+    read_json,
+    read_whole,
+    reading,
+    require_regular_files,
+    write_json,
+)
 from halfway.experiments.config.loading import as_yaml, differences, load_run_config, save
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.endings import Interrupted, heed_signals
@@ -59,6 +66,7 @@ def prepare(config: RunConfig, folder: Path) -> None:
 
 def is_prepared(config: RunConfig, folder: Path) -> bool:
     """Whether a directory has exactly this configuration, found without the time to load and check it."""
+    require_regular_files(folder)
     path = folder / CONFIG
     return path.exists() and path.read_text() == as_yaml(config)
 
@@ -146,9 +154,9 @@ def train(
 
 def last_spent(folder: Path, budget: Budget) -> float:
     """How much of its budget a run has spent, according to its last complete record."""
-    path = folder / "steps.jsonl"
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    with reading(path, "remove its last line and resume"):
+    path, remedy = folder / "steps.jsonl", "remove its last line and resume"
+    lines = read_whole(path, remedy).split(b"\n")[:-1] if path.exists() else []
+    with reading(path, remedy):
         return spent(json.loads(lines[-1]), budget) if lines else 0.0
 
 
@@ -187,7 +195,7 @@ class RecordForwarder:
         path = self.folder / name
         if not path.exists() or path.stat().st_size == self.sizes.get(name):
             return []
-        content = path.read_bytes()
+        content = read_whole(path, "remove it")
         self.sizes[name] = len(content)
         new = content.split(b"\n")[self.read[name] : -1]
         self.read[name] += len(new)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from halfway.curriculum import Group, Problem, Request, Stream
-from halfway.curriculum.support.atomic import open_own, reading, write_text
+from halfway.curriculum.support.atomic import open_own, read_whole, reading, write_text
 
 if TYPE_CHECKING:
     from halfway.trainers.rollouts.collector import Collector
@@ -93,9 +93,9 @@ def response_text(collector: "Collector", group: Group) -> list[str]:
 
 def read_records(folder: Path) -> list[Record]:
     """The records of a survey, finished or not; a line that was cut when the survey was killed is left out."""
-    path = folder / RECORDS
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    with reading(path, f"remove {folder} and survey again"):
+    path, remedy = folder / RECORDS, f"remove {folder} and survey again"
+    lines = read_whole(path, remedy).split(b"\n")[:-1] if path.exists() else []
+    with reading(path, remedy):
         return [msgspec.json.decode(line, type=Record) for line in lines]
 
 

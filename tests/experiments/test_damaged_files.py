@@ -2,7 +2,10 @@
 
 import json
 import math
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -126,6 +129,41 @@ def test_a_damaged_file_ends_in_one_line_or_a_result(reader: str, tmp_path: Path
             ), line
             refused.add(text)
     assert {b"{", DEEP, b"\xff\xfe{"} <= refused
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_pipe_or_a_device_in_place_of_a_file_is_one_line(reader: str, tmp_path: Path) -> None:
+    name, read = READERS[reader]
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for plant in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        file.unlink(missing_ok=True)
+        plant(file)
+        with in_time(), pytest.raises(UserError, match=r"\A[^\n]*: is not a regular file; [^\n]*\Z"):
+            read(tmp_path)
+
+
+def test_a_pipe_anywhere_in_a_run_is_one_line(tmp_path: Path) -> None:
+    (begun(tmp_path) / "checkpoints").mkdir()
+    os.mkfifo(tmp_path / "checkpoints" / "loop.json")
+    with in_time(), pytest.raises(UserError, match=r"loop.json: is not a regular file; remove it"):
+        load_run_records(tmp_path)
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    """A scope that fails after five seconds, as an open of a pipe would wait for ever."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError("waited for five seconds")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(5)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 SCORES = dict.fromkeys(("balanced_accuracy", "ece", "auc", "f1", "spearman"), 0.5)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.support.atomic import reading, write_bytes
+from halfway.curriculum.support.atomic import read_whole, reading, write_bytes
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.propel.probes.activations import ActivationStore, Features
 from halfway.trainers.propel.probes.heads import Probe, Site, save_probe
@@ -120,8 +120,9 @@ def read_cells(folder: Path) -> list[Cell]:
     file = folder / CELLS
     if not file.exists():
         return []
-    lines = file.read_bytes().split(b"\n")[:-1]
-    with reading(file, f"remove {folder} and sweep again"):
+    remedy = f"remove {folder} and sweep again"
+    lines = read_whole(file, remedy).split(b"\n")[:-1]
+    with reading(file, remedy):
         return [Cell.from_record(json.loads(line)) for line in lines]
 
 
