@@ -98,9 +98,13 @@ def _own(file: Path, data: str, model: str, gpus: int) -> str:
 def source_of(data: str) -> dict[str, dict[str, str]]:
     """The source that a word means: taskset:NAME, files at a path or, if there are none, owner/name on the hub."""
     if data.startswith("taskset:"):
-        return {"taskset": {"name": data.removeprefix("taskset:")}}
-    is_name = re.fullmatch(r"[\w-]+/[\w.-]+", data) and not kind_of(Path(data))[0] and not exists(Path(data))
-    where = {"hub": {"name": data}} if is_name else {"file": {"path": data}}
+        name = data.removeprefix("taskset:")
+        require(
+            bool(re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name)), "--data taskset", name, "give the name of a package"
+        )
+        return {"taskset": {"name": name}}
+    on_hub = re.fullmatch(r"[\w-]+/[\w.-]+", data) and not kind_of(Path(data))[0] and not exists(Path(data))
+    where = {"hub": {"name": data}} if on_hub else {"file": {"path": data}}
     return {kind: {**options, "verifier": "symbolic"} for kind, options in where.items()}
 
 

@@ -138,3 +138,12 @@ def test_a_command_for_ssh_is_the_same_whatever_a_recipe_says(stubs: Path, tmp_p
         order = json.loads((tmp_path / "found.order").read_text())
         assert order["words"] == ["x", odd] and order["environment"]["A"] == odd
     assert not list(tmp_path.rglob(CANARY))
+
+
+@pytest.mark.parametrize("name", ["sums\nname: ours", "sums}", "../sums", "", "$(id)", "a/b/c"])
+def test_the_name_of_a_task_set_writes_no_line_into_a_recipe(name: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["init", str(tmp_path / "own.yaml"), "--data", f"taskset:{name}"])
+    assert done.exit_code == 2 and "--data taskset" in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "own.yaml").exists()
+    done = CliRunner().invoke(app, ["init", str(tmp_path / "own.yaml"), "--data", "taskset:owner/tiny-sums"])
+    assert done.exit_code == 0 and 'name: "owner/tiny-sums"' in (tmp_path / "own.yaml").read_text()
