@@ -21,11 +21,9 @@ from halfway.curriculum.boxes.box import Base, Box, BoxFullError, BoxLostError, 
 from halfway.curriculum.boxes.determinism import VARIABLES, pytest_options
 from halfway.curriculum.boxes.starting_trees import cache_folder, store
 from halfway.curriculum.boxes.walls import (
-    COMMAND_CALLS,
-    COMMAND_SOCKETS,
     bubblewrap_options,
+    command_filter,
     limits,
-    system_call_filter,
     visible_paths,
 )
 from halfway.curriculum.boxes.worker_process import WorkerProcess
@@ -142,11 +140,10 @@ class Bubblewrap:
         # The worker mounts what is visible below its own folder, by number.
         sources = {path: f"{scratch}/{i}" for i, path in enumerate(visible, start=1)}
         walls = bubblewrap_options(sources, mounts, variables, forks=True, folder=place)
-        filtered = platform.machine() == "x86_64"
         return json.dumps(
             {
                 "walls": [_bubblewrap(), *walls],
-                "filter": system_call_filter(COMMAND_CALLS, COMMAND_SOCKETS).hex() if filtered else "",
+                "filter": command_filter(platform.machine()).hex(),
                 "limits": limits(self.memory_mib * MIB, self.processes, self.disk_mib * MIB, DESCRIPTORS),
                 "scratch": str(scratch),
                 "bases": str(cache / "bases"),

@@ -25,10 +25,10 @@ from typing import Literal
 from halfway.curriculum import UserError, require
 from halfway.curriculum.boxes.sandbox_worker import HEADER, MAGIC, REPLY
 from halfway.curriculum.boxes.walls import (
-    PROGRAM_CALLS,
+    MACHINES,
     bubblewrap_options,
     limits,
-    system_call_filter,
+    program_filter,
     visible_paths,
 )
 from halfway.curriculum.boxes.worker_process import WorkerProcess
@@ -226,21 +226,19 @@ def _is_pair(value: object) -> bool:
 
 def _command(options: SandboxOptions, modules: Sequence[str]) -> list[str]:
     """The command that starts a worker. Raises UserError if there is no sandbox and the user has not agreed to that."""
-    unprotected = is_accepted(WITHOUT_SANDBOX)
+    unprotected, system, machine = is_accepted(WITHOUT_SANDBOX), platform.system(), platform.machine()
+    if not unprotected and (system != "Linux" or machine not in MACHINES):
+        raise UserError(f"sandbox: needs Linux on {' or '.join(MACHINES)}, this is {system} {machine}; {_remedy()}")
     settings = {
         "output": options.output_bytes,
         "limits": limits(memory=options.memory_mib * 2**20, processes=0, file_bytes=0, descriptors=DESCRIPTORS),
-        "filter": "" if unprotected else system_call_filter(PROGRAM_CALLS).hex(),
+        "filter": "" if unprotected else program_filter(machine).hex(),
         "modules": list(modules),
     }
     # Not -I: it would ignore the hash seed. The environment holds nothing else.
     python = [os.path.realpath(sys.executable), "-P", "-s", "-S", "-B"]
     if unprotected:
         return [*python, str(WORKER), json.dumps(settings)]
-    if platform.system() != "Linux" or platform.machine() != "x86_64":
-        raise UserError(
-            f"sandbox: needs Linux on x86-64, this is {platform.system()} {platform.machine()}; {_remedy()}"
-        )
     bubblewrap = shutil.which("bwrap")
     if bubblewrap is None:
         raise UserError(f"sandbox: bubblewrap is not installed (no bwrap on the path); {_remedy()}")

@@ -8,6 +8,7 @@ import os
 import resource
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
 INTERPRETER = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
@@ -15,57 +16,115 @@ INTERPRETER = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
 
 USER = "1000"
 
-# System calls of x86-64.
-SOCKET = 41
 LAST_CALL = 450
-"""Later calls are refused as if the kernel did not have them."""
+"""Later calls are refused as if the kernel did not have them. From 424 on all machines number them alike."""
 
-PROGRAM_CALLS = frozenset(
-    {
-        *(0, 1, 3, 8, 17, 20, 32),  # read write close lseek pread64 writev dup; not fcntl, which can have signals sent
-        *(2, 4, 5, 6, 7, 21, 79, 89, 217, 257, 262, 332),  # open, stat family, poll access getcwd readlink getdents64
-        *(9, 10, 11, 12, 25, 28),  # mmap mprotect munmap brk mremap madvise
-        *(13, 14, 15, 131, 202, 219, 334),  # signal handlers of its own, sigaltstack futex restart_syscall rseq
-        *(24, 35, 39, 63, 96, 102, 104, 107, 108, 186, 201, 228, 229, 230),  # sched_yield sleep, ids, uname, clocks
-        *(60, 231, 318),  # exit exit_group getrandom
-    }
-)
-"""What Python needs to compute, to import from a read-only file system and to end. No call that makes a process or a
-thread, signals another, opens a socket, changes a limit or maps shared memory is among them."""
 
-# Keys, tracing and measuring of processes, io_uring, userfaultfd, bpf, modules, clocks, mounts: parts of the kernel
-# that namespaces do not divide, and that no build or test needs. Then memory that belongs to no process: segments of
-# System V, and files without a file system.
-NEVER_CALLED = frozenset(
-    {
-        *(101, 310, 311, 298, 321, 323, 425, 426, 427, 248, 249, 250, 153, 155, 161, 163, 164, 165, 166, 167, 168, 169),
-        *(172, 173, 175, 176, 177, 178, 179, 180, 227, 246, 303, 304, 305, 308, 313, 320, 428, 429, 430, 431, 432, 433),
-        *(434, 438, 440, 442, 443),
-        *(29, 30, 31, 67, 64, 65, 66, 220, 68, 69, 70, 71, 319, 447),
-    }
-)
-COMMAND_CALLS = frozenset(range(LAST_CALL + 1)) - NEVER_CALLED - {SOCKET}
+@dataclass(frozen=True)
+class Machine:
+    """The system calls of one kind of processor, by their numbers.
+
+    Attributes:
+        architecture: what the kernel calls it, so that no program enters by another table of calls.
+        program: what Python needs to compute, to import from a read-only file system and to end. No call that makes a
+            process or a thread, signals another, opens a socket, changes a limit or maps shared memory is among them.
+        never: what no command may call. Keys, tracing and measuring of processes, io_uring, userfaultfd, bpf, modules,
+            clocks, mounts: parts of the kernel that namespaces do not divide, and that no build or test needs. Then
+            memory that belongs to no process: segments of System V, and files without a file system.
+        socket: the call that opens one.
+    """
+
+    architecture: int
+    program: frozenset[int]
+    never: frozenset[int]
+    socket: int
+
+    @property
+    def command(self) -> frozenset[int]:
+        """What a command in a work tree may call, whatever the arguments."""
+        return frozenset(range(LAST_CALL + 1)) - self.never - {self.socket}
+
+
+MACHINES = {
+    "x86_64": Machine(
+        architecture=0xC000003E,
+        program=frozenset(
+            {
+                *(0, 1, 3, 8, 17, 20, 32),  # read write close lseek pread64 writev dup; fcntl can have signals sent
+                *(2, 4, 5, 6, 7, 21, 79, 89, 217, 257, 262, 332),  # open, stats, poll access getcwd readlink getdents64
+                *(9, 10, 11, 12, 25, 28),  # mmap mprotect munmap brk mremap madvise
+                *(13, 14, 15, 131, 202, 219, 334),  # its own signal handlers, sigaltstack futex restart_syscall rseq
+                *(24, 35, 39, 63, 96, 102, 104, 107, 108, 186, 201, 228, 229, 230),  # sched_yield sleep ids uname clocks
+                *(60, 231, 318),  # exit exit_group getrandom
+            }
+        ),
+        never=frozenset(
+            {
+                *(101, 310, 311, 298, 321, 323, 425, 426, 427, 248, 249, 250, 153, 155, 161, 163, 164, 165, 166, 167),
+                *(168, 169, 172, 173, 175, 176, 177, 178, 179, 180, 227, 246, 303, 304, 305, 308, 313, 320, 428, 429),
+                *(430, 431, 432, 433, 434, 438, 440, 442, 443),
+                *(29, 30, 31, 67, 64, 65, 66, 220, 68, 69, 70, 71, 319, 447),
+            }
+        ),
+        socket=41,
+    ),
+    # The same calls. Where this kernel lacks an old one (open, stat, poll, access, readlink), the one that took its place.
+    "aarch64": Machine(
+        architecture=0xC00000B7,
+        program=frozenset(
+            {
+                *(63, 64, 57, 62, 67, 66, 23),
+                *(56, 79, 80, 73, 48, 17, 78, 61, 291),
+                *(222, 226, 215, 214, 216, 233),
+                *(134, 135, 139, 132, 98, 128, 293),
+                *(124, 101, 172, 160, 169, 174, 176, 175, 177, 178, 113, 114, 115),
+                *(93, 94, 278),
+            }
+        ),
+        never=frozenset(
+            {
+                *(117, 270, 271, 241, 280, 282, 425, 426, 427, 217, 218, 219, 58, 41, 51, 89, 170, 40, 39, 224, 225),
+                *(142, 105, 106, 60, 42, 112, 104, 264, 265, 266, 268, 273, 294, 428, 429, 430, 431, 432, 433, 434),
+                *(438, 440, 442, 443),
+                *(194, 196, 195, 197, 190, 193, 191, 192, 186, 189, 188, 187, 279, 447),
+            }
+        ),
+        socket=198,
+    ),
+}
+"""By what `platform.machine()` says."""
+
 COMMAND_SOCKETS = (1, 2, 10, 16)
 """Unix, the two internets, netlink: the families that a network namespace divides. Others, such as those of virtual
 machines, would reach the host."""
 
-ARCHITECTURE = 0xC000003E
 X32_CALLS = 0x40000000
-"""Numbers from here are the same calls once more, for programs with short pointers."""
+"""On x86-64, numbers from here are the same calls once more, for programs with short pointers."""
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 NOT_PERMITTED, NOT_THERE = 0x00050001, 0x00050026
 
 
-def system_call_filter(allowed: Collection[int], families: Sequence[int] = ()) -> bytes:
-    """A seccomp program for x86-64 that lets these calls through, and sockets of these families; all others fail."""
+def program_filter(machine: str) -> bytes:
+    """The seccomp program for a program of the `sandbox`."""
+    return system_call_filter(MACHINES[machine], MACHINES[machine].program)
+
+
+def command_filter(machine: str) -> bytes:
+    """The seccomp program for a command in a work tree; empty for a machine whose calls are not known."""
+    known = MACHINES.get(machine)
+    return system_call_filter(known, known.command, COMMAND_SOCKETS) if known else b""
+
+
+def system_call_filter(machine: Machine, allowed: Collection[int], families: Sequence[int] = ()) -> bytes:
+    """A seccomp program that lets these calls through, and sockets of these families; all others fail."""
     load, equal, at_least, above, end = 0x20, 0x15, 0x35, 0x25, 0x06
-    program = [(load, 0, 0, 4), (equal, 1, 0, ARCHITECTURE), (end, 0, 0, KILL), (load, 0, 0, 0)]
+    program = [(load, 0, 0, 4), (equal, 1, 0, machine.architecture), (end, 0, 0, KILL), (load, 0, 0, 0)]
     program += [(at_least, 0, 1, X32_CALLS), (end, 0, 0, NOT_PERMITTED)]
     program += [(above, 0, 1, LAST_CALL), (end, 0, 0, NOT_THERE)]
     for first, last in _ranges(allowed):
         program += [(at_least, 0, 2, first), (above, 1, 0, last), (end, 0, 0, ALLOW)]
-    program += [(equal, 1, 0, SOCKET), (end, 0, 0, NOT_PERMITTED), (load, 0, 0, 16)]
+    program += [(equal, 1, 0, machine.socket), (end, 0, 0, NOT_PERMITTED), (load, 0, 0, 16)]
     for family in families:
         program += [(equal, 0, 1, family), (end, 0, 0, ALLOW)]
     program.append((end, 0, 0, NOT_PERMITTED))
