@@ -68,7 +68,7 @@ MACHINES = {
         ),
         socket=41,
     ),
-    # The same calls. Where this kernel lacks an old one (open, stat, poll, access, readlink), the one that took its place.
+    # The same calls. Where it lacks an old one (open, stat, poll, access, readlink), the one that took its place.
     "aarch64": Machine(
         architecture=0xC00000B7,
         program=frozenset(
