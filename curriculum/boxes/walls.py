@@ -54,7 +54,7 @@ MACHINES = {
                 *(2, 4, 5, 6, 7, 21, 79, 89, 217, 257, 262, 332),  # open, stats, poll access getcwd readlink getdents64
                 *(9, 10, 11, 12, 25, 28),  # mmap mprotect munmap brk mremap madvise
                 *(13, 14, 15, 131, 202, 219, 334),  # its own signal handlers, sigaltstack futex restart_syscall rseq
-                *(24, 35, 39, 63, 96, 102, 104, 107, 108, 186, 201, 228, 229, 230),  # sched_yield sleep ids uname clocks
+                *(24, 35, 39, 63, 96, 102, 104, 107, 108, 186, 201, 228, 229, 230),  # sched_yield, sleep, ids, clocks
                 *(60, 231, 318),  # exit exit_group getrandom
             }
         ),
