@@ -47,6 +47,7 @@ format: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-train
 	$(VENV)/bin/python experiments/results/how_fast_is_it/controllers.py
+	$(VENV)/bin/python experiments/results/how_fast_is_it/tokens.py
 
 reproduction: $(VENV)/installed-train
 	$(VENV)/bin/python experiments/results/write_pages.py

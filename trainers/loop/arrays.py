@@ -10,12 +10,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from halfway.curriculum.states import Array, Get
+from halfway.trainers.loop.manifest import SummedFile, entries
 
 NAME = re.compile(r"arrays-\d{8,}\.bin")
 MOST_ZEROS = 2**28
@@ -58,7 +60,7 @@ class CheckpointArrays:
         number, _ = self._wanted.setdefault(_digest(array), (len(self._wanted), array))
         return [number, *array.shape]
 
-    def write(self, folder: Path, name: str) -> tuple[list[Place], set[str]]:
+    def write(self, folder: Path, name: str) -> tuple[list[Place], dict[str, list[int | str]]]:
         """Write all arrays that were put.
 
         Args:
@@ -66,25 +68,26 @@ class CheckpointArrays:
             name: of the file for the arrays that no earlier file holds.
 
         Returns:
-            The places of the arrays by number, and the files of earlier checkpoints among them.
+            The places of the arrays by number, and what the manifest says of the files that they are in.
         """
         needed = Counter[str]()
         for digest in self._wanted.keys() & self._known.keys():
             needed[self._known[digest].file] += self._known[digest].size
         linked = {file for file, size in needed.items() if file != name and self._link(file, size, folder)}
+        before = entries(self.newest) if self.newest and linked else {}
         places: dict[bytes, Place] = {}
-        end = 0
-        with (folder / name).open("wb") as out:
+        with closing(SummedFile(folder / name)) as out:
             for digest, (_, array) in self._wanted.items():
                 place = self._known.get(digest)
                 if place is None or place.file not in linked:
-                    place = Place(name, end, out.write(_bytes(array)))
-                    end += place.size
+                    start = out.size
+                    out.write(_bytes(array))
+                    place = Place(name, start, out.size - start)
                 places[digest] = place
-        if end == 0:
+        if out.size == 0:
             (folder / name).unlink()
         self._known = places
-        return list(places.values()), linked
+        return list(places.values()), {file: before[file] for file in linked} | ({name: out.entry} if out.size else {})
 
     def _link(self, file: str, needed: int, folder: Path) -> bool:
         """Link a file of the newest checkpoint into a folder. Returns whether it is there."""

@@ -16,7 +16,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.loop.arrays import CheckpointArrays, Place
 from halfway.trainers.loop.loop_options import CheckpointOptions
-from halfway.trainers.loop.manifest import damage, entries, write_manifest
+from halfway.trainers.loop.manifest import damage, write_manifest
 from halfway.trainers.loop.progress import Progress
 
 STATE_FILE = "loop.json"
@@ -81,10 +81,9 @@ class Checkpoints:
         try:
             with replacing_folder(self.path(step)) as partial:
                 save_parts(partial)
-                places, linked = self.arrays.write(partial, f"arrays-{step:08d}.bin")
+                places, known = self.arrays.write(partial, f"arrays-{step:08d}.bin")
                 (partial / STATE_FILE).write_text(json.dumps(plain | {"arrays": places}))
-                known = entries(self.arrays.newest) if self.arrays.newest and linked else {}
-                write_manifest(partial, {file: known[file] for file in linked})
+                write_manifest(partial, known)
         except WriteError as error:
             raise UserError(
                 f"checkpoint: {self.path(step)} cannot be written ({error.reason}); "

@@ -16,6 +16,7 @@ MANIFEST = "manifest.txt"
 BLOCK = 2**24
 """Bytes that have a checksum of their own."""
 
+BUFFER = 2**20
 THREADS = min(8, os.cpu_count() or 1)
 
 
@@ -23,7 +24,8 @@ def write_manifest(folder: Path, known: Mapping[str, list[int | str]] | None = N
     """Write the manifest of all files that are in a folder now. Raises OSError if one cannot be read.
 
     Args:
-        known: what it says of some files, from `entries` of another folder that holds the same files.
+        known: what it says of some files, from `entries` of another folder that holds the same files, or from
+            `SummedFile.entry`.
     """
     known = known or {}
     paths = (path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
@@ -32,6 +34,42 @@ def write_manifest(folder: Path, known: Mapping[str, list[int | str]] | None = N
     sums = _checksums([(folder / name, size) for name, size in sizes.items()])
     line = json.dumps({name: known.get(name) or [sizes[name], *next(sums)] for name in names}).encode()
     (folder / MANIFEST).write_bytes(line + b"\n" + _sha256(line).encode())
+
+
+class SummedFile:
+    """A file that is written from its beginning to its end, and what a manifest says of it, without reading it again.
+
+    Attributes:
+        size: bytes written so far.
+    """
+
+    def __init__(self, path: Path):
+        self.size = 0
+        self._file, self._sums, self._block = path.open("wb", buffering=BUFFER), list[str](), hashlib.sha256()
+
+    def write(self, content: memoryview) -> None:
+        self._file.write(content)
+        while content.nbytes:
+            part = content[: BLOCK - self.size % BLOCK]
+            self._block.update(part)
+            self.size += part.nbytes
+            content = content[part.nbytes :]
+            if self.size % BLOCK == 0:
+                self._end_block()
+
+    @property
+    def entry(self) -> list[int | str]:
+        """What `entries` says of the file, once it is closed."""
+        return [self.size, *self._sums]
+
+    def close(self) -> None:
+        self._file.close()
+        if self.size % BLOCK:
+            self._end_block()
+
+    def _end_block(self) -> None:
+        self._sums.append(self._block.hexdigest())
+        self._block = hashlib.sha256()
 
 
 def entries(folder: Path) -> dict[str, list[int | str]]:

@@ -1,119 +1,200 @@
-"""Measures what controllers cost: milliseconds per step for many problems.
+"""Measures what choosing and observing cost: milliseconds of a step, from ten thousand to a million problems.
 
-    python experiments/results/how_fast_is_it/controllers.py [--problems 1000000] [--groups 64] [--steps 30]
+    python experiments/results/how_fast_is_it/controllers.py [--problems 10000 100000 1000000] [--steps 7] [--only pros]
 
-The table shows processor time, which other work on the machine changes little; rollouts are simulated and not timed.
-Each controller is in a chain in which it has work to do. In the rows "every problem in a streak", GRESO refuses most of
-what it is offered, so that a plan takes many passes. The first step, which shuffles the whole set, appears in the
-column "slowest". What share of a training step that is, every comparison's report says in its column "controllers".
+The recipes that are recommended come first, each chain with the recipe's options, its batch and its way of filling it,
+then every controller with its defaults, 64 groups a step, in a chain in which it has work to do. A step is what a
+run asks of a session: batches until the step's is full, outcomes, weights, the commit. Rollouts are simulated and not
+timed; processor time, since other work on the machine changes that little; the median of the steps after the first,
+which shuffles the whole set. "growth" is the exponent by which a step grows with the problems between the two largest
+sets: 0 = not at all, 1 = in proportion. In the rows "in streaks", GRESO refuses most of what it is offered.
 
-Exits with 1 if a median is above 50 ms.
+Exits with 1 if a recipe takes more than 40 ms with the largest set, or another row more than 50. `--keep` writes
+controllers.json, from which `make reproduction` writes the table of the page.
 """
 
-import json
+import math
 import statistics
 import sys
 import time
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from halfway.controllers import CONTROLLERS
+from halfway.controllers.beliefs.calibration import RATE
 from halfway.controllers.greso import GresoState
-from halfway.curriculum import (
-    Chain,
-    Plan,
-    Problem,
-    ProblemSet,
-    Stream,
-    UserError,
-    chain,
-    propose_until_full,
-    save_state,
-)
+from halfway.curriculum import Chain, Problem, ProblemSet, Session, Stream, UserError, chain
+from halfway.curriculum.controller import NEEDS
+from halfway.curriculum.support.atomic import write_json
+from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.loading import load_config
+from halfway.experiments.config.paths import REPOSITORY
+from halfway.experiments.report.text_tables import TextTable
 from halfway.experiments.scripts import script, script_parser
 from halfway.testing.simulator import SimulatedRollouts
+from halfway.trainers.loop.fill import Filling
+from halfway.trainers.loop.loop_options import FillOptions
 
-LIMIT = 50.0
+RECIPES = {
+    "cluster/gsm8k": ("all_four", "frontier_refill", "replay_frontier_epochs"),
+    "cluster/bigmath": ("grpo", "all_four", "frontier_refill", "replay_frontier_epochs"),
+    "cluster/one_gpu": (),
+    "cluster/two_pools": (),
+    "cluster/swe_14b": (),
+    "methods/prefix_sampling": (),
+}
+"""What the pages recommend, with the arms of comparisons."""
+
+LIMIT, OTHERS_LIMIT = 40.0, 50.0
 NUM_ROLLOUTS = 8
+GENERATED = 10_000
 STREAK = 3  # GRESO keeps a problem in such a streak with probability 1/8
+
+
+@dataclass(frozen=True)
+class Row:
+    """A chain, and how its steps are filled."""
+
+    name: str
+    chain: Chain
+    fill: FillOptions
+    num_rollouts: int
+    limit: float
+    in_streaks: bool = False
 
 
 @script
 def main() -> int:
     """Run all rows and print the table."""
     parser = script_parser(__doc__)
-    parser.add_argument("--problems", type=int, default=1_000_000)
-    parser.add_argument("--groups", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=30)
-    arguments = parser.parse_args()
-    console = Console(width=120)
-    return int(large_set(console, arguments.problems, arguments.groups, arguments.steps) > LIMIT)
+    parser.add_argument("--problems", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--steps", type=int, default=7)
+    parser.add_argument("--only", default="", help="rows whose name has this in it")
+    parser.add_argument("--keep", action="store_true")
+    options = parser.parse_args()
+    console = Console(width=140)
+    rows = [row for row in (*recipe_rows(), *default_rows()) if options.only in row.name]
+    found: dict[str, Any] = {row.name: {"groups": row.fill.groups, "limit": row.limit} for row in rows}
+    for size in options.problems:
+        sets: dict[bool, ProblemSet] = {}
+        for row in list(rows):
+            generated = "generated" in row.chain.claims
+            if generated not in sets:
+                sets[generated] = problem_set(size, GENERATED if generated else 0)
+            try:
+                found[row.name][str(size)] = measure(row, sets[generated], options.steps)
+            except UserError as error:  # for example a controller whose problems have to belong to one task
+                console.print(f"{row.name} is left out: {error}")
+                rows.remove(row)
+                del found[row.name]
+    console.print(table(found))
+    if options.keep:
+        write_json(Path(__file__).with_suffix(".json"), found)
+    largest = str(max(options.problems))
+    return int(any(row[largest]["step"] > row["limit"] for row in found.values()))
 
 
-def large_set(console: Console, num_problems: int, num_groups: int, steps: int) -> float:
-    """Print the table, and return the largest median in milliseconds."""
-    facts = [_facts(i) for i in range(100)]
-    problems = ProblemSet([Problem(f"p{i}", "", "", features=facts[i % 100]) for i in range(num_problems)])
-    title = f"{num_problems:,} problems, {num_groups} groups of {NUM_ROLLOUTS} a step, {steps} steps"
-    table = Table("chain", "propose ms", "observe ms", "both, median", "both, slowest", "checkpoint MB", title=title)
-    medians: list[float] = []
-    for name, members, in_streak in _rows():
-        try:
-            times = measure(members, problems, num_groups, steps, in_streak)
-        except UserError as error:  # for example a controller whose problems have to belong to one task
-            console.print(f"{name} is left out: {error}")
-            continue
-        propose, observe, both = ([sum(t[i] for i in part) for t in times[0]] for part in ((0,), (1,), (0, 1)))
-        medians.append(statistics.median(both))
-        cells = [statistics.median(propose), statistics.median(observe), medians[-1], max(both), times[1]]
-        table.add_row(name, *(f"{value:.2f}" for value in cells))
-    console.print(table)
-    return max(medians)
+def recipe_rows() -> Iterator[Row]:
+    """The chains of the recipes."""
+    for recipe, arms in RECIPES.items():
+        config = load_config(REPOSITORY / "experiments" / "recipes" / f"{recipe}.yaml")
+        runs = (
+            {f"{recipe}: {arm}": config.run(arm, 0) for arm in arms}
+            if isinstance(config, ComparisonConfig)
+            else {recipe: config}
+        )
+        for name, run in runs.items():
+            yield Row(name, run.chain, run.fill, run.rollouts.num_rollouts, LIMIT)
 
 
-def measure(
-    members: Chain, problems: ProblemSet, num_groups: int, steps: int, in_streak: bool
-) -> tuple[list[tuple[float, float]], float]:
-    """Milliseconds in propose and in observe for each step, and the size of the saved state in MB."""
-    rollouts, state, times = SimulatedRollouts(), members.init(problems), []
-    if in_streak:
-        state = {name: _with_streaks(member) for name, member in state.items()}
-    for step in range(steps):
-        rollouts.sync(step)
-        stream = Stream(0).at(step)
-        start = time.process_time()
-        plan, state = propose_until_full(members, Plan(step, num_groups, NUM_ROLLOUTS), state, stream.at("propose"))
-        proposed = time.process_time() - start
-        groups = rollouts.run(plan.requests, stream.at("rollout"))
-        start = time.process_time()
-        state = members.observe(state, groups, step)
-        times.append((1e3 * proposed, 1e3 * (time.process_time() - start)))
-    return times, len(json.dumps(save_state(state))) / 1e6
+def default_rows() -> Iterator[Row]:
+    """Every controller with its defaults; those that attach prefixes go first, filters go last."""
+    fill = FillOptions(groups=64)
+    for name in CONTROLLERS.names():
+        claims = CONTROLLERS.get(name)().claims
+        company = (name,) if "problems" in claims else (name, "uniform") if claims else ("uniform", name)
+        members = chain(*((member, CONTROLLERS.get(member)()) for member in company))
+        yield Row(" + ".join(company), members, fill, NUM_ROLLOUTS, OTHERS_LIMIT)
+        if name == "greso":
+            name = " + ".join(company) + ", in streaks"
+            yield Row(name, members, fill, NUM_ROLLOUTS, OTHERS_LIMIT, in_streaks=True)
 
 
-def _rows() -> list[tuple[str, Chain, bool]]:
-    names = [_with_company(name) for name in CONTROLLERS.names()] + [("prefix_sampling", "uniform", "greso")]
-    rows = [(" + ".join(row), chain(*((name, CONTROLLERS.get(name)()) for name in row)), False) for row in names]
-    return rows + [(f"{name}, every problem in a streak", row, True) for name, row, _ in rows if "greso" in name]
+def problem_set(size: int, generated: int) -> ProblemSet:
+    """Problems with all features that controllers read; a thousand different ones."""
+    facts = [_facts(place) for place in range(1000)]
+    written = [Problem(f"g{i}", "", "", features={RATE: (i % 99 + 1) / 100}) for i in range(generated)]
+    return ProblemSet([Problem(f"p{i}", "", "", features=facts[i % 1000], solution="s") for i in range(size)], written)
 
 
-def _with_company(name: str) -> tuple[str, ...]:
-    """A chain in which the controller has work to do: controllers that attach prefixes go first, filters go last."""
-    claims = CONTROLLERS.get(name)().claims
-    return (name,) if "problems" in claims else (name, "uniform") if claims else ("uniform", name)
-
-
-def _facts(place: int) -> dict[str, float | str]:
-    """The features that controllers read, for the problem at this position."""
+def _facts(place: int) -> dict[str, float | str | tuple[float, ...]]:
     weak = place % 50 / 100
-    return {"category": f"c{place % 20}", "difficulty": place / 20, "weak_rate": weak, "strong_rate": weak + 0.4}
+    state = tuple(Stream(0, ("state", place)).generator().standard_normal(16).tolist())
+    numbers = {"difficulty": place % 100 / 20, "llama8b_solve_rate": 1 - weak, "weak_rate": weak}
+    return {**numbers, "strong_rate": weak + 0.4, "category": f"c{place % 20}", "prompt_state": state}
+
+
+def measure(row: Row, problems: ProblemSet, steps: int) -> dict[str, float]:
+    """Median milliseconds of a step's parts, and the rounds that it takes."""
+    rollouts = SimulatedRollouts()
+    session = Session(problems, row.chain, row.num_rollouts, provides=set(NEEDS))
+    if row.in_streaks:
+        session.state = {name: _with_streaks(member) for name, member in session.state.items()}
+    parts: list[tuple[float, float, int]] = []
+    carried: Sequence[Any] = ()
+    for step in range(1 + steps):
+        rollouts.sync(step)
+        filling, proposing, observing = Filling.begin(row.fill, carried), 0.0, 0.0
+        while (wanted := filling.wanted()) or (session.continues and filling.rounds < row.fill.max_rounds):
+            begin = time.process_time()
+            tickets = session.next_batch(wanted)
+            proposing += time.process_time() - begin
+            if not (wanted or tickets):
+                break
+            requests = [ticket.request for ticket in tickets]
+            stored = [request.stored for request in requests if request.stored is not None]
+            fresh = [request for request in requests if request.stored is None]
+            groups = rollouts.run(fresh, Stream(0).at(step, filling.rounds))
+            begin = time.process_time()
+            for request, group in zip(fresh, groups, strict=True):
+                session.record_group(request.ticket, group)
+            filling = filling.add(session.weigh([*session.in_hand(), *stored]))
+            observing += time.process_time() - begin
+        begin = time.process_time()
+        session.commit()
+        observing += time.process_time() - begin
+        carried = filling.surplus if row.fill.surplus == "carry" else ()
+        parts.append((1e3 * proposing, 1e3 * observing, filling.rounds))
+    later = parts[1:]
+    return {
+        "propose": statistics.median(part[0] for part in later),
+        "observe": statistics.median(part[1] for part in later),
+        "step": statistics.median(part[0] + part[1] for part in later),
+        "first": parts[0][0] + parts[0][1],
+        "rounds": statistics.mean(part[2] for part in later),
+    }
 
 
 def _with_streaks(state: Any) -> Any:
     return replace(state, streaks=state.streaks - STREAK) if isinstance(state, GresoState) else state
+
+
+def table(found: dict[str, Any]) -> TextTable:
+    """What was measured, as a table."""
+    sizes = sorted({int(size) for row in found.values() for size in row if size.isdigit()})
+    columns = ("chain", "groups", "rounds", *(f"{size:,}" for size in sizes), "proposing", "first step", "growth")
+    rows = []
+    for name, row in found.items():
+        last, steps = row[str(sizes[-1])], [row[str(size)]["step"] for size in sizes]
+        growth = math.log(steps[-1] / steps[-2]) / math.log(sizes[-1] / sizes[-2]) if len(sizes) > 1 else math.nan
+        numbers = (*steps, last["propose"], last["first"])
+        cells = [f"{number:.1f}" for number in numbers]
+        rows.append((name, str(row["groups"]), f"{last['rounds']:.1f}", *cells, f"{growth:.2f}"))
+    return TextTable("Milliseconds of a step, by the number of problems", columns, tuple(rows))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from halfway.curriculum.states import to_plain
 from halfway.trainers.loop.checkpoint import Checkpoints, LoopState
 from halfway.trainers.loop.events import Events, logged_group, pack, unpack
 from halfway.trainers.loop.loop_options import CheckpointOptions
-from halfway.trainers.loop.manifest import write_manifest
+from halfway.trainers.loop.manifest import SummedFile, entries, write_manifest
 from halfway.trainers.loop.progress import Progress
 from halfway.trainers.loop.records import Bytes, JsonLines
 
@@ -200,3 +201,16 @@ def test_no_other_file_is_read_as_an_array(tmp_path: Path, file: str) -> None:
     write_manifest(checkpoints.path(1))
     with pytest.raises(UserError, match=says("cannot be read", "no file of arrays")):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("sizes", [(), (16,), (5, 11, 16), (7, 30, 3), (100,)])
+def test_the_manifest_says_of_a_file_what_its_bytes_say(
+    sizes: Sequence[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halfway.trainers.loop.manifest.BLOCK", 16)
+    with closing(SummedFile(tmp_path / "a")) as file:
+        for size in sizes:
+            file.write(memoryview(np.random.default_rng(size).bytes(size)))
+    assert (tmp_path / "a").stat().st_size == file.size == sum(sizes)
+    write_manifest(tmp_path)
+    assert entries(tmp_path) == {"a": file.entry}

@@ -1,0 +1,39 @@
+"""The scripts behind the page "How fast is it?" run, at the size of a toy."""
+
+import sys
+
+import pytest
+
+from halfway.controllers import CONTROLLERS
+from halfway.experiments.results.how_fast_is_it import controllers, tokens
+
+
+def test_what_choosing_costs_is_measured_for_recipes_and_controllers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(controllers, "LIMIT", 60_000.0)
+    monkeypatch.setattr(controllers, "OTHERS_LIMIT", 60_000.0)
+    monkeypatch.setattr(sys, "argv", ["controllers.py", "--problems", "300", "600", "--steps", "1"])
+    assert controllers.main() == 0
+    shown = capsys.readouterr().out
+    assert "left out" not in shown
+    assert [name for name in CONTROLLERS.names() if f" {name} " not in shown] == []
+    assert shown.count("  cluster/") == 10
+
+
+def test_a_chain_above_its_limit_fails_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controllers, "OTHERS_LIMIT", 0.0)
+    monkeypatch.setattr(sys, "argv", ["controllers.py", "--problems", "300", "--steps", "1", "--only", "mopps"])
+    assert controllers.main() == 1
+
+
+def test_what_tokens_cost_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["tokens.py", "--groups", "2", "--tokens", "2000", "--repeats", "2"])
+    assert tokens.main() == 0
+    shown = capsys.readouterr().out
+    assert all(part in shown for part in tokens.PARTS) and "nan" not in shown
+
+
+def test_tokens_above_their_limit_fail_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["tokens.py", "--groups", "1", "--tokens", "10", "--repeats", "1"])
+    assert tokens.main() == 1  # a group's text is more than so few tokens
