@@ -1,4 +1,4 @@
-"""Writes the tables of README.md and of the result pages from the numbers committed beside them:
+"""Writes the tables of the result pages from the numbers committed beside them:
 
 python experiments/results/write_pages.py
 """
@@ -39,8 +39,8 @@ def tables_of(root: Path) -> dict[Path, dict[str, str]]:
     paying, model = results / "when_does_it_pay", results / "does_a_pretrained_model_learn"
     verdict, found = read_verdict(paying / "verdict.json"), read_verdict(model / "verdict.json")
     pages = {
-        root: {"headline": headline_table(verdict)},
         paying: {
+            "headline": headline_table(verdict),
             "best": best_table(verdict),
             "verdict": arms_table(verdict),
             "pairs": pairs_table(verdict),

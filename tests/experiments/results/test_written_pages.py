@@ -49,7 +49,6 @@ def test_only_what_stands_between_the_marks_changes() -> None:
 def test_only_stale_pages_are_written(tmp_path: Path) -> None:
     for name in ("when_does_it_pay", "does_a_pretrained_model_learn"):
         shutil.copytree(PAYING.parent / name, tmp_path / "experiments/results" / name)
-    shutil.copy(REPOSITORY / "README.md", tmp_path)
     page, numbers = (tmp_path / "experiments/results/when_does_it_pay" / name for name in ("README.md", "verdict.json"))
     numbers.write_text(numbers.read_text().replace('"start": 0.0', '"start": 0.9'))
     assert write_marked(tables_of(tmp_path)) == [page]
@@ -219,12 +218,30 @@ def test_losses_in_sentences_are_those_of_the_verdict() -> None:
             assert (lost[0] < 0 and lost[3]) is (kind != "turns"), (kind, arm)
 
 
-def test_the_costs_that_the_front_page_gives_are_those_of_the_verdict() -> None:
-    kinds = [VERDICT["regimes"][kind]["axes"]["cost_1"] for kind in ("hard", "middle", "broad")]
-    gains = [axis["frontier_refill"]["gain"] for axis in kinds]
+def test_what_the_front_page_says_is_the_verdict_s() -> None:
     front = " ".join((REPOSITORY / "README.md").read_text().split())
-    assert "{}, {} and {} of area".format(*(number(gain[0], 3, "+") for gain in gains)) in front
-    assert not any(gain[3] for gain in gains)
+
+    def fewer(arm: str, kinds: Sequence[str]) -> list[int]:
+        rows = [VERDICT["regimes"][kind]["axes"]["rollouts"][arm] for kind in kinds]
+        return [round(100 * (1 - row["ratio"][0])) for row in rows]
+
+    def clear(arm: str, kinds: Sequence[str], axis: str = "rollouts") -> list[bool]:
+        return [VERDICT["regimes"][kind]["axes"][axis][arm]["gain"][3] for kind in kinds]
+
+    facts, steps = ("broad", "middle"), ("long", "turns")
+    assert "with {} % and {} % fewer rollouts in two kinds".format(*fewer("frontier_epochs", facts)) in front
+    assert all(clear("frontier_epochs", facts)) and "ratio" not in VERDICT["regimes"]["hard"]["axes"]["rollouts"][
+        "frontier_epochs"
+    ]
+    assert VERDICT["regimes"]["hard"]["baselines"]["rollouts"] == "greso"
+    assert "needed {} % and {} % fewer (not significant)".format(*fewer("replay_frontier_epochs", steps)) in front
+    assert not any(clear("replay_frontier_epochs", steps))
+    dear = VERDICT["regimes"]["long"]["axes"]["cost_1"]["replay_frontier_epochs"]["gain"]
+    assert dear[0] < 0 and dear[3]
+    for arm in ("prefix_sampling_epochs", "pros_epochs"):
+        for kind in ("hard", "long"):
+            gain = VERDICT["regimes"][kind]["axes"]["rollouts"][arm]["gain"]
+            assert gain[0] < 0.01 and not gain[3], (arm, kind, gain)
 
 
 def test_the_power_that_the_page_gives_is_what_was_simulated() -> None:
@@ -280,6 +297,6 @@ def test_the_contest_on_the_pretrained_model_is_told_as_it_went() -> None:
         lab = [kind["axes"].get(axis, {}).get("replay_frontier_epochs") for kind in VERDICT["regimes"].values()]
         told = ", ".join(number(row["gain"][0], 3, "+") + "*" * row["gain"][3] for row in lab if row)
         assert told in page
-    assert interval(gains["rollouts"], 3, "+") in front
+    assert "{:.3f} [{:.3f}, {:.3f}] of area".format(*gains["rollouts"][:3]) in front
     one = interval(found["axes"]["rollouts"]["grpo"]["gain"], 3, "+")
     assert one == "-.012 [-.043, +.019]" and "+.012 [-.019, +.043]" in page  # two epochs beside one

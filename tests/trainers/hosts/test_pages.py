@@ -31,6 +31,20 @@ def test_the_example_of_the_page_about_trl_runs(tmp_path: Path, monkeypatch: pyt
     assert len((tmp_path / "halfway" / "steps.jsonl").read_text().splitlines()) == 2
 
 
+def test_the_example_of_the_front_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("trl")
+    code = shortened(
+        example("../../README.md", heading="Steer TRL"),
+        ('"runs/trl"', f"{str(tmp_path)!r}, bf16=False, report_to=[], use_cpu=True"),
+        ('"Qwen/Qwen3-0.6B-Base"', '"experiments/starting_models/sums"'),
+        ("max_steps=200", "max_steps=2"),
+        ('f"{a} + {b} ="', 'f"{a}+{b}="'),  # the lab's vocabulary has no spaces
+    )
+    monkeypatch.chdir(REPOSITORY)
+    exec(compile(code, "README.md", "exec"), {})
+    assert len((tmp_path / "halfway" / "steps.jsonl").read_text().splitlines()) == 2
+
+
 def test_the_example_of_the_page_about_trinity_runs(tmp_path: Path) -> None:
     """The page's settings, read as Trinity reads a file of settings, with a task set of its own."""
     pytest.importorskip("trinity")
