@@ -161,11 +161,10 @@ def test_the_citation_has_the_packages_version_and_license() -> None:
     assert cited["version"] == halfway.__version__ and cited["license"] == "Apache-2.0"
 
 
-def test_the_changelog_has_one_section_whose_parts_are_lists_without_gaps() -> None:
+def test_the_changelog_names_this_version_and_is_short() -> None:
     text = (REPOSITORY / "CHANGELOG.md").read_text()
-    assert re.findall(r"^## (.*)", text, re.MULTILINE) == [f"[Unreleased]: {halfway.__version__}"]
-    assert re.findall(r"^### (.*)", text, re.MULTILINE) == ["Added", "Changed", "Removed", "Fixed"]
-    assert not re.search(r"\n\n- .*(\n  .*)*\n\n- ", text), "a blank line between two entries of one list"
+    assert re.findall(r"^## (.*)", text, re.MULTILINE)[0] == f"[{halfway.__version__}]: unreleased"
+    assert len(text.splitlines()) <= 60
 
 
 def test_every_page_says_to_install_a_checkout_since_there_is_no_release() -> None:
