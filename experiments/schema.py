@@ -102,6 +102,7 @@ def schema() -> Schema:
         "base": {"description": BASE, "anyOf": [{"type": "string"}, fields_of_run]},
         "arms": _named(run | {"properties": run["properties"] | {"tune": {"type": "object"}}}),
         "instances": {"type": "array", "items": fields_of_run},
+        "tune": {"anyOf": [comparison["properties"]["tune"], {"type": "null"}]},  # null takes a base's sweep out
     }
     below = {"base": {"description": BASE, "type": "string"}}
     fields_of_arm = of_arm | {"properties": {k: study["properties"][k] for k in of_arm["properties"]}}

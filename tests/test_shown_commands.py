@@ -36,7 +36,8 @@ RUN = [page for page in PAGES if any(not reason(line) for line in commands(page)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A user's folder: the checkout's recipes, data, a model and a log, under the names that the pages give them."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "experiments").symlink_to(REPOSITORY / "experiments")
+    for name in ("experiments", "notebooks"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
     rows = [{"prompt": f"{i}+{i}=", "answer": str(2 * i)} for i in range(300)]
     rows.append(json.loads(next(line for line in lines(PAGES["docs/tutorials/own_data.md"]) if line.startswith("{"))))
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:300]))
@@ -70,3 +71,10 @@ def test_the_commands_of_a_page_run(page: str, folder: Path) -> None:
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, f"{line}\n{done.output}"
         assert done.stdout.strip() or words[0] == "init"
+
+
+def test_the_audit_of_the_front_page_prints_what_it_shows(folder: Path) -> None:
+    [line] = [line for line in commands("README.md") if line.startswith("halfway audit notebooks")]
+    done = CliRunner().invoke(app, shlex.split(line)[1:])
+    shown = " ".join(PAGES["README.md"].split(line)[1].split("## ")[0].split())
+    assert len(shown) > 200 and shown in " ".join(done.stdout.split())
