@@ -1,7 +1,7 @@
 """Draws where the rollouts of some arms went and what they bought: kinds of groups by step, and held-out pass@1.
 
     halfway compare experiments/recipes/compare/front_page.yaml --arms grpo_epochs,frontier_epochs
-    python experiments/results/when_does_it_pay/groups_by_step.py [runs/front_page "plain GRPO=grpo_epochs" frontier=frontier]
+    python experiments/results/when_does_it_pay/groups_by_step.py [COMPARISON TITLE=ARM ...]
 
 The front page has runs/front_page with "plain GRPO=grpo_epochs" and frontier=frontier_epochs. With a comparison and its
 arms under their titles, the numbers are first written to groups_by_step.json.
