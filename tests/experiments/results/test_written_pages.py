@@ -230,9 +230,10 @@ def test_what_the_front_page_says_is_the_verdict_s() -> None:
 
     facts, steps = ("broad", "middle"), ("long", "turns")
     assert "with {} % and {} % fewer rollouts in two kinds".format(*fewer("frontier_epochs", facts)) in front
-    assert all(clear("frontier_epochs", facts)) and "ratio" not in VERDICT["regimes"]["hard"]["axes"]["rollouts"][
-        "frontier_epochs"
-    ]
+    assert (
+        all(clear("frontier_epochs", facts))
+        and "ratio" not in VERDICT["regimes"]["hard"]["axes"]["rollouts"]["frontier_epochs"]
+    )
     assert VERDICT["regimes"]["hard"]["baselines"]["rollouts"] == "greso"
     assert "needed {} % and {} % fewer (not significant)".format(*fewer("replay_frontier_epochs", steps)) in front
     assert not any(clear("replay_frontier_epochs", steps))
