@@ -14,10 +14,11 @@ from shutil import copyfile
 
 import msgspec
 
+from halfway.controllers import CONTROLLERS
 from halfway.curriculum import decision_log
-from halfway.experiments.catalogue import catalogue, explained
+from halfway.experiments.catalogue import CONTRIB, catalogue, explained
 from halfway.experiments.config.paths import REPOSITORY
-from halfway.experiments.papers import PAPERS
+from halfway.experiments.papers import PAPERS, papers_of
 from halfway.experiments.schema import schema
 from halfway.experiments.shown import as_json
 
@@ -26,8 +27,15 @@ PAGES = (
     *("experiments/results/*.md", "experiments/results/*/[!0-9]*.md", "notebooks/*.ipynb"),
 )
 LOG = "experiments/results/log"
+ARMS = "experiments/recipes/compare/every_method.yaml"
+MOST_ROWS = 12
+"""A longer table of a results page is folded."""
+TABLE = re.compile(r"(?:^\*\*(.+)\*\*\n\n)?((?:^\|.*\n)+)", re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
-PARTS = "# Parts and settings\n\nWhat a YAML file can name, as `halfway list` knows it.\n"
+PARTS = """# Parts and settings
+
+What a YAML file can name, as `halfway list` knows it. [Each controller has its own page](../controllers/README.md).
+"""
 SCHEMA = """# The YAML schema
 
 [halfway.json](halfway.json) describes every file that Halfway reads; `halfway schema FILE` writes it with the plugins
@@ -47,12 +55,25 @@ def gather(target: Path) -> None:
             copyfile(path, place)
             continue
         text = path.read_text()
+        if path.parent.parent == REPOSITORY / "experiments" / "results":
+            text = TABLE.sub(_folded, text)
         for _, _, link in LINK.findall(text):
             _copy_linked(path.parent / link.partition("#")[0], published, target)
         place.write_text(LINK.sub(partial(_link, page=path, published=published), text))
+    listed = target / "controllers" / "README.md"
+    listed.write_text(re.sub(r"\[`(\w+)`\]\([\w/]+\.py\)", r"[`\1`](\1.md)", listed.read_text()))
     for name, text in reference():
-        (target / "reference").mkdir(parents=True, exist_ok=True)
-        (target / "reference" / name).write_text(text)
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        (target / name).write_text(text)
+
+
+def _folded(table: re.Match[str]) -> str:
+    """A table as it is on a results page: a long one is closed until a reader opens it."""
+    title, rows = table.groups()
+    length = rows.count("\n") - 2
+    if length <= MOST_ROWS:
+        return table[0]
+    return f'??? note "{title or "Table"} ({length} rows)"\n\n' + "".join(f"    {row}\n" for row in rows.splitlines())
 
 
 def _copy_linked(path: Path, published: set[Path], target: Path) -> None:
@@ -78,15 +99,17 @@ def _link(found: re.Match[str], page: Path, published: set[Path]) -> str:
 
 
 def reference() -> Iterator[tuple[str, str]]:
-    """The pages that are written from the code, by file name."""
+    """The pages that are written from the code, by path."""
     homes: dict[str, str] = import_module("halfway")._HOMES
-    yield "commands.md", "# Commands\n" + "".join(_commands())
-    yield "parts.md", PARTS + "".join(_parts())
-    yield "papers.md", "".join(_papers())
-    yield "python.md", "# Python\n" + "".join(f"\n::: {home}.{name}\n" for name, home in homes.items())
-    yield "decision_log.md", _decision_log()
-    yield "schema.md", SCHEMA
-    yield "halfway.json", as_json(schema())
+    yield "reference/commands.md", "# Commands\n" + "".join(_commands())
+    yield "reference/parts.md", PARTS + "".join(_parts())
+    yield "reference/papers.md", "".join(_papers())
+    yield "reference/python.md", "# Python\n" + "".join(f"\n::: {home}.{name}\n" for name, home in homes.items())
+    yield "reference/decision_log.md", _decision_log()
+    yield "reference/schema.md", SCHEMA
+    yield "reference/halfway.json", as_json(schema())
+    for name in CONTROLLERS.names():
+        yield f"controllers/{name}.md", "".join(_controller(name))
 
 
 def _commands() -> Iterator[str]:
@@ -106,11 +129,63 @@ def _commands() -> Iterator[str]:
 def _parts() -> Iterator[str]:
     """Each part and group of settings with its options."""
     for kind, listed in catalogue().items():
+        if kind in ("controllers", CONTRIB):
+            continue
         yield f"\n## {kind.capitalize()}\n"
         for name in (part.name for part in listed):
             [part] = explained(name)[kind]
             yield f"\n### {name}\n\n{part.about}\n\n"
             yield from (f"- `{option.text}`{': ' * bool(option.about)}{option.about}\n" for option in part.options)
+
+
+def _controller(name: str) -> Iterator[str]:
+    """A controller's page: what it does, its options, its papers, and arms that are ready to run."""
+    controller = CONTROLLERS.get(name)
+    papers = papers_of(name)
+    source = controller.__module__.removeprefix("halfway.").replace(".", "/") + ".py"
+    yield f"---\nsource: {source}\nsearch: {{boost: 4}}\n---\n"
+    yield f"# {name}{': ' * bool(papers)}{', '.join(paper.names[0] for paper in papers)}\n\n"
+    yield (inspect.getdoc(controller) or "").partition("Attributes:\n")[0].rstrip() + "\n"
+    if arms := _arms(name):
+        yield f"\n## In YAML\n\nArms of `{ARMS}`:\n\n```yaml\n{arms}```\n"
+    elif papers:
+        yield f"\n## In YAML\n\n```yaml\n{papers[0].yaml}\n```\n"
+    parts = (part for kind in ("controllers", CONTRIB) for part in explained(name).get(kind, ()))
+    [part] = (part for part in parts if part.name == name)
+    if part.options:
+        yield "\n## Options\n\n| option, default | meaning |\n|---|---|\n"
+        yield from (f"| `{option.text}` | {_cell(option.about)} |\n" for option in part.options)
+    if papers:
+        yield "\n## Papers\n\n" + "".join(
+            f"- {each.names[0]}: [{each.title}, {each.source}]({each.url})\n" for each in papers
+        )
+    if measured := _measured(controller):
+        yield f"\n## Measured here\n\n{measured}\n"
+    yield f"\nSource: `{source}`. On the command line: `halfway list {name}`.\n"
+
+
+def _cell(text: str) -> str:
+    """A text as a cell of a table."""
+    return text.replace("|", "\\|")
+
+
+def _arms(name: str) -> str:
+    """The arms of `ARMS` whose chain has a controller, as they stand in the file."""
+    text = (REPOSITORY / ARMS).read_text().partition("\narms:\n")[2]
+    arms = re.findall(r"^  \w+:.*\n(?:    .*\n)*", text, re.MULTILINE)
+    chosen = [arm for arm in arms if name != "uniform" and re.search(rf"controllers: .*\b{name}\b", arm)]
+    return "".join(re.sub("^  ", "", arm, flags=re.MULTILINE) for arm in chosen)
+
+
+def _measured(controller: type) -> str:
+    """What was measured of a controller of `contrib`, by the package's docstring."""
+    about = inspect.getdoc(import_module("halfway.controllers.contrib")) or ""
+    module = controller.__module__.rpartition(".")[2]
+    found = re.search(rf"^- `{module}`: ((?:.*\n?)(?:  .*\n?)*)", about, re.MULTILINE)
+    if ".contrib." not in controller.__module__ or found is None:
+        return ""
+    head = about.split("\n\n")[1]
+    return f"{head}\n\n{inspect.cleandoc(found[1][0].upper() + found[1][1:])}"
 
 
 def _decision_log() -> str:
@@ -128,9 +203,18 @@ def _papers() -> Iterator[str]:
     for paper in PAPERS:
         files = (f"experiments/recipes/methods/{name.lower().replace(' ', '_')}.yaml" for name in paper.names)
         recipes = [f"`{file}`" for file in files if (REPOSITORY / file).exists()]
-        linked = ", ".join(f"[`{name}`](parts.md#{name})" for name in paper.parts)
+        homes = {
+            name: f"../controllers/{name}.md" if name in CONTROLLERS.names() else f"parts.md#{name}"
+            for name in paper.parts
+        }
+        linked = ", ".join(f"[`{name}`]({home})" for name, home in homes.items())
         yield f"| {paper.names[0]} | [{paper.title}, {paper.source}]({paper.url}) | {linked} | `{paper.yaml}` "
         yield f"| {', '.join(recipes)} |\n"
+
+
+def _home(part: str) -> str:
+    """The page of a part, as seen from the page of papers."""
+    return f"../controllers/{part}.md" if part in CONTROLLERS.names() else f"parts.md#{part}"
 
 
 if __name__ == "__main__":

@@ -171,3 +171,21 @@ def test_the_site_is_clicked_through(page: Any, site: str) -> None:
     for name, heading in (("docs/metrics", "Metrics"), ("reference/decision_log", "The decision log")):
         page.goto(f"{site}/{name}.html")
         assert page.locator("h1").inner_text().startswith(heading) and fits(page)
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("GRESO", "controllers/greso"),
+        ("AdaRFT", "controllers/servo"),
+        ("out of memory", "docs/troubleshooting"),
+        ("prefix sampling table 2", "what_is_reproduced/"),
+    ],
+)
+def test_the_first_hit_of_the_search_is_the_page_about_it(browser: Any, site: str, words: str, page: str) -> None:
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    tab.goto(f"{site}/index.html")
+    tab.locator(".md-search__input").fill(words)
+    first = tab.locator(".md-search-result__item > a.md-search-result__link").first
+    assert page in first.get_attribute("href")
+    tab.close()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
+import yaml
 from learner_harness import make_group, make_turn
 from paths import REPOSITORY
 from typer.main import get_command
@@ -20,6 +21,7 @@ from halfway.curriculum.decision_log import group_record, skip_records
 from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.plan import Skip
 from halfway.experiments import site
+from halfway.experiments.catalogue import catalogue
 from halfway.experiments.cli import app
 from halfway.experiments.scripts import script, script_parser
 
@@ -102,21 +104,49 @@ def reference() -> Mapping[str, str]:
 
 
 def test_the_reference_has_every_command_controller_and_function(reference: Mapping[str, str]) -> None:
-    commands, parts, python = (reference[f"{name}.md"] for name in ("commands", "parts", "python"))
+    commands, parts, python = (reference[f"reference/{name}.md"] for name in ("commands", "parts", "python"))
     assert all(f"## halfway {name}\n" in commands for name in get_command(app).commands)  # type: ignore[attr-defined]
     assert "Usage: halfway run " in commands and "--jobs" in commands
-    assert all(f"### {name}\n" in parts for name in (*CONTROLLERS.names(), "learner", "comparison"))
+    assert all(f"### {name}\n" in parts for name in ("learner", "comparison", "file", "vllm"))
     assert all(f".{name}\n" in python for name in halfway.__all__)
-    assert "then" in json.loads(reference["halfway.json"])
-    papers = reference["papers.md"]
-    assert "[`greso`](parts.md#greso)" in papers and "Rollout Prefix Reuse, openreview.net" in papers
+    assert "then" in json.loads(reference["reference/halfway.json"])
+    papers = reference["reference/papers.md"]
+    assert (
+        "[`greso`](../controllers/greso.md), [`fill`](parts.md#fill)" in papers
+        and "Rollout Prefix Reuse, openreview.net" in papers
+    )
     assert all(f"arXiv {number}]" in papers for number in ("1707.06347", "2503.14476", "2606.18284"))
     named = set(re.findall(r"`(experiments/recipes/\S+\.yaml)`", papers))
     assert len(named) == 6 and [name for name in named if not (REPOSITORY / name).exists()] == []
 
 
+def test_every_controller_has_a_page_with_options_papers_and_arms(
+    reference: Mapping[str, str],
+) -> None:
+    pages = {name: reference[f"controllers/{name}.md"] for name in CONTROLLERS.names()}
+    assert all(part.about in pages[part.name] for kind in ("controllers", "contrib") for part in catalogue()[kind])
+    assert all(f"\n# {name}" in page and f"`halfway list {name}`" in page for name, page in pages.items())
+    servo, greso, knapsack = (pages[name] for name in ("servo", "greso", "knapsack"))
+    assert "\n# servo: AdaRFT, E2H\n" in servo and servo.count("\nservo_") == 3 and "arXiv 2504.05520]" in servo
+    assert "| `floor=0.01` | least probability of rolling out any problem. |" in greso and "Measured here" not in greso
+    assert "## Measured here\n" in knapsack and "Within 0.005 in all three" in knapsack
+    arms = yaml.safe_load("".join(re.findall(r"```yaml\n(\w+: #.*?)```", "\n".join(pages.values()), re.DOTALL)[:1]))
+    assert arms and set(arms) <= set(yaml.safe_load((REPOSITORY / site.ARMS).read_text())["arms"])
+
+
+@pytest.mark.parametrize("rows", [site.MOST_ROWS, site.MOST_ROWS + 1])
+def test_a_long_table_of_results_is_folded_under_its_title(rows: int) -> None:
+    table = "**Every arm**\n\n| arm | gain |\n|---|---:|\n" + "| a | 1 |\n" * rows
+    folded = site.TABLE.sub(site._folded, f"Before.\n\n{table}\nAfter.\n")
+    if rows <= site.MOST_ROWS:
+        assert folded == f"Before.\n\n{table}\nAfter.\n"
+    else:
+        head = f'Before.\n\n??? note "Every arm ({rows} rows)"\n\n    | arm | gain |\n'
+        assert folded.startswith(head) and folded.endswith("    | a | 1 |\n\nAfter.\n")
+
+
 def test_the_page_about_the_decision_log_has_every_field_that_is_written(reference: Mapping[str, str]) -> None:
-    page = reference["decision_log.md"]
+    page = reference["reference/decision_log.md"]
     listed = {name for row in re.findall(r"^\| (.+?) \| .+ \| .+ \|$", page, re.M) for name in row.split(", ")}
     turn = replace(make_turn([1, 2]), spans=((1, 1), (2, 1)))
     group = make_group([1], [Rollout((turn,), False, late=True), Rollout((make_turn([1]),), True)])
