@@ -103,7 +103,6 @@ class Frontier(PassRateController[FrontierState]):
         if plan.missing == 0:
             return plan, state
         generator = stream.at("choose").generator()
-        skills = self.model.wander(state.skills, max(0, plan.step - state.learnt))
         known: dict[int, float] = {}
 
         def worth(rate_F: Floats) -> Floats:
@@ -113,17 +112,16 @@ class Frontier(PassRateController[FrontierState]):
             rivals = max(MOST, LEAST * wanted) if self.candidates is None else self.candidates * wanted
             if rivals < len(free_F):
                 free_F = generator.choice(free_F, rivals, replace=False, shuffle=False)
-            worth_F = self._average(worth, replace(state, skills=skills), free_F)
+            worth_F = self._average(worth, state, free_F, max(0, plan.step - state.learnt))
             places = first_by([draw_keys(worth_F, generator, self.sharpness)], wanted, generator)
             places = _explore(places, len(free_F), self.exploration, generator)
             known.update(zip(free_F[places].tolist(), worth_F[places].tolist(), strict=True))
             chosen: Positions = free_F[places]
             return chosen
 
-        for position in fill_slots(plan, state.problems, choose):
-            request = Request(state.problems[position], plan.num_rollouts)
-            plan = plan.add([request], f"worth {known[position]:.2g}")
-        return plan, state
+        chosen = fill_slots(plan, state.problems, choose)
+        requests = [Request(state.problems[position], plan.num_rollouts) for position in chosen]
+        return plan.add(requests, [f"worth {known[position]:.2g}" for position in chosen]), state
 
     def worth_of(self, rate: Floats, size: int) -> Floats:
         """What groups of `size` are worth at these pass rates."""
@@ -148,11 +146,13 @@ class Frontier(PassRateController[FrontierState]):
     def predict(self, state: FrontierState, groups: Sequence[Group]) -> Floats:
         return predict_fresh(groups, state.problems, lambda places: self._average(lambda rate: rate, state, places))
 
-    def _average(self, of_rate: Callable[[Floats], Floats], state: FrontierState, places: Positions) -> Floats:
-        """What a function of the pass rate is expected to be for some problems."""
+    def _average(
+        self, of_rate: Callable[[Floats], Floats], state: FrontierState, places: Positions, steps: int | None = None
+    ) -> Floats:
+        """What a function of the pass rate is expected to be for some problems, so many steps after the belief."""
         if self.rates == "measured":
             return of_rate(state.rate_P[places])
-        return integrate(of_rate, *self.model.logits(state.skills, self._design(state.problems), places))
+        return integrate(of_rate, *self.model.logits(state.skills, self._design(state.problems), places, steps))
 
     def _design(self, problems: ProblemSet) -> Floats:
         return design(problems, self.features, "frontier.features")

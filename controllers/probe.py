@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -124,9 +125,9 @@ class Probed(PassRateController[ProbedState]):
         distance_P = np.abs(rates_P - self.target) if self.selection == "target" else np.zeros_like(rates_P)
         order = np.lexsort([stream.generator().random(len(rates_P)), distance_P])
         chosen = order[free_P[order]][:wanted].tolist()
-        for place in chosen:
-            request = Request(state.problems.generated[place], plan.num_rollouts, Origin.GENERATED)
-            plan = plan.add([request], f"probed {rates_P[place]:.2f}")
+        generated = state.problems.generated
+        requests = [Request(generated[place], plan.num_rollouts, Origin.GENERATED) for place in chosen]
+        plan = plan.add(requests, [f"probed {rates_P[place]:.2f}" for place in chosen])
         return plan, replace(state, offered=(*state.offered, *chosen))
 
     def observe(self, state: ProbedState, groups: Sequence[Group], step: int) -> ProbedState:
@@ -191,16 +192,21 @@ class Probed(PassRateController[ProbedState]):
         }
 
 
-def _positions(problems: ProblemSet) -> dict[str, int]:
+@lru_cache(maxsize=4)
+def _positions(problems: ProblemSet) -> Mapping[str, int]:
     return {problem.id: i for i, problem in enumerate(problems.generated)}
 
 
 def _count_pending(plan: Plan, problems: ProblemSet) -> NDArray[np.int64]:
     """How often each generated problem is tried by the groups of the plan, and by those in hand."""
     requests = (*plan.requests, *(group.request for group in plan.in_hand))
-    tries = Counter(r.problem.id for r in requests if r.origin is Origin.GENERATED and not r.extends)
-    return np.array([tries[problem.id] for problem in problems.generated], np.int64)
+    position, tries_P = _positions(problems), np.zeros(len(problems.generated), np.int64)
+    for request in requests:
+        if request.origin is Origin.GENERATED and not request.extends and request.problem.id in position:
+            tries_P[position[request.problem.id]] += 1
+    return tries_P
 
 
+@lru_cache(maxsize=4)
 def _guesses(problems: ProblemSet) -> Floats:
     return guesses_of(problems.generated, "problems.generated")

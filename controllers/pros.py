@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -131,10 +132,9 @@ class Pros(PassRateController[ProsState]):
             state = replace(state, offered=(), offered_in=plan.step)
         counts = Counter(state.counts)
         chosen = self._select(plan, state, stream.at("select").generator())
-        for node, why in chosen:
-            request, action = self._request(state, node, why, plan.num_rollouts)
-            counts["used"] += request.prefix is not None
-            plan = plan.add([request], action)
+        asked = [self._request(state, node, why, plan.num_rollouts) for node, why in chosen]
+        counts["used"] += sum(request.prefix is not None for request, _ in asked)
+        plan = plan.add([request for request, _ in asked], [action for _, action in asked])
         return plan, replace(state, counts=dict(counts), offered=(*state.offered, *(node for node, _ in chosen)))
 
     def observe(self, state: ProsState, groups: Sequence[Group], step: int) -> ProsState:
@@ -259,6 +259,7 @@ class Pros(PassRateController[ProsState]):
         return trees, starts
 
 
+@lru_cache(maxsize=4)
 def _guesses(problems: ProblemSet) -> Floats:
     return guesses_of(problems, "problems.source")
 

@@ -89,9 +89,15 @@ class Plan:
         extended = {request.extends for request in self.requests}
         return replace(self, reserved=sum(g.waits and g.request.ticket in extended for g in self.in_hand))
 
-    def add(self, requests: Sequence[Request], action: str) -> "Plan":
-        """Append requests, each signed by the member that holds the plan."""
-        return replace(self, requests=self.requests + tuple(self._sign(request, action) for request in requests))
+    def add(self, requests: Sequence[Request], action: str | Sequence[str]) -> "Plan":
+        """Append requests, each signed by the member that holds the plan.
+
+        Args:
+            action: of all of them, or of each.
+        """
+        actions = [action] * len(requests) if isinstance(action, str) else action
+        signed = tuple(self._sign(request, why) for request, why in zip(requests, actions, strict=True))
+        return replace(self, requests=self.requests + signed)
 
     def extend(self, group: Group, num_rollouts: int, action: str) -> "Plan":
         """Ask for more rollouts of a group in hand, from the same start. They become part of it."""

@@ -62,7 +62,8 @@ def mark_replayed(turn: Turn, num_tokens: int | None = None) -> Turn:
     whole = num_tokens is None
     tokens_T = turn.tokens_T[:num_tokens]
     zeros_T = np.zeros(len(tokens_T), np.float32)
-    cut = replace(
+    gone = {} if whole else {"observation": "", "observation_tokens_O": turn.observation_tokens_O[:0], "state": ""}
+    return replace(
         turn,
         tokens_T=tokens_T,
         logprobs_T=zeros_T,
@@ -71,8 +72,8 @@ def mark_replayed(turn: Turn, num_tokens: int | None = None) -> Turn:
         values_T=None,
         tool_seconds=0.0,
         spans=(),
+        **gone,
     )
-    return cut if whole else replace(cut, observation="", observation_tokens_O=turn.observation_tokens_O[:0], state="")
 
 
 def cut(rollout: Rollout, length: int, unit: Unit) -> tuple[Turn, ...]:

@@ -150,9 +150,22 @@ class Session:
         Raises:
             UserError: if the ticket was never drawn, or already has all its rollouts.
         """
-        group = self._find_group(ticket)
+        self._record(ticket, self._find_group(ticket), rollouts, prompt_tokens_P, unit, lost)
+
+    def _record(
+        self,
+        ticket: str,
+        group: Group,
+        rollouts: Sequence[Rollout],
+        prompt_tokens_P: IntArray = NO_TOKENS,
+        unit: Unit | None = None,
+        lost: Mapping[str, int] | None = None,
+        **known: Any,
+    ) -> None:
+        """`record`, with what else is known of the group by now."""
         after = replace(
             group,
+            **known,
             rollouts=group.rollouts + tuple(rollouts),
             dropped=_add_counts(group.dropped, lost or {}),
             prompt_tokens_P=prompt_tokens_P if len(prompt_tokens_P) else group.prompt_tokens_P,
@@ -179,11 +192,11 @@ class Session:
         expected = self._find_group(ticket)
         begun_anew = group.request.origin is not expected.request.origin
         if begun_anew and expected.request.extends:
-            self._groups[ticket] = replace(expected, replay_cost=group.replay_cost)
-            return self.abandon(ticket, "diverged")
-        request = group.request if begun_anew else expected.request
-        self._groups[ticket] = replace(expected, request=request, replay_cost=group.replay_cost, lag=group.lag)
-        self.record(ticket, group.rollouts, group.prompt_tokens_P, group.unit, group.dropped)
+            lost = {"diverged": expected.missing}
+            return self._record(ticket, expected, (), lost=lost, replay_cost=group.replay_cost)
+        known = {"request": group.request if begun_anew else expected.request, "lag": group.lag}
+        outcome = group.rollouts, group.prompt_tokens_P, group.unit, group.dropped
+        self._record(ticket, expected, *outcome, replay_cost=group.replay_cost, **known)
 
     def record_counts(self, ticket: str, passed: int, size: int) -> None:
         """Record a ticket's outcome as counts, for chains that need no tokens.
@@ -356,7 +369,7 @@ class Session:
         return [Ticket(request) for request in issued]
 
     def _start_group(self, request: Request) -> Group:
-        return replace(start_group(request), trains_truncated=self._trains_truncated)
+        return start_group(request, self._trains_truncated)
 
     def _join(self, ticket: str) -> None:
         """Make a complete extension part of the group that it extends."""
@@ -371,9 +384,9 @@ class Session:
         return self._groups[ticket]
 
 
-def start_group(request: Request) -> Group:
+def start_group(request: Request, trains_truncated: bool = True) -> Group:
     """The group of a request for which nothing has come back yet."""
-    return Group(request, NO_TOKENS, ())
+    return Group(request, NO_TOKENS, (), trains_truncated=trains_truncated)
 
 
 def join_group(group: Group, more: Group) -> Group:

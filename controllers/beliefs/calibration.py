@@ -128,6 +128,7 @@ def guesses_of(problems: Sequence[Problem], where: str) -> Floats:
         )
     rates_P = np.clip(np.asarray(rates, np.float64), EDGE, 1 - EDGE)
     guesses_P: Floats = np.log(rates_P / (1 - rates_P))
+    guesses_P.setflags(write=False)
     return guesses_P
 
 

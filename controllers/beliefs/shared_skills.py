@@ -133,12 +133,20 @@ class SkillModel:
             residual_P[places_G], variance_P[places_G] = residual_G, variance_G * noise_G * weight_G
         return Skills(mean_D, (covariance_DD + covariance_DD.T) / 2, residual_P, variance_P)
 
-    def logits(self, skills: Skills, x_PD: Floats, places_F: Positions) -> tuple[Floats, Floats]:
-        """Mean and variance of the logits of some problems, (F,) each; the residual's variance is part of it."""
-        x_FD = x_PD[places_F]
-        mean_F, variance_F = self._residuals(skills, places_F)
-        shared_F = np.einsum("fd,fd->f", x_FD @ skills.covariance_DD, x_FD)
-        return x_FD @ skills.mean_D + mean_F, shared_F + variance_F
+    def logits(
+        self, skills: Skills, x_PD: Floats, places_F: Positions, steps: int | None = None
+    ) -> tuple[Floats, Floats]:
+        """Mean and variance of the logits of some problems, (F,) each; the residual's variance is part of it.
+
+        Args:
+            steps: that many steps later, if nothing was observed; None = as the skills are.
+        """
+        of_F = Skills(skills.mean_D, skills.covariance_DD, *self._residuals(skills, places_F))
+        if steps is not None:
+            of_F = self.wander(of_F, steps)
+        x_FD = np.take(x_PD, places_F, axis=0)
+        shared_F = np.einsum("fd,fd->f", x_FD @ of_F.covariance_DD, x_FD)
+        return x_FD @ of_F.mean_D + of_F.residual_P, shared_F + of_F.variance_P
 
     def _residuals(self, skills: Skills, places_F: Positions) -> tuple[Floats, Floats]:
         if self.memory:

@@ -88,9 +88,9 @@ def fill_by_rate(
         chosen: Positions = free_F[places]
         return chosen
 
-    for position in fill_slots(plan, problems, choose):
-        plan = plan.add([Request(problems[position], plan.num_rollouts)], f"believed {believed[position]:.2f}")
-    return plan
+    chosen = fill_slots(plan, problems, choose)
+    requests = [Request(problems[position], plan.num_rollouts) for position in chosen]
+    return plan.add(requests, [f"believed {believed[position]:.2f}" for position in chosen])
 
 
 def _choose_free(num_problems: int, barred: set[int], wanted: int, choose: Choose) -> list[int]:

@@ -4,13 +4,14 @@
 
 The recipes that are recommended come first, each chain with the recipe's options, its batch and its way of filling it,
 then every controller with its defaults, 64 groups a step, in a chain in which it has work to do. A step is what a
-run asks of a session: batches until the step's is full, outcomes, weights, the commit. Rollouts are simulated and not
+run asks of a session: batches until the step's is full are proposed, and the commit, in which the chain observes.
+"recording" is apart: outcomes are taken and weighed, whatever the number of problems. Rollouts are simulated and not
 timed; processor time, since other work on the machine changes that little; the median of the steps after the first,
 which shuffles the whole set. "growth" is the exponent by which a step grows with the problems between the two largest
-sets: 0 = not at all, 1 = in proportion. In the rows "in streaks", GRESO refuses most of what it is offered.
+sets: 0 = not at all, 1 = in proportion. In the row "in streaks", GRESO refuses most of what it is offered.
 
-Exits with 1 if a recipe takes more than 40 ms with the largest set, or another row more than 50. `--keep` writes
-controllers.json, from which `make reproduction` writes the table of the page.
+Exits with 1 if a recipe's step takes more than 40 ms with the largest set, or another row's more than 50. `--keep`
+writes controllers.json, from which `make reproduction` writes the table of the page.
 """
 
 import math
@@ -144,11 +145,11 @@ def measure(row: Row, problems: ProblemSet, steps: int) -> dict[str, float]:
     session = Session(problems, row.chain, row.num_rollouts, provides=set(NEEDS))
     if row.in_streaks:
         session.state = {name: _with_streaks(member) for name, member in session.state.items()}
-    parts: list[tuple[float, float, int]] = []
+    parts: list[tuple[float, float, float, int]] = []
     carried: Sequence[Any] = ()
     for step in range(1 + steps):
         rollouts.sync(step)
-        filling, proposing, observing = Filling.begin(row.fill, carried), 0.0, 0.0
+        filling, proposing, recording = Filling.begin(row.fill, carried), 0.0, 0.0
         while (wanted := filling.wanted()) or (session.continues and filling.rounds < row.fill.max_rounds):
             begin = time.process_time()
             tickets = session.next_batch(wanted)
@@ -163,19 +164,20 @@ def measure(row: Row, problems: ProblemSet, steps: int) -> dict[str, float]:
             for request, group in zip(fresh, groups, strict=True):
                 session.record_group(request.ticket, group)
             filling = filling.add(session.weigh([*session.in_hand(), *stored]))
-            observing += time.process_time() - begin
+            recording += time.process_time() - begin
         begin = time.process_time()
         session.commit()
-        observing += time.process_time() - begin
+        observing = time.process_time() - begin
         carried = filling.surplus if row.fill.surplus == "carry" else ()
-        parts.append((1e3 * proposing, 1e3 * observing, filling.rounds))
+        parts.append((1e3 * proposing, 1e3 * observing, 1e3 * recording, filling.rounds))
     later = parts[1:]
     return {
         "propose": statistics.median(part[0] for part in later),
         "observe": statistics.median(part[1] for part in later),
         "step": statistics.median(part[0] + part[1] for part in later),
         "first": parts[0][0] + parts[0][1],
-        "rounds": statistics.mean(part[2] for part in later),
+        "record": statistics.median(part[2] for part in later),
+        "rounds": statistics.mean(part[3] for part in later),
     }
 
 
@@ -186,12 +188,13 @@ def _with_streaks(state: Any) -> Any:
 def table(found: dict[str, Any]) -> TextTable:
     """What was measured, as a table."""
     sizes = sorted({int(size) for row in found.values() for size in row if size.isdigit()})
-    columns = ("chain", "groups", "rounds", *(f"{size:,}" for size in sizes), "proposing", "first step", "growth")
+    names = [f"{size:,}" for size in sizes]
+    columns = ("chain", "groups", "rounds", *names, "proposing", "first step", "recording", "growth")
     rows = []
     for name, row in found.items():
         last, steps = row[str(sizes[-1])], [row[str(size)]["step"] for size in sizes]
         growth = math.log(steps[-1] / steps[-2]) / math.log(sizes[-1] / sizes[-2]) if len(sizes) > 1 else math.nan
-        numbers = (*steps, last["propose"], last["first"])
+        numbers = (*steps, last["propose"], last["first"], last["record"])
         cells = [f"{number:.1f}" for number in numbers]
         rows.append((name, str(row["groups"]), f"{last['rounds']:.1f}", *cells, f"{growth:.2f}"))
     return TextTable("Milliseconds of a step, by the number of problems", columns, tuple(rows))
