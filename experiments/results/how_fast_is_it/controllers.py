@@ -11,7 +11,8 @@ which shuffles the whole set. "growth" is the exponent by which a step grows wit
 sets: 0 = not at all, 1 = in proportion. In the row "in streaks", GRESO refuses most of what it is offered.
 
 Exits with 1 if a recipe's step takes more than 40 ms with the largest set (a batch of more than 160 groups: .25 ms a
-group), or another row's more than 50. `--keep` writes controllers.json, from which `make reproduction` writes the table of the page.
+group), or another row's more than 50. `--keep` writes controllers.json, from which `make reproduction` writes the
+table of the page.
 """
 
 import math
@@ -109,7 +110,8 @@ def recipe_rows() -> Iterator[Row]:
             else {recipe: config}
         )
         for name, run in runs.items():
-            yield Row(name, run.chain, run.fill, run.rollouts.num_rollouts, max(LIMIT, LIMIT_PER_GROUP * run.fill.groups))
+            limit = max(LIMIT, LIMIT_PER_GROUP * run.fill.groups)
+            yield Row(name, run.chain, run.fill, run.rollouts.num_rollouts, limit)
 
 
 def default_rows() -> Iterator[Row]:
