@@ -1,7 +1,7 @@
 """Where rollouts start when not at the problem's own beginning: inside an earlier rollout, or with a hint."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def mark_replayed(turn: Turn, num_tokens: int | None = None) -> Turn:
     whole = num_tokens is None
     tokens_T = turn.tokens_T[:num_tokens]
     zeros_T = np.zeros(len(tokens_T), np.float32)
-    gone = {} if whole else {"observation": "", "observation_tokens_O": turn.observation_tokens_O[:0], "state": ""}
+    gone: dict[str, Any] = {} if whole else {"observation": "", "observation_tokens_O": turn.observation_tokens_O[:0], "state": ""}
     return replace(
         turn,
         tokens_T=tokens_T,

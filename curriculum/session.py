@@ -194,7 +194,7 @@ class Session:
         if begun_anew and expected.request.extends:
             lost = {"diverged": expected.missing}
             return self._record(ticket, expected, (), lost=lost, replay_cost=group.replay_cost)
-        known = {"request": group.request if begun_anew else expected.request, "lag": group.lag}
+        known: dict[str, Any] = {"request": group.request if begun_anew else expected.request, "lag": group.lag}
         outcome = group.rollouts, group.prompt_tokens_P, group.unit, group.dropped
         self._record(ticket, expected, *outcome, replay_cost=group.replay_cost, **known)
 
