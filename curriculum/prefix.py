@@ -62,7 +62,8 @@ def mark_replayed(turn: Turn, num_tokens: int | None = None) -> Turn:
     whole = num_tokens is None
     tokens_T = turn.tokens_T[:num_tokens]
     zeros_T = np.zeros(len(tokens_T), np.float32)
-    gone: dict[str, Any] = {} if whole else {"observation": "", "observation_tokens_O": turn.observation_tokens_O[:0], "state": ""}
+    unseen = {"observation": "", "observation_tokens_O": turn.observation_tokens_O[:0], "state": ""}
+    gone: dict[str, Any] = {} if whole else unseen
     return replace(
         turn,
         tokens_T=tokens_T,
