@@ -287,9 +287,10 @@ def with_arms(config: ComparisonConfig, names: Sequence[str]) -> ComparisonConfi
 
 
 def absent_contrasts(config: ComparisonConfig, names: Sequence[str]) -> list[tuple[str, str]]:
-    """The planned pairs, each with an arm among `names`, whose other arm is not."""
+    """The planned pairs with one arm among `names`; an arm beside the baseline that is not asked for is not missed."""
     pairs = contrast_pairs(config.contrasts, config.arms)
-    return [pair for pair in pairs if len({*pair} & {*names}) == 1]
+    absent = [pair for pair in pairs if len({*pair} & {*names}) == 1]
+    return [pair for pair in absent if pair[0] in names] if isinstance(config.contrasts, Mapping) else absent
 
 
 def limit_of(budget: Budget) -> dict[str, Any]:

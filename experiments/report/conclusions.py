@@ -53,7 +53,7 @@ def sentence_of_same(one: Decided) -> str:
     """Says of an arm that it is the same as another one."""
     return (
         f"{one.arm} made the same decisions as {one.reference} in all {one.groups:,} groups: it never acted, "
-        "so there is nothing to compare between the two."
+        "so there is nothing to compare between the two (docs/troubleshooting.md#my-arm-equals-grpo)."
     )
 
 

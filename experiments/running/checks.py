@@ -214,7 +214,8 @@ def describe_visits(runs: Mapping[str, RunConfig], problems: int) -> Iterator[st
     line = f"{groups:,} groups of {problems:,} problems: {visits}"
     idle = [name for name in REVISITING if any(name in each.chain.members for each in runs.values())]
     if groups <= problems and idle:
-        line += f"; {' and '.join(idle)} only act on problems seen before, so give more budget or lower problems.train"
+        line += f"; {' and '.join(idle)} skip only problems seen before, so give more budget or lower problems.train"
+        line += " (docs/troubleshooting.md#greso-skips-nothing)"
     yield line
 
 

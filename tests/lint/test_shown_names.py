@@ -37,6 +37,17 @@ def test_every_module_recipe_and_script_that_a_page_names_exists() -> None:
     assert recipes and scripts
 
 
+def test_every_page_and_heading_that_a_message_names_exists() -> None:
+    rooms = ("curriculum", "controllers", "trainers", "experiments")
+    text = "\n".join(path.read_text() for room in rooms for path in (REPOSITORY / room).rglob("*.py"))
+    named = set(re.findall(r"(docs/\w[\w/]*\.md)(?:#([\w-]+))?", text))
+    assert len([heading for page, heading in named if heading]) > 7
+    for page, heading in named:
+        headings = re.findall(r"^#+ (.+)$", (REPOSITORY / page).read_text(), re.MULTILINE)
+        anchors = {re.sub(r"[^\w -]", "", words).lower().replace(" ", "-") for words in headings}
+        assert not heading or heading in anchors, f"{page}#{heading}"
+
+
 def test_the_table_of_what_a_group_is_worth_is_right() -> None:
     page = (REPOSITORY / "docs" / "ideas.md").read_text()
     rows = re.findall(r"^\| (\.\d+) \| (\.\d+) \| (\.\d+) \|$", page, re.MULTILINE)

@@ -19,6 +19,17 @@ STALL_SECONDS, STALL_FACTOR = 60.0, 10.0
 
 Record = Mapping[str, Any]
 
+HELP = {
+    "no_reward": "docs/troubleshooting.md#all-rewards-are-0",
+    "zero_variance": "docs/troubleshooting.md#zero-variance",
+    "truncated": "docs/troubleshooting.md#responses-are-cut",
+    "lost": "docs/troubleshooting.md#lost-or-not-judged",
+    "judge": "docs/troubleshooting.md#lost-or-not-judged",
+    "mismatch": "docs/troubleshooting.md#engine-and-learner-differ",
+    "stalled": "docs/troubleshooting.md#a-step-has-stalled",
+}
+"""Where each kind of warning is explained."""
+
 
 class Waste:
     """A recorder that gives each warning once.
@@ -71,7 +82,7 @@ class Waste:
         """Give a warning unless one of its kind has been given."""
         if kind not in self.told:
             self.told.add(kind)
-            self.say(warning)
+            self.say(f"{warning} ({HELP[kind]})")
 
     def look(self) -> None:
         """Warn if the running step has taken far longer than those before it."""
@@ -116,7 +127,8 @@ def warnings(records: Sequence[Record], largest_gap: float) -> Iterator[tuple[st
         reasons = {reason: sum(counts.get(reason, 0) for counts in failed) for counts in failed for reason in counts}
         reason = max(reasons, key=reasons.__getitem__)
         share = sum(reasons.values()) / responses
-        yield "judge", f"no verdict on {share:.1%} of the answers, which count as failures, mostly: {reason}; mend that"
+        failing = f"{share:.1%} of the answers could not be judged and count as failures"
+        yield "judge", f"{failing}; most common reason: {reason}"
     if wrong := gap_warning(records, largest_gap):
         yield "mismatch", wrong
 

@@ -1,14 +1,20 @@
 """The pages about hosts: their examples run as they stand, only shorter."""
 
 import asyncio
+import dataclasses
 import json
+import re
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from paths import PAGES, REPOSITORY, example
 
 from halfway.curriculum import Problem, ProblemSet
+from halfway.experiments.catalogue import SETTINGS, explained
 
 
 def shortened(code: str, *changes: tuple[str, str]) -> str:
@@ -102,3 +108,47 @@ def test_the_example_of_the_page_about_other_trainers_runs() -> None:
 def test_every_page_is_in_the_table() -> None:
     table = (PAGES / "README.md").read_text()
     assert all(f"({page.name})" in table for page in PAGES.glob("*.md") if page.name != "README.md")
+
+
+# docs/coming_from.md: each setting exists, with the default that the page gives.
+
+
+def settings(column: int) -> dict[str, str]:
+    """The settings of a column of the page: "name" -> "default"."""
+    page = (PAGES.parent / "coming_from.md").read_text()
+    rows = [line.split(" | ")[column] for line in page.splitlines() if line.startswith("| ")][1:]
+    return dict(re.findall(r"`([\w.]+)=(\S+)`", " ".join(rows)))
+
+
+def test_the_settings_of_halfway_that_a_newcomer_is_shown_exist() -> None:
+    listed = {part: {option.text for option in explained(part)["settings"][0].options} for part in SETTINGS}
+    shown = settings(1)
+    assert len(shown) > 17
+    for name, default in shown.items():
+        part, _, field = name.partition(".")
+        options = {single for text in listed[part] for single in text.split(", ")}
+        assert f"{field}={default}" in options, name
+
+
+def test_the_settings_of_trl_that_a_newcomer_is_shown_exist() -> None:
+    trl = pytest.importorskip("trl")
+    if version("trl") != "1.16.0":
+        pytest.skip("the page has the defaults of 1.16")
+    fields, shown = {field.name: field.default for field in dataclasses.fields(trl.GRPOConfig)}, settings(2)
+    assert len(shown) > 15 and {name: str(fields[name]) for name in shown} == shown
+
+
+def test_the_settings_of_verl_that_a_newcomer_is_shown_exist() -> None:
+    """By the file of all its settings, without the rest of verl."""
+    found = find_spec("verl")
+    if found is None or found.origin is None:
+        pytest.skip("verl is not installed")
+    [file] = Path(found.origin).parent.glob("trainer/config/_generated_ppo_trainer.yaml")
+    all_settings, shown = yaml.safe_load(file.read_text()), settings(3)
+    assert len(shown) > 15
+    for name, default in shown.items():
+        part = name.partition(".")[0]
+        value = all_settings["actor_rollout_ref"] if part in ("actor", "rollout") else all_settings
+        for key in name.split("."):
+            value = value[key]
+        assert str(value) == default or float(value) == float(default), name  # 1e-6 is 1e-06

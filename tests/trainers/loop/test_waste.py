@@ -68,7 +68,11 @@ ONE_TEXT = {"responses": {"scored": 64, "truncated": 0, "lost": 0, "repeated": 6
             "25% of the rollouts were lost",
             "dropped",
         ),
-        ({"unjudged": {"timeout": 6, "crash": 1}}, "no verdict on 10.9% of the answers", "timeout"),
+        (
+            {"unjudged": {"timeout": 6, "crash": 1}},
+            "10.9% of the answers could not be judged",
+            "timeout",
+        ),
     ],
 )
 def test_waste_is_told_once_after_ten_steps_with_the_remedy(wasted: dict[str, Any], what: str, remedy: str) -> None:
