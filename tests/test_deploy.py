@@ -2,12 +2,14 @@
 
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from paths import REPOSITORY
+from strangers.mutations import CANARY, ODD
 
 from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.experiments.config.loading import load_run_config
@@ -33,18 +35,19 @@ def test_every_object_is_what_its_kind_allows(version: str) -> None:
         known.validate(found["Job"], known.latest_version(), strict=True)
 
 
-def started(folder: Path, index: int, **changes: str) -> tuple[list[str], str]:
+def started(folder: Path, index: int, shell: str = "sh", **changes: str) -> tuple[list[str], str]:
     """The command that a pod ends up as, and the servers that it accepts."""
     container = objects()["Job"]["spec"]["template"]["spec"]["containers"][0]
     for name in ("halfway", "torchrun"):
         path = folder / name
-        path.write_text(f'#!/bin/sh\nprintf "%s\\n" "${{{VARIABLE}:-}}" {name} "$@"\n')
+        path.write_text(f'#!/bin/sh\nprintf "%s\\0" "${{{VARIABLE}:-}}" {name} "$@"\n')
         path.chmod(0o755)
     given = {one["name"]: one["value"] for one in container["env"] if "value" in one}
     given |= {"JOB_COMPLETION_INDEX": str(index), "POD_IP": "10.0.0.9", **changes}
     path = {"PATH": f"{folder}:{os.environ['PATH']}"}
-    done = subprocess.run(container["command"], env={**given, **path}, capture_output=True, text=True, check=True)
-    accepted, *words = done.stdout.splitlines()
+    words = [shell, *container["command"][1:]]
+    done = subprocess.run(words, env={**given, **path}, capture_output=True, text=True, check=True, cwd=folder)
+    accepted, *words = done.stdout.split("\0")[:-1]
     return words, accepted
 
 
@@ -83,6 +86,18 @@ def test_pods_train_and_serve_what_the_recipe_asks_for(tmp_path: Path) -> None:
 def test_without_serving_pods_no_address_is_given(tmp_path: Path) -> None:
     words, accepted = started(tmp_path, 1, SERVING="")
     assert (words[-1], accepted) == ("/etc/halfway/run.yaml", "")
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+@pytest.mark.parametrize("odd", [*(odd for odd in ODD if odd != "\udcff"), f"a[$(touch {CANARY})]"], ids=ascii)
+def test_a_value_is_one_word_and_runs_nothing(odd: str, shell: str, tmp_path: Path) -> None:
+    sound = len(started(tmp_path, 0, shell)[0])
+    for name in ("SERVING", "SERVERS", "TRAIN_NODES", "DEVICES"):
+        with suppress(subprocess.CalledProcessError):
+            words, _ = started(tmp_path, 0, shell, **{name: odd})
+            assert len(words) == (sound if words[0] == "torchrun" else 5), words
+    assert started(tmp_path, 9, shell, POD_IP=odd)[0][-2:] == ["--address", odd]
+    assert not list(tmp_path.rglob(CANARY))
 
 
 def test_its_names_agree() -> None:

@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.atomic import reading
+from halfway.curriculum.support.atomic import reading, require_regular_files
 from halfway.curriculum.support.errors import UserError, require
 
 JSON_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json")
@@ -16,11 +16,12 @@ REMEDY = "copy or download the model again"
 
 
 def check_model_folder(folder: Path) -> None:
-    """Refuse damaged files, weights outside the folder, and sizes that no model has.
+    """Refuse damaged files, pipes and devices, weights outside the folder, and sizes that no model has.
 
     Raises:
         UserError: one line that names the file.
     """
+    require_regular_files(folder)
     found = {name: _read_object(folder / name) for name in (*JSON_FILES, INDEX) if (folder / name).exists()}
     for name, value in found.get("config.json", {}).items():
         most = MOST_LAYERS if name == "num_hidden_layers" else LARGEST

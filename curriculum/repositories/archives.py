@@ -19,7 +19,7 @@ from halfway.curriculum.boxes.starting_trees import cache_folder
 from halfway.curriculum.repositories.judge import reports_of
 from halfway.curriculum.repositories.mutation import Mutant, Site, patch, sites
 from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, is_test, to_problem
-from halfway.curriculum.support.atomic import made_once
+from halfway.curriculum.support.atomic import made_once, read_whole
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import Loaded, Source, SourceReport
 
@@ -182,12 +182,7 @@ def unpack(archive: Path, sha256: str) -> Path:
     Raises:
         UserError: if the file does not exist, is not an archive, or has another hash.
     """
-    try:
-        found = hashlib.sha256(archive.read_bytes()).hexdigest()
-    except OSError as error:
-        raise UserError(
-            f"{archive}: cannot be read ({one_line(error)}); pip download --no-binary :all: gets it"
-        ) from None
+    found = hashlib.sha256(read_whole(archive, "pip download --no-binary :all: gets it")).hexdigest()
     require(found == sha256, f"{archive}: SHA-256", found, f"the one with {sha256} was meant; get that version")
     folder = cache_folder("") / "archives" / found[:24]
     if folder.is_dir():

@@ -28,6 +28,7 @@ from typing import Any
 from halfway.curriculum import Problem, Stream, UserError, require
 from halfway.curriculum.boxes.box import Base, Box, BoxFullError
 from halfway.curriculum.repositories.task import TURN_BY_TURN, RepositoryTask, to_problem
+from halfway.curriculum.support.atomic import read_whole
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.data_files import Bad
 from halfway.curriculum.tasks.files import keep_and_count
@@ -95,12 +96,12 @@ class HarborTasks(Source):
 
     def _problem(self, folder: Path) -> Problem | Bad:
         try:
-            settings = tomllib.loads((folder / "task.toml").read_text())
-        except (OSError, ValueError, RecursionError) as error:
+            settings = tomllib.loads(_text(folder / "task.toml"))
+        except (ValueError, RecursionError) as error:
             return Bad("task.toml cannot be read", one_line(error))
         try:
-            instruction = (folder / "instruction.md").read_text()
-        except (OSError, ValueError) as error:
+            instruction = _text(folder / "instruction.md")
+        except ValueError as error:
             return Bad("instruction.md cannot be read", one_line(error))
         trouble = _trouble(folder, settings)
         base = trouble or self._base(folder, settings)
@@ -116,7 +117,10 @@ class HarborTasks(Source):
     def _base(self, folder: Path, settings: Mapping[str, Any]) -> Base | Bad:
         environment = _table(settings, "environment")
         file = folder / "environment" / "Dockerfile"
-        recipe = file.read_text(errors="replace") if file.exists() else ""
+        try:
+            recipe = _text(file, "replace") if file.exists() else ""
+        except ValueError as error:
+            return Bad("Dockerfile cannot be read", one_line(error))
         place = str(environment.get("workdir") or (WORKDIR.findall(recipe) or [self.place])[-1])
         if self.trees:
             return Base(str(Path(self.trees) / folder.name), place=place)
@@ -160,6 +164,11 @@ def _trouble(folder: Path, settings: Mapping[str, Any]) -> Bad | None:
     return None
 
 
+def _text(path: Path, errors: str = "strict") -> str:
+    """A file's text. Raises ValueError, such as UserError, if it cannot be read."""
+    return read_whole(path, "mend it").decode(errors=errors)
+
+
 def _table(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     table = values.get(name)
     return table if isinstance(table, Mapping) else {}
@@ -179,7 +188,7 @@ def run_tests(box: Box, folder: Path, seconds: float) -> tuple[float | None, flo
     Raises:
         UserError: if the folder's tests no longer exist.
     """
-    settings = tomllib.loads((folder / "task.toml").read_text())
+    settings = tomllib.loads(_text(folder / "task.toml"))
     _bring(box, folder / "tests", "/tests")
     given = _table(_table(settings, "verifier"), "env")
     variables = " ".join(["env", *(shlex.quote(f"{name}={value}") for name, value in given.items())])

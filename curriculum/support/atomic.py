@@ -1,5 +1,6 @@
 """Files and folders that are complete or absent: written under another name, then renamed."""
 
+import errno
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ from halfway.curriculum.support.extras import one_line
 
 DAMAGED = (
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError),
-    *(EOFError, zlib.error, msgspec.MsgspecError),
+    *(EOFError, MemoryError, zlib.error, msgspec.MsgspecError),
 )
 """What the readers of a damaged file raise."""
 
@@ -91,7 +92,7 @@ def read_whole(path: Path, remedy: str) -> bytes:
 
 
 def require_regular_files(folder: Path) -> None:
-    """Raise UserError if anything below a folder is a pipe, a device or a socket."""
+    """Raise UserError if anything below a folder is a pipe, a device, a socket or a link to itself."""
     for path in folder.rglob("*"):
         if not _ends(path):
             raise UserError(f"{path}: is not a regular file; remove it")
@@ -101,7 +102,9 @@ def _ends(path: Path | str) -> bool:
     """Whether a path can be read to an end: opening a pipe waits for ever, and a device has none."""
     try:
         mode = os.stat(path).st_mode
-    except (OSError, ValueError):  # its reader says what is wrong
+    except OSError as error:  # its reader says what else is wrong; to `Path.exists`, a link to itself does not exist
+        return error.errno != errno.ELOOP
+    except ValueError:
         return True
     return S_ISREG(mode) or S_ISDIR(mode)
 

@@ -4,6 +4,7 @@ Needs PyYAML only where a file is read. A file may come from a stranger, so what
 depth, and its values, counting those behind an alias each time that it is used.
 """
 
+import os
 import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +60,7 @@ def complete(raw: Mapping[str, Any], prepare: Prepare | None = None) -> dict[str
 
 
 def _read(path: Path, prepare: Prepare | None, above: tuple[Path, ...]) -> dict[str, Any]:
-    resolved = path.resolve()
+    resolved = Path(os.path.realpath(path))  # `resolve` has no line for a link to itself
     if resolved in above:
         raise UserError(f"base: {str(path)!r} names itself as base, through {above[-1].name}; remove one `base:`")
     if len(above) > MOST_BASES:

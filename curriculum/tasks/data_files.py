@@ -48,6 +48,8 @@ LONGEST_LINE = 32 << 20
 """Bytes of a line; a file without line ends is no reason to fill the memory."""
 MOST_ROWS, LONGEST = 2048, f"max_line_size = {LONGEST_LINE}, buffer_size = {2 * LONGEST_LINE}"
 FEW = 16
+LARGEST_JSON = 1 << 30
+"""Bytes of a JSON file, which is read whole."""
 POINTER = b"version https://git-lfs"
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
 UNREADABLE = (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
@@ -212,8 +214,11 @@ def blocks(path: Path, columns: Sequence[str] | None = None, few: bool = False) 
     """
     kind, packed = kind_of(path)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe waits for ever, and a device has no end
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe waits for ever, and a device has no end
             raise UserError(f"{path}: is not a regular file; give {FORMATS}")
+        if kind == "json" and status.st_size > LARGEST_JSON:
+            raise UserError(f"{path}: has more than {LARGEST_JSON >> 20} MiB; give it as JSON Lines")
         with open(path, "rb") as file:
             if file.read(len(POINTER)) == POINTER:
                 raise UserError(f"{path}: is a pointer of Git LFS; fetch the file itself, with `git lfs pull`")
@@ -404,10 +409,20 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Blo
 
 
 def _mixes_line_ends(path: Path, packed: str) -> bool:
-    """Whether lines end in more than one way, or in carriage returns alone, neither of which DuckDB reads."""
-    both = feeds = returns = 0
+    """Whether lines end in more than one way, or in carriage returns alone, neither of which DuckDB reads.
+
+    Raises:
+        UserError: if there is a line that is too long.
+    """
+    both = feeds = returns = length = 0
     last = b""
     for piece in _pieces(path, packed):
+        end = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
+        length = length + len(piece) if end < 0 else len(piece) - end
+        if length > LONGEST_LINE:
+            raise UserError(
+                f"{path}: has a line of more than {LONGEST_LINE >> 20} MiB; give {FORMATS}, a row in a line"
+            )
         both += piece.count(b"\r\n") + (last == b"\r" and piece[:1] == b"\n")
         feeds, returns = feeds + piece.count(b"\n"), returns + piece.count(b"\r")
         last = piece[-1:]

@@ -8,6 +8,7 @@ from typing import Any
 
 from halfway.curriculum import UserError, require
 from halfway.curriculum.support import yaml_bases
+from halfway.curriculum.support.atomic import reading
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.curriculum.tasks.data_files import ABOUT, KINDS, SPLITS, in_order, kind_of, require_all
 from halfway.curriculum.tasks.files import Rows
@@ -15,6 +16,8 @@ from halfway.curriculum.tasks.sources import Source
 
 CONVERTED = "refs/convert/parquet"
 """The revision in which the hub keeps data sets, also such as need a script, as Parquet."""
+MOST_README = 1 << 20
+"""Bytes of a README that are read: its head is at its beginning."""
 MOST_STARS = 3
 """The search for a pattern takes a time that each ** multiplies by the number of folders."""
 
@@ -158,7 +161,12 @@ def _said(config: Mapping[str, Any], split: str) -> list[str]:
 
 def _configs(readme: Path) -> list[Mapping[str, Any]]:
     """The configurations that a README's head names."""
-    head = readme.read_text("utf-8-sig", errors="replace").split("\n---", 1)[0] if readme.exists() else ""
+    with reading(readme, "load the data set again"):
+        text = b""
+        if readme.exists():
+            with readme.open("rb") as file:
+                text = file.read(MOST_README)
+    head = text.decode("utf-8-sig", "replace").split("\n---", 1)[0]
     if not head.startswith("---"):
         return []
     yaml = load_extra("yaml", "a data set's README")

@@ -341,12 +341,13 @@ def delimiter(line: str) -> str:
 
 
 def _first_line(path: Path) -> bytes:
-    """The first line that is not blank; empty if there is none."""
+    """The first line that is not blank, or its beginning if that is no text; empty if there is none."""
     with opened(path) as file:
-        line = file.readline(LONGEST_LINE)
+        line = file.readline(LOOKED_AT)
         while line.isspace():
-            line = file.readline(LONGEST_LINE)
-    return line
+            line = file.readline(LOOKED_AT)
+        whole = line[-1:] in (b"", b"\n") or b"\0" in line
+        return line if whole else line + file.readline(LONGEST_LINE)
 
 
 def _start(path: Path) -> bytes:

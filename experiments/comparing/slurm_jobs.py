@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum import UserError
+from halfway.curriculum import UserError, require
 from halfway.curriculum.support.atomic import require_no_link
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.experiments.comparing import processes
@@ -86,8 +86,11 @@ def submit(config: RunConfig, folder: Path, parallel: int) -> SlurmJob:
     """Submit the training of the run in a directory, with the hosts and devices of its `cluster`.
 
     Raises:
-        UserError: if submitit is missing, or Slurm is missing or refuses the job.
+        UserError: if submitit is missing, or Slurm is missing or refuses the job; if the directory's path has line
+            ends, which would make lines of the job's script.
     """
+    place = str(folder.resolve())
+    require(place.isprintable(), "output", place, "give a path of printable characters")
     cluster, several = config.cluster, processes.needs_launch(config)
     nodes = {"nodes": cluster.train_nodes + cluster.rollout_nodes} if several else {}
     submitit = load_extra("submitit", "--on slurm", "slurm")
@@ -106,6 +109,6 @@ def submit(config: RunConfig, folder: Path, parallel: int) -> SlurmJob:
             srun_args=["--cpu-bind=none"],
             additional_parameters={"requeue": True, **nodes},  # so submitit still expects one result
         )
-        return SlurmJob(executor.submit(Training(), str(folder.resolve())))
+        return SlurmJob(executor.submit(Training(), place))
     except (RuntimeError, submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
         raise UserError(f"--on: Slurm takes no job ({one_line(error)}); submit from a login node") from error

@@ -1,5 +1,6 @@
 """Finds the lines of the files in which the fields of a configuration are written, for messages about mistakes."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -44,10 +45,10 @@ def place_mistakes(file: Path, error: UserError, overrides: Sequence[str] = ()) 
 
 def _layers(file: Path) -> Iterator[tuple[Path, Any]]:
     """The nodes of a file and of the files below it; none from where one cannot be read."""
-    waiting, seen = [file], set[Path]()
-    while waiting and waiting[-1].resolve() not in seen:
+    waiting, seen = [file], set[str]()
+    while waiting and os.path.realpath(waiting[-1]) not in seen:
         path = waiting.pop()
-        seen.add(path.resolve())
+        seen.add(os.path.realpath(path))
         try:
             base = yaml_bases.parse(path).get("base")
             yield path, yaml_bases.nodes(path)

@@ -46,7 +46,8 @@ def retrace(folder: Path, session: Session, fill: FillOptions, staleness: int, s
     Raises:
         UserError: if there is no event log, it is damaged, or the session draws what the run did not.
     """
-    damaged = partial(reading, folder / "events.jsonl", "put the whole file back")
+    remedy = "put the whole file back"
+    damaged = partial(reading, folder / "events.jsonl", remedy)
     with damaged():
         recorded = Recorded(list(read_events(folder / "events.jsonl")), folder)
     with tempfile.TemporaryDirectory() as again:
@@ -69,8 +70,9 @@ def retrace(folder: Path, session: Session, fill: FillOptions, staleness: int, s
         with damaged():
             for _ in range(recorded.steps):
                 run.step(Stopwatch())
-        ours, theirs = ((each / "decisions.jsonl").read_bytes().splitlines() for each in (Path(again), folder))
-    with reading(folder / "decisions.jsonl", "put the whole file back"):
+        ours = (Path(again) / "decisions.jsonl").read_bytes().splitlines()
+    theirs = read_whole(folder / "decisions.jsonl", remedy).splitlines()
+    with reading(folder / "decisions.jsonl", remedy):
         whole = [line for line in theirs if json.loads(line)["step"] < recorded.steps]
     pairs = enumerate(zip_longest(ours, whole), start=1)
     different = next((number for number, (one, other) in pairs if one != other), 0)

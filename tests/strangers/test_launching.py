@@ -9,46 +9,17 @@ from pathlib import Path
 
 import pytest
 from paths import REPOSITORY
-from strangers.mutations import CANARY
+from strangers.mutations import CANARY, ODD
 from typer.testing import CliRunner
 
 from halfway.curriculum import UserError
 from halfway.experiments.cli import app
+from halfway.experiments.comparing.slurm_jobs import submit
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running import launch, slurm
 
 TWO_POOLS = REPOSITORY / "experiments" / "recipes" / "cluster" / "two_pools.yaml"
 SUMS = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
-ODD = (
-    *(
-        "a b",
-        "a\nb",
-        "a\n#SBATCH --wrap=x\n",
-        f"$(touch {CANARY})",
-        f"`touch {CANARY}`",
-        f"; touch {CANARY};",
-        "&",
-        "|x",
-    ),
-    *(
-        "'",
-        '"',
-        "''\"\"",
-        "\\",
-        "*",
-        "~",
-        "--wrap",
-        "-x",
-        "%j",
-        "$HOME",
-        "{a,b}",
-        "!!",
-        "\x1b[2J",
-        "é\u202e",
-        "\udcff",
-        "#",
-    ),
-)
 
 
 def program(path: Path, text: str) -> Path:
@@ -122,6 +93,25 @@ def test_sbatch_gets_any_script_or_the_user_one_line(odd: str, stubs: Path, tmp_
         assert isinstance(done.exception, SystemExit | None), done.exception
         assert done.exit_code in (0, 2) and not list(tmp_path.rglob(CANARY))
         assert done.exit_code == 0 or done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("odd", ODD, ids=ascii)
+def test_a_job_of_a_comparison_runs_no_line_of_its_folders_path(odd: str, stubs: Path, tmp_path: Path) -> None:
+    pytest.importorskip("submitit", reason="submitit is not installed (extra slurm)")
+    program(stubs / "sbatch", 'cp "$1" "$SCRIPT"; echo Submitted batch job 7')
+    program(stubs / "srun", 'for word in "$@"; do printf "%s\\0" "$word"; done > "$FOUND"')
+    folder, script = tmp_path / odd / "run", tmp_path / "script"
+    try:
+        folder.mkdir(parents=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SCRIPT", str(script))
+            submit(load_run_config(SUMS), folder, 1)
+    except UserError as error:
+        assert "output" in str(error) and not odd.isprintable()
+    else:
+        subprocess.run(["bash", script], check=True)
+        assert str(folder) in " ".join(words_of(tmp_path))
+    assert not list(tmp_path.rglob(CANARY))
 
 
 def test_a_command_for_ssh_is_the_same_whatever_a_recipe_says(stubs: Path, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def test_changed_files_of_strangers_end_in_one_line_or_a_sound_result(tmp_path: 
     if TROUBLE:
         pytest.skip(TROUBLE)
     record = tmp_path / "record.jsonl"
-    words = [sys.executable, SCRIPT, "--changes", "6", "--bits", "8", "--seed", "1", "--record", record]
+    words = [sys.executable, SCRIPT, "--changes", "6", "--bits", "8", "--special", "10"]
+    words += ["--without", "further", "--seed", "1", "--record", record]
     environment = {**os.environ, "PYTHONPATH": IMPORTABLE, "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -11,7 +11,13 @@ from typing import Any
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.states import Get, Put, from_plain, to_plain
-from halfway.curriculum.support.atomic import DAMAGED, WriteError, replacing_folder, require_no_link
+from halfway.curriculum.support.atomic import (
+    DAMAGED,
+    WriteError,
+    replacing_folder,
+    require_no_link,
+    require_regular_files,
+)
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.loop.arrays import CheckpointArrays, Place
@@ -140,6 +146,7 @@ class Checkpoints:
             ) from error
 
     def _require_sound(self, folder: Path) -> None:
+        require_regular_files(folder)  # the manifest need not name them
         if trouble := damage(folder):
             raise UserError(f"checkpoint: {folder}: {trouble}; {self._way_out(folder)}")
 

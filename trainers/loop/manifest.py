@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from stat import S_ISREG
 
+from halfway.curriculum.support.extras import one_line
+
 MANIFEST = "manifest.txt"
 BLOCK = 2**24
 """Bytes that have a checksum of their own."""
@@ -87,8 +89,8 @@ def damage(folder: Path) -> str:
         line, _, checksum = (folder / MANIFEST).read_bytes().partition(b"\n")
     except FileNotFoundError:
         return f"{MANIFEST} is missing, so nothing can be checked, and nothing is loaded"
-    except OSError as error:
-        return f"{MANIFEST} cannot be read ({error.strerror})"
+    except (OSError, MemoryError) as error:
+        return f"{MANIFEST} cannot be read ({one_line(error)})"
     if _sha256(line).encode() != checksum:
         return f"{MANIFEST} is damaged"
     written = json.loads(line)

@@ -10,7 +10,9 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from io import StringIO
+from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from paths import REPOSITORY
@@ -118,7 +120,7 @@ def plain_problems(source: Any) -> Any:
 def read_data(folder: Path) -> Any:
     from halfway.curriculum.tasks.files import File
 
-    [path] = every_file(folder)
+    [path] = folder.iterdir()
     options = {"id_column": "id", "solution_column": "solution", "verifier_column": "verifier"}
     return plain_problems(File(path=str(path), on_bad_row="drop", feature_columns=("level",), **options))
 
@@ -127,8 +129,42 @@ def read_strictly(folder: Path) -> Any:
     """As `halfway init` would have the columns, and no bad row."""
     from halfway.curriculum.tasks.files import File
 
-    [path] = every_file(folder)
+    [path] = folder.iterdir()
     return plain_problems(File(path=str(path), verifier="numeric", check_answers=False))
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def make_hub(folder: Path) -> None:
+    """A local cache of the hub with a data set of two configurations in Parquet."""
+    inside = folder / "datasets--a--b" / "snapshots" / COMMIT
+    for name in ("main", "more"):
+        (inside / name).mkdir(parents=True)
+        make_parquet(inside / name)
+        (inside / name / "data.parquet").rename(inside / name / "train-00000-of-00001.parquet")
+    configs = "".join(
+        f"- config_name: {name}\n  data_files:\n  - {{split: train, path: {name}/train-*}}\n"
+        for name in ("main", "more")
+    )
+    (inside / "README.md").write_text(f"---\nlicense: mit\nconfigs:\n{configs}---\n# B\n\nSums.\n")
+    (folder / "datasets--a--b" / "refs").mkdir()
+    (folder / "datasets--a--b" / "refs" / "main").write_text(COMMIT)
+
+
+def hub_files(folder: Path) -> list[Path]:
+    """What a data set brings, its README as often as its tables."""
+    inside = folder / "datasets--a--b" / "snapshots" / COMMIT
+    return [*[inside / "README.md"] * 2, *sorted(inside.rglob("*.parquet"))]
+
+
+def read_hub(folder: Path) -> Any:
+    from huggingface_hub import constants
+
+    from halfway.curriculum.tasks.hub import Hub
+
+    vars(constants).update(HF_HUB_CACHE=str(folder), HF_HUB_OFFLINE=True)
+    return plain_problems(Hub("a/b", config="main", id_column="id", verifier_column="verifier", on_bad_row="drop"))
 
 
 def make_survey(folder: Path) -> None:
@@ -339,7 +375,10 @@ RECORDS = (".yaml", ".json", ".jsonl")
 
 def make_run(changes: list[str], folder: Path) -> None:
     import halfway
+    from halfway.trainers.rollouts import sampling_process
 
+    # A sampling process of its own then has all imported, as this one has.
+    vars(sampling_process)["multiprocessing"] = SimpleNamespace(get_context=lambda _: get_context("fork"))
     halfway.run(str(RECIPES / "lab" / "sums.yaml"), f"output={folder}", *TINY, *changes, quiet=True)
 
 
@@ -412,7 +451,9 @@ def _unpacked(folder: Path, sha256: str) -> Any:
 
     vars(archives)["cache_folder"] = lambda chosen: folder / "cache"
     [path] = folder.glob("*.tar.gz")
-    tree = archives.unpack(path, sha256 or hashlib.sha256(path.read_bytes()).hexdigest())
+    small = path.is_file() and path.stat().st_size < 1 << 30
+    sha256 = sha256 or (hashlib.sha256(path.read_bytes()).hexdigest() if small else "0" * 64)
+    tree = archives.unpack(path, sha256)
     project = archives.Project("means", Base(str(tree)))
     outside = [p for p in tree.rglob("*") if not p.resolve().is_relative_to((folder / "cache").resolve())]
     assert not outside, f"leads out of the archive: {outside}"
@@ -511,17 +552,13 @@ def read_audit(folder: Path) -> Any:
 
 
 PLAIN_RUN = partial(make_run, [])
+TRIED = ("quickstart", "lab/ledger", "compare/every_method", "cluster/swe_32b", "propel/sums", "methods/propel")
+FURTHER = sorted({str(path.relative_to(RECIPES))[:-5] for path in RECIPES.rglob("*.yaml")} - set(TRIED))
 FILES: dict[str, Kind] = {
+    **{f"recipe {name}": Kind(partial(make_recipe, f"{name}.yaml"), read_recipe, recipe_files) for name in TRIED},
     **{
-        f"recipe {name}": Kind(partial(make_recipe, f"{name}.yaml"), read_recipe, recipe_files)
-        for name in (
-            "quickstart",
-            "lab/ledger",
-            "compare/every_method",
-            "cluster/swe_32b",
-            "propel/sums",
-            "methods/propel",
-        )
+        f"further recipe {name}": Kind(partial(make_recipe, f"{name}.yaml"), read_recipe, recipe_files, share=0.2)
+        for name in FURTHER
     },
     "recipe, validated": Kind(partial(make_recipe, "lab/sums.yaml"), validate_recipe, recipe_files),
     "data jsonl": Kind(make_lines, read_data),
@@ -531,6 +568,7 @@ FILES: dict[str, Kind] = {
     "data parquet": Kind(make_parquet, read_data, binary=True),
     "data jsonl.gz": Kind(make_packed, read_data, binary=True),
     "data jsonl.zst": Kind(make_zstd, read_data, binary=True),
+    "data of the hub": Kind(make_hub, read_hub, hub_files, binary=True),
     "survey": Kind(make_survey, read_survey),
     "pool": Kind(make_pool, read_pool, binary=True, sealed=True),
     "corpus": Kind(make_corpus, read_corpus, binary=True, sealed=True),

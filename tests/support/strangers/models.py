@@ -75,11 +75,12 @@ def checkpoint_files(folder: Path) -> list[Path]:
 
 
 def reseal(folder: Path) -> None:
-    """Write the checksums again, as who changes a folder can."""
-    from halfway.trainers.loop.manifest import write_manifest
+    """Write the checksums again, as who changes a folder can, but of a file without end."""
+    from halfway.trainers.loop.manifest import MANIFEST, write_manifest
 
     [checkpoint] = (folder / "run" / "checkpoints").glob("step-*")
-    write_manifest(checkpoint)
+    if max(path.stat().st_size for path in every_file(checkpoint)) < 1 << 30 and (checkpoint / MANIFEST).is_file():
+        write_manifest(checkpoint)
 
 
 @cache

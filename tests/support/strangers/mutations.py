@@ -3,11 +3,13 @@
 import gzip
 import io
 import json
+import os
 import random
 import struct
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 Change = Callable[[bytes, random.Random], bytes]
@@ -21,6 +23,12 @@ TEXTS = (
     *(f"$(touch {CANARY})", f"`touch {CANARY}`", f"__import__('os').system('touch {CANARY}')"),
     *("9^9^9^9", "9**9**9**9", "(" * 3000, "x" * 100_000, "\\frac{1}{" * 500),
 )
+ODD = (
+    *("a b", "a\nb", "a\n#SBATCH --wrap=x\n", f"a\ntouch {CANARY} #", f"$(touch {CANARY})", f"`touch {CANARY}`"),
+    *(f"; touch {CANARY};", "&", "|x", "'", '"', "''\"\"", "\\", "*", "~", "--wrap", "-x", "%j", "$HOME", "{a,b}"),
+    *("!!", "\x1b[2J", "é\u202e", "\udcff", "#"),
+)
+"""Values that would break out of a shell's word, an option or a line."""
 NUMBERS = (
     *(-1, 0, 1, 2**31, 2**32 + 1, 2**63, 2**64, -(2**63) - 1, 10**30, 10**400, 1.5, -0.5, 1e308, -1e308, 5e-324),
     *(float("nan"), float("inf"), float("-inf"), True, None),
@@ -30,6 +38,22 @@ YAML = (
     f"!!python/object/apply:os.system ['touch {CANARY}']",
     *("*a", "&a [*a]", "&a [&b [*a, *b]]", "<<: {a: 1}", "!!binary x", "? [1]: 2", "1:30:00", "0o17", "|\n  x", "@x"),
 )
+
+
+def _endless(path: Path) -> None:
+    """A file of a terabyte that takes no room, without a line end."""
+    path.touch()
+    os.truncate(path, 1 << 40)
+
+
+SPECIAL: Mapping[str, Callable[[Path], None]] = {
+    "a pipe": os.mkfifo,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a folder": Path.mkdir,
+    "a link to itself": lambda path: path.symlink_to(path.name),
+    "a file without end": _endless,
+}
+"""What may stand where a file belongs."""
 
 
 def mutated(name: str, content: bytes, chance: random.Random) -> bytes:
