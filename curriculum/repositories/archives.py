@@ -182,7 +182,10 @@ def unpack(archive: Path, sha256: str) -> Path:
     Raises:
         UserError: if the file does not exist, is not an archive, or has another hash.
     """
-    found = hashlib.sha256(read_whole(archive, "pip download --no-binary :all: gets it")).hexdigest()
+    remedy = "pip download --no-binary :all: gets it"
+    if not archive.is_file():
+        raise UserError(f"{archive}: is not a file; {remedy}")
+    found = hashlib.sha256(read_whole(archive, remedy)).hexdigest()
     require(found == sha256, f"{archive}: SHA-256", found, f"the one with {sha256} was meant; get that version")
     folder = cache_folder("") / "archives" / found[:24]
     if folder.is_dir():
