@@ -3,11 +3,13 @@
 python experiments/results/write_pages.py
 """
 
+import json
 import sys
 from pathlib import Path
 
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.reproduction.marks import write_marked
+from halfway.experiments.results.how_fast_is_it import controllers, tokens
 from halfway.experiments.results.when_does_it_pay.judging import (
     arms_table,
     best_table,
@@ -38,6 +40,9 @@ def tables_of(root: Path) -> dict[Path, dict[str, str]]:
     results = root / "experiments" / "results"
     paying, model = results / "when_does_it_pay", results / "does_a_pretrained_model_learn"
     verdict, found = read_verdict(paying / "verdict.json"), read_verdict(model / "verdict.json")
+    fast = results / "how_fast_is_it"
+    steps, files = (json.loads((fast / f"{name}.json").read_text()) for name in ("controllers", "tokens"))
+    recipes = {name: row for name, row in steps.items() if "/" in name}
     pages = {
         paying: {
             "headline": headline_table(verdict),
@@ -51,6 +56,7 @@ def tables_of(root: Path) -> dict[Path, dict[str, str]]:
             "verdict": arms_table(found),
             "screened": screened_table(found),
         },
+        fast: {"controllers": controllers.table(recipes), "tokens": tokens.table(files)},
     }
     return {
         folder / "README.md": {name: table.markdown() for name, table in tables.items()}

@@ -3,9 +3,10 @@
 import sys
 
 import pytest
+from paths import REPOSITORY
 
 from halfway.controllers import CONTROLLERS
-from halfway.experiments.results.how_fast_is_it import controllers, tokens
+from halfway.experiments.results.how_fast_is_it import beside_trl, controllers, tokens
 
 
 def test_what_choosing_costs_is_measured_for_recipes_and_controllers(
@@ -37,3 +38,25 @@ def test_what_tokens_cost_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_tokens_above_their_limit_fail_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["tokens.py", "--groups", "1", "--tokens", "10", "--repeats", "1"])
     assert tokens.main() == 1  # a group's text is more than so few tokens
+
+
+def test_a_step_has_the_loss_and_the_gradients_of_trl(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("trl")
+    model = str(REPOSITORY / "experiments/starting_models/sums")
+    sizes = ["--rollouts", "16", "--lengths", "4", "9", "--prompt", "9", "--steps", "1", "--turns", "1"]
+    monkeypatch.setattr(sys, "argv", ["beside_trl.py", "--model", model, *sizes])
+    assert beside_trl.main() == 0
+    shown = capsys.readouterr().out
+    assert "gradients by" in shown and "ratio" in shown
+
+
+def test_other_gradients_than_those_of_trl_fail_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beside_trl, "compare", lambda task: (0.0, 1e-4))
+    for run in ("run_halfway", "run_trl"):
+        monkeypatch.setattr(beside_trl, run, lambda task, steps, clock: clock.steps.extend([{"rest": 1.0}] * steps))
+    model = str(REPOSITORY / "experiments/starting_models/sums")
+    monkeypatch.setattr(sys, "argv", ["beside_trl.py", "--model", model])
+    pytest.importorskip("trl")
+    assert beside_trl.main() == 1

@@ -47,7 +47,7 @@ def test_only_what_stands_between_the_marks_changes() -> None:
 
 
 def test_only_stale_pages_are_written(tmp_path: Path) -> None:
-    for name in ("when_does_it_pay", "does_a_pretrained_model_learn"):
+    for name in ("when_does_it_pay", "does_a_pretrained_model_learn", "how_fast_is_it"):
         shutil.copytree(PAYING.parent / name, tmp_path / "experiments/results" / name)
     page, numbers = (tmp_path / "experiments/results/when_does_it_pay" / name for name in ("README.md", "verdict.json"))
     numbers.write_text(numbers.read_text().replace('"start": 0.0', '"start": 0.9'))
