@@ -1,6 +1,7 @@
 """Fixtures of several test files: a tiny random language model with its tokenizer, a finished study, cheap commands."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 # One thread for torch, here and in the processes that tests start. torch is imported by the fixtures that need it:
 # the tests in tests/lint run without it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests send Ctrl-C, which a background job of a script ignores, and so would all that it starts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long an example takes depends on how busy the machine is and on what it imports first.
 settings.register_profile("timeless", deadline=None)
 settings.load_profile("timeless")

@@ -91,16 +91,22 @@ class Helpers:
     def _process(self) -> WorkerProcess:
         """This thread's process."""
         if "process" not in vars(self._local):
-            variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-            variables |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"}
-            variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-            process = WorkerProcess(self._command, variables)
-            if _receive(process, time.monotonic() + START_SECONDS) is None:
-                raise UserError(f"verifier: its process does not start ({process.stop()}); see that message")
-            self._local.process = process
+            self._local.process = self._start()
         process = self._local.process
         assert isinstance(process, WorkerProcess)
         return process
+
+    def _start(self) -> WorkerProcess:
+        variables = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        variables |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONHASHSEED": "0"}
+        variables |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        said = ""
+        for _ in range(TRIES):
+            process = WorkerProcess(self._command, variables)
+            if _receive(process, time.monotonic() + START_SECONDS) is not None:
+                return process
+            said = process.stop() or "it was killed, perhaps for lack of memory"
+        raise UserError(f"verifier: its process does not start ({said}); mend that and resume the run")
 
 
 def _receive(process: WorkerProcess, deadline: float) -> dict[str, Any] | None:

@@ -1,4 +1,8 @@
-"""What SIGTERM and Ctrl-C do to a run: the first ends it after its step, with a checkpoint, a second one at once."""
+"""What SIGTERM and Ctrl-C do to a run: the first ends it after its step, with a checkpoint, a second one at once.
+
+A signal that was ignored when the process started stays ignored: a shell starts a script's background jobs so, since
+Ctrl-C is meant for what runs in the foreground.
+"""
 
 import os
 import signal
@@ -11,6 +15,11 @@ from types import FrameType
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 LEAVE_SECONDS = 12.0
 """A step that lasts longer after the first signal is left. Slurm and Kubernetes kill after 30 s by default."""
+
+
+def heard() -> list[signal.Signals]:
+    """The signals that this process does not ignore."""
+    return [number for number in NUMBERS if signal.getsignal(number) != signal.SIG_IGN]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -77,10 +86,10 @@ def heed_signals(supervised: bool = False, leaves: bool = True) -> Iterator[Endi
     if threading.current_thread() is not threading.main_thread():
         yield ending
         return
-    before = {number: signal.getsignal(number) for number in NUMBERS}
-    for number in NUMBERS:
+    before = {number: signal.getsignal(number) for number in heard()}
+    for number in before:
         signal.signal(number, ending.hear)
-    if supervised:
+    if supervised and signal.SIGINT in before:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield ending
@@ -94,14 +103,16 @@ def interrupt_on_signals() -> Iterator[None]:
     """A scope in which the first signal raises `Interrupted`, so that processes can be ended, and a second ends all."""
 
     def hear(number: int, _: FrameType | None) -> None:
-        for one in NUMBERS:
+        for one in before:
             signal.signal(one, lambda number, _: end_at_once(number))
         raise Interrupted(number)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, hear) for number in NUMBERS}
+    before = {number: signal.getsignal(number) for number in heard()}
+    for number in before:
+        signal.signal(number, hear)
     try:
         yield
     finally:

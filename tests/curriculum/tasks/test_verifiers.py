@@ -446,6 +446,22 @@ def test_a_verdict_comes_from_a_replaced_process_after_it_was_killed() -> None:
     assert take_counts() == {}
 
 
+def test_a_process_that_is_killed_as_it_starts_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    deaths = tmp_path / "deaths"
+    (tmp_path / "dying.py").write_text(
+        "import os, signal\n"
+        f"with open({str(deaths)!r}, 'a') as file: file.write('x')\n"
+        f"if len(open({str(deaths)!r}).read()) != 2: os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert Helpers(1, modules=["dying"]).map("builtins:len", [["ab"]], 60) == [2]
+    deaths.write_text("xx")  # so that it dies each time
+    with pytest.raises(UserError, match=r"does not start \(it was killed, .*\); .*resume"):
+        Helpers(1, modules=["dying"]).map("builtins:len", [["ab"]], 60)
+
+
 def children() -> list[int]:
     """Processes of helpers that this process has started."""
     found = subprocess.run(["pgrep", "-P", str(os.getpid()), "-f", "helper_process"], capture_output=True, text=True)

@@ -188,3 +188,18 @@ def test_who_is_supervised_takes_a_second_signal_for_the_first() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         assert ending() and ending.number == signal.SIGTERM
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("scope", ["heed_signals", "interrupt_on_signals"])
+def test_a_signal_that_a_background_job_ignores_stays_ignored(scope: str) -> None:
+    """A script's shell starts its background jobs so; SIGTERM still ends them."""
+    program = (
+        f"import os, signal, sys\nfrom halfway.experiments.running.endings import {scope}\n"
+        f"with {scope}():\n os.kill(os.getpid(), signal.SIGINT)\n"
+        " assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN\n"
+        " assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL\n print('still here')\n"
+    )
+    words = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-c", program]
+    environment = {**os.environ, "PYTHONPATH": IMPORTABLE}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0 and done.stdout == "still here\n", done.stderr

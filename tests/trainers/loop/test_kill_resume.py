@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from drivers.kill_driver import MOMENTS
+from kills.ends import final_state
 from paths import DRIVERS, IMPORTABLE
 from repositories import needs_boxes
 
@@ -105,32 +106,6 @@ GENERATED = """  generated:
     file: {path: generated.jsonl, verifier: coin, check_answers: false, feature_columns: [probed_rate]}
 """
 LEARNER = "learner: {lr: 1e-3, num_minibatches: 2, schedule: linear, total_updates: 12}\n"
-
-
-CLOCKS = {"seconds", "tool_seconds", "judge_seconds", "wall_seconds", "log_sizes"}
-
-
-def timeless(value: Any) -> Any:
-    """The same value without what depends on the time: seconds, and the sizes of files that hold them."""
-    if isinstance(value, dict):
-        return {name: timeless(entry) for name, entry in value.items() if name not in CLOCKS}
-    return [timeless(entry) for entry in value] if isinstance(value, list) else value
-
-
-def final_state(folder: Path) -> dict[str, Any]:
-    """Everything that must be equal: all that does not depend on the time."""
-    last = max((folder / "checkpoints").glob("step-*"))
-    files = {path.relative_to(last): path.read_bytes() for path in last.rglob("*") if path.is_file()}
-    loop = json.loads(files.pop(Path("loop.json")))
-    files.pop(Path("manifest.txt"))  # it holds the checksum of loop.json
-    evaluations = folder / "evaluations.jsonl"
-    lines = evaluations.read_text().splitlines() if evaluations.exists() else []
-    return {
-        "decisions": (folder / "decisions.jsonl").read_bytes(),
-        "evaluations": [timeless(json.loads(line)) for line in lines],
-        "loop": timeless(loop),
-        "files": files,
-    }
 
 
 @pytest.fixture(scope="module")

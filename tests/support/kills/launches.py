@@ -1,0 +1,176 @@
+"""A command of `halfway` in forks of this process, which has imported what it needs and computed nothing."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from drivers.kill_driver import HEAVY
+
+from halfway.trainers.distributed.ports import free_port
+
+COMMAND = ("halfway.experiments.cli", "halfway.experiments.api", "halfway.experiments.running.build", "kills.engine")
+PATIENCE_SECONDS = 180.0
+LEAVE_SECONDS = 30.0
+PACE_SECONDS = 0.004
+
+
+def preload() -> None:
+    """Import what launches would import."""
+    import torch
+
+    for module in (*HEAVY, *COMMAND):
+        import_module(module)
+    torch.set_num_threads(1)
+
+
+class Launch:
+    """The processes of one command.
+
+    Attributes:
+        pids: of its ranks, the first of which is the learner.
+        codes: exit status of each rank that has ended; negative if a signal ended it.
+    """
+
+    def __init__(
+        self, words: Sequence[str], folder: Path, output: Path, ranks: int, spawned: bool, prepare: Callable[[], None]
+    ):
+        """
+        Args:
+            spawned: whether its sampler is a new Python process, and no fork.
+            prepare: called in the learner before anything else.
+        """
+        self.pids: list[int] = []
+        self.codes: dict[int, int] = {}
+        self.output, self.seen = output, dict[int, int]()
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if ranks > 1 else {}
+        for rank in range(ranks):
+            place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+            variables = {**meeting, **{name: str(value) for name, value in place.items()}} if ranks > 1 else {}
+            child = os.fork()
+            if not child:
+                _become(words, folder, output, variables, spawned, prepare if rank == 0 else lambda: None)
+            self.pids.append(child)
+
+    def ended(self) -> bool:
+        """Whether all ranks have ended."""
+        for pid in self.pids:
+            if pid not in self.codes:
+                found, status = os.waitpid(pid, os.WNOHANG)
+                if found:
+                    self.codes[pid] = os.waitstatus_to_exitcode(status)
+        return len(self.codes) == len(self.pids)
+
+    @property
+    def code(self) -> int:
+        """The learner's exit status."""
+        return self.codes[self.pids[0]]
+
+    def victims(self) -> dict[str, list[int]]:
+        """Its processes now, by what they do."""
+        found: dict[str, list[int]] = {"learner": [], "rank": [], "sampler": [], "judge": [], "tree": []}
+        for rank, pid in enumerate(self.pids):
+            if pid not in self.codes:
+                found["rank" if rank else "learner"].append(pid)
+                for below in _below(pid):
+                    found["judge" if b"helper_process" in _file(below, "cmdline") else "sampler"].append(below)
+        found["tree"] = [pid for pids in found.values() for pid in pids]
+        self.seen |= {pid: _started(pid) for pid in found["tree"]}
+        return found
+
+    def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until all ranks have ended, which is returned, or for so long, or until something else."""
+        deadline = time.monotonic() + seconds
+        while not (ended := self.ended()) and time.monotonic() < deadline and not until():
+            time.sleep(PACE_SECONDS)
+        return ended
+
+    def orphans(self) -> list[int]:
+        """Processes that were seen and are still there some time after the ranks have ended. They are killed."""
+        deadline = time.monotonic() + LEAVE_SECONDS
+        while (left := [pid for pid, began in self.seen.items() if began and _started(pid) == began]) and (
+            time.monotonic() < deadline
+        ):
+            time.sleep(PACE_SECONDS)
+        kill(left)
+        return left
+
+
+def kill(pids: Sequence[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _become(
+    words: Sequence[str],
+    folder: Path,
+    output: Path,
+    variables: Mapping[str, str],
+    spawned: bool,
+    prepare: Callable[[], None],
+) -> None:
+    """Run the command in this fork, and end it."""
+    status = 1
+    try:
+        os.setsid()
+        os.chdir(folder)
+        os.environ.update(variables)
+        with output.open("a") as file, open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), 0), os.dup2(file.fileno(), 1), os.dup2(file.fileno(), 2)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        if not spawned:
+            context: Any = multiprocessing.get_context("fork")
+            vars(multiprocessing)["get_context"] = lambda how=None: context
+        sys.argv = ["halfway", *words]
+        prepare()
+        from halfway.experiments import cli
+
+        vars(cli)["_show_report"] = lambda folder: None  # its pictures take longer than the run
+        cli.main()
+        status = 0
+    except SystemExit as left:
+        status = left.code if isinstance(left.code, int) else int(left.code is not None)
+    except BaseException:
+        with suppress(OSError):
+            traceback.print_exc()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status)
+
+
+def _below(pid: int) -> Iterator[int]:
+    """All processes below a process."""
+    for task in _listed(pid):
+        for child in map(int, _file(pid, f"task/{task}/children").split()):
+            yield child
+            yield from _below(child)
+
+
+def _listed(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _file(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b""
+
+
+def _started(pid: int) -> int:
+    """When a process was started, in clock ticks; 0 if it has ended."""
+    fields = _file(pid, "stat").rpartition(b")")[2].split()
+    return int(fields[19]) if fields and fields[0] not in (b"Z", b"X") else 0
