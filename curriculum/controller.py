@@ -67,7 +67,7 @@ class PassRateController(Generic[State]):
 
     @property
     def claims(self) -> frozenset[str]:
-        """What only one member of a chain may do; a chain with two members that share a claim is refused.
+        """Exclusive roles: at most one member of a chain may hold each.
 
         "problems": choosing from the data set; "generated": proposing generated problems; "prefixes": attaching
         prefixes; "hints": giving hints; "rounds": extending groups in hand, see `Plan.extend`; "rollouts": changing a
@@ -122,8 +122,10 @@ class PassRateController(Generic[State]):
         return state
 
     def predict(self, state: State, groups: Sequence[Group]) -> NDArray[np.float64] | None:
-        """Predicted pass rates of new groups; NaN = no prediction, None = it never predicts. Only metrics are made of
-        them, see `halfway.curriculum.belief_errors`."""
+        """Predicted pass rates of new groups, for metrics only (`halfway.curriculum.belief_errors`).
+
+        NaN = no prediction; None = the controller never predicts.
+        """
         return None
 
     def metrics(self, state: State) -> Mapping[str, float]:

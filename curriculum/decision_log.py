@@ -157,7 +157,7 @@ class GroupRecord:
     problems: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raises ValueError for numbers that no run has, so that whoever decodes a line refuses it."""
+        """Raise ValueError for impossible numbers, so that decoding such a line fails."""
         passed, size, lost = self.k or 0, self.size, sum(self.dropped.values())
         if not (0 <= passed <= size < MOST_ROLLOUTS and 0 <= lost < MOST_ROLLOUTS):
             raise ValueError(f"{passed} of {size} rollouts passed and {lost} were lost")

@@ -298,7 +298,7 @@ def validate(
     rows: Annotated[
         bool,
         typer.Option(
-            "--rows", help="Also run each repository task's tests: they must fail untouched and pass once mended."
+            "--rows", help="Also run each repository task's tests: they must fail before the fix and pass after it."
         ),
     ] = False,
     kept: Annotated[
@@ -828,9 +828,7 @@ def _train_comparison(
     with resumable(folder), interrupt_on_signals():
         failures = run_comparison(config, folder, jobs, console, trackers, only, begin)
     if failures:
-        complain(
-            f"{len(failures)} runs failed (see above); once the cause is mended, continue with: halfway resume {folder}"
-        )
+        complain(f"{len(failures)} runs failed (see above); fix the cause, then continue with: halfway resume {folder}")
     _show_report(folder)
     for tracker in trackers:
         tracker.attach([folder / "report.html", folder / "summary.md"])

@@ -53,8 +53,8 @@ def slots_left(plan: Plan, share: float, origin: Origin) -> int:
 
 
 def dither(amount: float, step: int) -> int:
-    """A whole number, the mean of which over the steps is the amount: it is rounded up in a step whose multiple of the
-    golden ratio has a smaller fractional part than the amount."""
+    """Round an amount so that its mean over steps is exact: up in a step whose multiple of the golden ratio has a
+    smaller fractional part than the amount."""
     whole = floor_product(amount, 1)
     return whole + (step * GOLDEN % 1 < amount - whole)
 

@@ -7,7 +7,7 @@
 - `box_worker`: the process between Halfway and the commands of one box
 - `starting_trees`: what work trees begin as, kept on this machine
 - `trees`: changes of a work tree as bytes, and back
-- `sandbox`: runs functions that nobody has read; `sandbox_worker`: the process inside
+- `sandbox`: runs untrusted functions; `sandbox_worker`: the process inside
 - `determinism`: the variables that commands see, and what differs between equal executions
 - `swerex`: boxes of swe-rex: docker, podman, cloud sandboxes
 - `docker`: limits and removal of docker's and podman's containers, and the lines of bash around a command in one

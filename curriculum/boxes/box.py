@@ -1,4 +1,4 @@
-"""The contract of a box: an isolated work tree in which commands run that nobody has read."""
+"""The contract of a box: an isolated work tree in which untrusted commands run."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol

@@ -95,7 +95,7 @@ class Bubblewrap:
                 with closing(self.open(Base(empty))) as box:
                     done = box.exec("python3 -c ''", START_SECONDS)
             except BoxLostError as error:
-                raise UserError(f"box bubblewrap: {error}; mend that, or use the box swerex") from None
+                raise UserError(f"box bubblewrap: {error}; fix that, or use the box swerex") from None
         if done.status:
             why = " ".join(done.output.split())[-200:]
             raise UserError(

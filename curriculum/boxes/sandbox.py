@@ -1,4 +1,4 @@
-"""Runs programs that nobody has read: in bubblewrap, one process per program, judged only on this side.
+"""Runs untrusted programs in bubblewrap, one process per program, and judges them outside.
 
 The sandbox has no network, a read-only file system that holds nothing but a Python, its own process table, no
 capabilities, and a system-call filter under which a program can start no process or thread and send no signal. Memory,

@@ -1,4 +1,4 @@
-"""What keeps in programs that nobody has read: bubblewrap's options, the limits, and one filter of system calls.
+"""Confines untrusted programs: bubblewrap's options, resource limits, and a filter of system calls.
 
 Two uses share them. A program of the `sandbox` computes in one process and needs nothing else. A command in a work tree
 builds and tests, so it may start processes, write files, and talk to itself over sockets.

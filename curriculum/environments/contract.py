@@ -18,7 +18,7 @@ class StepResult(Generic[Episode]):
         observation: what the policy reads next; empty once the episode is over.
         success: None while the episode continues, then its binary outcome.
         truncated: whether a limit (on turns) ended the episode, not the policy.
-        lost: why the episode cannot go on through no fault of the policy: what runs its commands has failed. Such a
+        lost: why the episode cannot continue through no fault of the policy: what runs its commands has failed. Such a
             rollout is removed from its group and does not count as a failure. Empty = nothing is lost.
         state: what the environment holds afterwards, as a short hash that equal states share, for replays to compare;
             empty if the observation tells all.
@@ -35,7 +35,7 @@ class StepResult(Generic[Episode]):
 
 
 def check(environment: "Environment[Any]") -> None:
-    """Raise UserError if this machine cannot run an environment, as far as it can say so itself."""
+    """Run the environment's own check of this machine, if it has one. Raises UserError if that fails."""
     getattr(environment, "check", lambda: None)()
 
 

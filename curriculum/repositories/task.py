@@ -29,7 +29,7 @@ submit
 """
 
 TO_MEND = """\
-You work in a shell in the repository at {place}. Its code has the fault that is described below. Find it and mend it in
+You work in a shell in the repository at {place}. Its code has the fault described below. Find it and fix it in
 the source code, not in the tests.
 
 """

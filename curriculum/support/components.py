@@ -80,7 +80,7 @@ def build(registry: Registry, name: str, options: Any, path: str, at: str) -> An
         lacks = extra or f"needs the module {error.name}, which is not installed"
         raise UserError(f"{path}: {name!r} {lacks}") from None
     if not is_dataclass(kind):
-        raise UserError(f"{path}: {name!r} is not a dataclass of options; mend the package that registers it")
+        raise UserError(f"{path}: {name!r} is not a dataclass of options; fix the package that registers it")
     return construct(kind, {} if options is None else options, at)
 
 

@@ -48,7 +48,7 @@ def headline(one: Audited) -> str:
 
 
 def in_short(one: Audited) -> str:
-    """One sentence for whoever pays: what bought no gradient, and what GRESO would have skipped; "" if unknown."""
+    """One sentence on cost: what bought no gradient, and what GRESO would have skipped; "" if unknown."""
     spent, reading = one.findings.spending, one.log.reading
     if not one.findings.groups or one.findings.group_size == 1 or not reading.keeps_zero_variance:
         return ""

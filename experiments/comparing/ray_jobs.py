@@ -1,6 +1,6 @@
 """Trains the runs of a comparison as tasks of Ray, on a cluster whose hosts share the disk and the environment.
 
-A task whose host is lost begins anew on another one and goes on from the newest checkpoint. The cluster is that of
+If a task's host dies, Ray reschedules it elsewhere, and it resumes from the newest checkpoint. The cluster is that of
 RAY_ADDRESS, or the one that this host belongs to.
 """
 

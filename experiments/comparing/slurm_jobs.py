@@ -1,6 +1,6 @@
 """Trains the runs of a comparison as jobs of Slurm, through submitit.
 
-A job that is preempted or loses its host is requeued and goes on from its newest checkpoint; so does a run of one
+A job that is preempted or loses its host is requeued and resumes from its newest checkpoint; so does a run of one
 process at the end of its time. A run of several ranks or hosts is launched in its job as by `halfway launch`. Account,
 partition and the like come from sbatch's own variables, such as SBATCH_ACCOUNT and SBATCH_TIMELIMIT.
 """
@@ -31,7 +31,7 @@ class Training:
         return processes.train_as_job(Path(folder), hosts, "srun")
 
     def checkpoint(self, folder: str) -> Any:
-        """What to submit instead once the time is over: the same, which goes on from the newest checkpoint."""
+        """The job to submit when the time limit is reached: the same one, which resumes from the newest checkpoint."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, folder)

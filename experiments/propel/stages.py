@@ -161,7 +161,7 @@ def _reward_variance(study: Study, written: Sequence[Written]) -> Callable[[Prob
     reward = config.reward if config.reward.kind != "solver" else RewardOptions()
     full = [i for i, one in enumerate(written) if one.text]
     if not full:
-        raise UserError("sweep: the base generator writes nothing but empty texts; mend it")
+        raise UserError("sweep: the base generator writes only empty texts; use another model or prompt")
     readings = [study.reader.reading(str(i), written[i].prompt, written[i].text) for i in full]
     folder = study.folder / "policy_sample"
     store = extract(study.base.model, readings, config.activations, folder, study.reference)

@@ -16,7 +16,7 @@ class Check:
         part: the part of the proof.
         name: what must hold.
         found: what was measured, or why it was not tried.
-        remedy: what mends it; only for a FAIL.
+        remedy: how to fix it; only for a FAIL.
     """
 
     part: str

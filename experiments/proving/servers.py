@@ -79,7 +79,7 @@ def _pretend(servers: Any, version: str) -> None:
 
 
 def _leak(command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    """A planted fault: a process with a server's command that nobody ends."""
+    """A planted fault: a process with a server's command that is never ended."""
     return subprocess.Popen((sys.executable, "-c", "import time; time.sleep(1000)", *command))
 
 
@@ -106,7 +106,7 @@ def servers_checks(folder: Path, _: int, planted: Sequence[str]) -> Iterator[Che
 
 
 def _weights(trial: Trial, engine: Any, how: str) -> Iterator[Check]:
-    """A stale server must be noticed, and a sync must mend it."""
+    """A stale server is noticed, and a sync corrects it."""
     limit = TOLERANCE_GPU if trial.gpu else TOLERANCE_CPU
     trial.perturb()
     stale = trial.gap(engine)

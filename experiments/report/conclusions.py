@@ -109,7 +109,7 @@ def _seeds_needed(summary: Summary, headline: Matched) -> Iterator[str]:
     needed = seeds_needed(row.difference.value, spread, len(summary.design.contrasts))
     many = f"about {needed}" if needed else "more than 1,000"
     yield (
-        f"With {row.seeds} seeds little can be told: a difference as large as that of {row.arm} from {row.reference} "
+        f"{row.seeds} seeds show little: a difference as large as that of {row.arm} from {row.reference} "
         f"({row.difference.value:+.3f}) needs {many} seeds of each arm to be clear "
         "four times out of five."
     )

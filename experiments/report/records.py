@@ -190,7 +190,7 @@ def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
         try:
             records.append(msgspec.convert(_loads(line), kind))
         except (ValueError, RecursionError, msgspec.ValidationError) as error:
-            raise UserError(f"{path}:{i + 1}: {one_line(error)}; mend or remove the line") from error
+            raise UserError(f"{path}:{i + 1}: {one_line(error)}; fix or remove the line") from error
     return records, int(bool(rest))
 
 

@@ -199,5 +199,5 @@ class RecordForwarder:
         self.sizes[name] = len(content)
         new = content.split(b"\n")[self.read[name] : -1]
         self.read[name] += len(new)
-        with reading(path, "mend or remove the line"):
+        with reading(path, "fix or remove the line"):
             return [json.loads(line) for line in new]

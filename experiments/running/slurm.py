@@ -1,4 +1,4 @@
-"""Submits a run to Slurm as a job that, requeued after a preemption or a lost node, goes on where it was."""
+"""Submits a run to Slurm as a job that resumes when it is requeued after a preemption or a lost node."""
 
 import shlex
 import subprocess

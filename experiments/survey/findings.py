@@ -106,7 +106,7 @@ def find(records: Sequence[Record]) -> Findings:
     judged = [record for record in records if record.samples]
     lost = sum((Counter(record.lost) for record in records), Counter[str]())
     if not judged:
-        raise UserError(f"survey: no attempt could be judged ({dict(lost)}); mend the cause and survey again")
+        raise UserError(f"survey: no attempt could be judged ({dict(lost)}); fix the cause and survey again")
     rates = np.array([record.rate for record in judged])
     samples = median_low(record.samples for record in judged)
     attempts = sum(record.samples for record in judged)

@@ -26,7 +26,7 @@ URI = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*)://([\w.~%!:-]+@)?(?P<host>[A-Za-z0-9_.-]*|\[[0-9a-f:]+\])(:[0-9]+)?(/[^\s\\@]*)?",
     re.ASCII,
 )
-"""A tracking URI in which nobody can mistake the host."""
+"""A tracking URI whose host is unambiguous."""
 
 
 def store_uri(tracking: TrackingOptions, output: Path) -> str:

@@ -18,7 +18,7 @@ _CLAIMS: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A TCP port of this host that nobody listens on, and that no other call is given while this process lives.
+    """A free TCP port of this host, which no other call gets while this process lives.
 
     What is told to listen there may take long to start, so the port is claimed meanwhile, by a name that Linux lets one
     process of the host bind at a time.

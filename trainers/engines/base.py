@@ -45,7 +45,7 @@ class EngineSetup:
         temperature: divides the logits; positive.
         max_sequences: largest number of sequences decoded at once.
         policy_version: version of the weights that the engine starts with; 0 = as loaded, without an update.
-        in_flight: whether `sync` is called while sequences are being sampled, which go on with the new weights.
+        in_flight: whether `sync` is called while sequences are being sampled, which continue with the new weights.
     """
 
     policy: "nn.Module"

@@ -125,7 +125,7 @@ class EnginePart(ABC):
 
     @property
     def goes_on(self) -> bool:
-        """Whether sequences that are being sampled go on with new weights, see `halfway.trainers.loop`."""
+        """Whether sequences that are being sampled continue with new weights, see `halfway.trainers.loop`."""
         return False
 
     def apart(self, setup: EngineSetup) -> Apart:

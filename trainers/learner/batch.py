@@ -66,8 +66,8 @@ class TrainingSequence:
 
     @property
     def context_T(self) -> IntArray:
-        """What no token of the loss is among and all of them follow: the prompt and a replayed prefix, without the last
-        token of these, from which the first token of the loss is predicted."""
+        """The context before the first trained token (prompt and replayed prefix), without its last token, which
+        predicts the first trained one."""
         return self.tokens_T[: int(self.mask_T.argmax()) - 1]
 
     @property

@@ -155,7 +155,7 @@ class Checkpoints:
         sound = next((step for step in reversed(earlier) if not damage(self.path(step))), 0)
         where = f"from the checkpoint of step {sound}" if sound else "from the start"
         return (
-            f"mend it, or move this folder elsewhere and resume {where} "
+            f"fix it, or move this folder elsewhere and resume {where} "
             f"(`halfway resume {self.folder.parent} --from {sound}` does both)"
         )
 

@@ -63,7 +63,7 @@ class FillOptions:
             self.policy == "once" or self.zero_variance == "drop",
             "fill.zero_variance",
             self.zero_variance,
-            "fill.policy=refill goes on until enough groups are mixed; use fill.policy=once to keep them",
+            "fill.policy=refill samples until enough groups are mixed; use fill.policy=once to keep all",
         )
         require(
             self.policy == "refill" or self.surplus == "discard",

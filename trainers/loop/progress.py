@@ -83,7 +83,7 @@ class Progress:
         """Whether the run continues.
 
         Raises:
-            UserError: if it would go on for ever, because nothing is rolled out any more.
+            UserError: if it would never end, because nothing is rolled out any more.
         """
         if self.idle >= IDLE_STEPS and budget.unit in ("rollouts", "tokens"):
             raise UserError(

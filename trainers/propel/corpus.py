@@ -114,7 +114,7 @@ def build_corpus(
         reason, count = Counter(row.invalid for row in rows).most_common(1)[0]
         raise UserError(
             f"corpus: none of {len(rows)} texts is a valid task ({count} times: {reason}); "
-            f"look at {folder}, and mend the generator or the domain's options"
+            f"look at {folder}, and fix the generator or the domain's options"
         )
     return Corpus(tuple(rows), provenance)
 
@@ -223,7 +223,7 @@ def load_corpus(folder: Path, provenance: Mapping[str, Any], generations: int) -
         raise UserError(f"{folder}: holds no corpus; make one with `halfway propel corpus`")
     rows = [row for file in files for row in _read_part(file, provenance)]
     if len(rows) < generations:
-        raise UserError(f"{folder}: {len(rows)} of {generations} texts; go on with `halfway propel corpus`")
+        raise UserError(f"{folder}: {len(rows)} of {generations} texts; continue with `halfway propel corpus`")
     return Corpus(tuple(rows), provenance)
 
 

@@ -35,7 +35,7 @@ class Collector:
     whatever it has said so far.
 
     A replay that is not as recorded makes its request a fresh one, which is rolled out from the problem's beginning.
-    Rollouts that are lost are counted in `Group.dropped`: "lost" if the environment could not go on, "no_room" if the
+    Rollouts that are lost are counted in `Group.dropped`: "lost" if the environment failed, "no_room" if the
     prefix leaves no token to generate.
 
     Turn by turn, all attempts wait for one another, unless the environment has an attribute `slow_tools = True`: then
@@ -102,7 +102,7 @@ class Collector:
         return [cohort.group(self.environment.unit) for cohort in cohorts]
 
     def _in_step(self, attempts: Sequence[Attempt], deadline: float) -> None:
-        """Roll out turn by turn, all attempts together; those that go on after the deadline are ended."""
+        """Roll out turn by turn, all attempts together; those that run past the deadline are ended."""
         while live := [attempt for attempt in attempts if attempt.live]:
             if time.monotonic() >= deadline:
                 for attempt in live:
@@ -244,7 +244,7 @@ class Collector:
         """The turn made of a completion. Raises UserError if the engine went on after an end token."""
         if self.end_tokens and np.isin(completion.tokens_T[:-1], self.end_tokens).any():
             raise UserError(
-                f"rollouts.engine: a response goes on after an end token, of {list(self.end_tokens)}; have the engine "
+                f"rollouts.engine: a response continues after an end token of {list(self.end_tokens)}; have the engine "
                 "stop at these tokens"
             )
         return response_of(attempt.start_T, completion)

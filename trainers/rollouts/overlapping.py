@@ -1,4 +1,4 @@
-"""Tools and engine at work at once: an attempt goes on as soon as its own tool has returned."""
+"""Overlaps tools with sampling: an attempt continues as soon as its own tool has returned."""
 
 import threading
 import time
@@ -107,7 +107,7 @@ class Overlapping:
             report()
 
     def _happened(self, wait: float | None) -> list[Attempt]:
-        """Wait for news, at most so long. Returns the attempts that go on."""
+        """Wait for news, at most so long. Returns the attempts that continue."""
         try:
             kind, *news = self._news.get(timeout=min(wait, threading.TIMEOUT_MAX) if wait is not None else None)
         except Empty:

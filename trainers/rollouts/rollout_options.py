@@ -41,7 +41,7 @@ class RolloutOptions:
             where they agree to 1e-4, and 0.05 in other types, where rounding costs 0.0015 and single tokens differ by
             up to 0.6 (135 M parameters); then the first five syncs are checked, and every tenth, unless the engine
             samples from the learner's own module.
-        in_flight: with staleness, the weights change under rollouts that have begun, which go on with the new ones.
+        in_flight: with staleness, the weights change under rollouts that have begun, which continue with the new ones.
             Every token knows the weights that sampled it, and nothing waits for the longest rollout of a batch. The
             engine must allow it: `vllm_servers`.
         staleness: batches that may be sampled ahead, in a process of their own, while the learner updates. What trains

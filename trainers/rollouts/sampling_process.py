@@ -1,4 +1,4 @@
-"""Rollouts in a process of their own: sampling and judging go on while this process trains."""
+"""Samples and judges in a separate process while this one trains."""
 
 import multiprocessing
 import os

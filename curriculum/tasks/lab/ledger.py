@@ -34,7 +34,7 @@ class Account(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a command did. `success` is None while the episode goes on."""
+    """What a command did. `success` is None until the episode ends."""
 
     account: Account
     observation: str

@@ -236,7 +236,7 @@ def test_a_component_is_an_object_and_is_written_back_with_every_option() -> Non
         ({"name": "a", "ring": "rign"}, "tower.ring: unknown name 'rign'; did you mean 'ring'?"),
         ({"name": "a", "ring": {}}, "tower.ring: {} is not acceptable; give one name, or one {name: options}"),
         ({"name": "a", "ring": {"ring": {"size": 0}}}, "tower.ring.ring.size: 0.0 is not acceptable; give a positive"),
-        ({"name": "a", "ring": "function"}, "tower.ring: 'function' is not a dataclass of options; mend the package"),
+        ({"name": "a", "ring": "function"}, "tower.ring: 'function' is not a dataclass of options; fix the package"),
     ],
 )
 def test_a_mistake_is_one_line_with_field_value_and_remedy(fields: dict[str, Any], line: str) -> None:

@@ -7,5 +7,5 @@
 - `spreading`: spreads sequences over servers, in rounds
 - `server`: one server: process, connection, protocol, health
 - `weights`: how weights get to servers, and the folder for their files
-- `auth`: the token of a run, without which a server answers nobody
+- `auth`: the bearer-token check on every route of a server
 """

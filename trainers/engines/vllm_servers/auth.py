@@ -1,4 +1,4 @@
-"""Who may speak to a server: whoever knows the token of its run, on every route.
+"""Checks the bearer token of a run on every route of our vLLM servers.
 
 vLLM's own API key leaves the routes open that replace weights, pause, sleep and call methods. A token is handed over in
 the environment or in a file that only its owner reads, never on a command line, which every user of a host can see.
@@ -25,7 +25,7 @@ App = Callable[[Scope, Any, Send], Awaitable[None]]
 
 
 def new_token() -> str:
-    """A token that nobody guesses."""
+    """A new random token."""
     return secrets.token_urlsafe(32)
 
 

@@ -42,7 +42,7 @@ class PrivateStore:
         return int(self.door.getsockname()[1])
 
     def close(self) -> None:
-        """Let nobody in any more."""
+        """Stop accepting connections."""
         _hang_up(self.door)
 
 
@@ -92,7 +92,7 @@ def join_store(address: str, port: int, key: str, size: int, seconds: float) -> 
 
 
 def _welcome(listening: socket.socket, lead: Callable[[socket.socket], socket.socket | None]) -> None:
-    """Connect everybody who comes with whom `lead` leads to, in threads, until the socket is closed."""
+    """Accept connections until the socket closes, and forward each to the socket that `lead` returns for it."""
 
     def attend(guest: socket.socket) -> None:
         host = None
@@ -114,7 +114,7 @@ def _welcome(listening: socket.socket, lead: Callable[[socket.socket], socket.so
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    """Hand on what comes until either side hangs up."""
+    """Copy bytes from one socket to the other until either closes."""
     with suppress(OSError):
         while content := source.recv(1 << 16):
             target.sendall(content)
@@ -124,5 +124,5 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
 
 def _hang_up(line: socket.socket) -> None:
     with suppress(OSError):
-        line.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for it
+        line.shutdown(socket.SHUT_RDWR)  # wakes a blocked reader
     line.close()
