@@ -11,12 +11,15 @@ from paths import REPOSITORY
 from shown import FENCED, PAGES
 from typer.testing import CliRunner
 
+from halfway.controllers import CONTROLLERS
 from halfway.controllers.chains import from_yaml
 from halfway.curriculum import Problem, ProblemSet, Session
 from halfway.experiments.cli import app
 
 PAGE = PAGES["docs/choose.md"]
-BLOCKS = [text for page in (PAGE, PAGES["docs/coming_from.md"]) for _, text in FENCED.findall(page)]
+BLOCKS = [
+    text for page in (PAGE, PAGES["docs/coming_from.md"], PAGES["docs/concepts.md"]) for _, text in FENCED.findall(page)
+]
 OWN = [text for text in BLOCKS if text.startswith("base: own.yaml")]
 HOSTED = [text for text in BLOCKS if text not in OWN]
 
@@ -48,7 +51,7 @@ def test_a_host_can_run_its_chain(text: str, tmp_path: Path) -> None:
 
 
 def test_each_kind_of_block_was_found() -> None:
-    assert len(OWN) == 8 and len(HOSTED) == 3
+    assert len(OWN) == 8 and len(HOSTED) == 4
     assert all(yaml.safe_load(text)["controllers"] for text in BLOCKS)
 
 
@@ -62,3 +65,9 @@ def test_the_gains_are_those_of_the_verdict() -> None:
         assert cells[6].startswith(gain) and ("*" in cells[6]) == (not insignificant), row
         spent = cells[7].split()[0]
         assert rollouts == ("score not reached" if spent == "not" else f"{100 * (1 - float(spent)):.0f} % fewer"), row
+
+
+def test_the_table_of_concepts_has_every_controller() -> None:
+    named = set(re.findall(r"`(\w+)`", PAGES["docs/concepts.md"]))
+    families = {"reinforce_ada", "ar3po", "ngu_rounds"}  # of `rounds`
+    assert set(CONTROLLERS.names()) - families == named

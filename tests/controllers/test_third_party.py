@@ -2,11 +2,14 @@
 checked, listed and run from YAML."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from installed_package import installed_part
+from paths import REPOSITORY
+from shown import FENCED, PAGES
 from typer.testing import CliRunner, Result
 
 from halfway.controllers import CONTROLLERS
@@ -65,6 +68,23 @@ def test_its_options_are_checked_like_any_others(installed: Path) -> None:
     (installed / "mine.yaml").write_text(RUN.replace("digits:", "digit:"))
     refused = halfway("validate", "mine.yaml")
     assert refused.exit_code == 2 and "picked.digit:" in refused.stderr and "'digits'" in refused.stderr
+
+
+def test_the_evening_of_the_tutorial_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The method is CONTRIBUTING's, under the name that the tutorial gives it."""
+    under = (REPOSITORY / "CONTRIBUTING.md").read_text().split("\n## A controller\n")[1]
+    method = FENCED.search(under)
+    page = PAGES["docs/tutorials/own_controller.md"]
+    [text] = [block for language, block in FENCED.findall(page) if language == "yaml"]
+    assert method is not None
+    assert len(text.splitlines()) == 7
+    (tmp_path / "experiments").symlink_to(REPOSITORY / "experiments")
+    with installed_part(tmp_path, monkeypatch, CONTROLLERS, method[2], "my_method", "SkipSolved") as folder:
+        (folder / "evening.yaml").write_text(text)
+        [printed] = re.findall(r"^(controllers\n(?:  .*\n)+)", page, re.MULTILINE)
+        assert halfway("list", "my_method").stdout == printed
+        done = halfway("validate", "evening.yaml")
+        assert done.exit_code == 0 and "640 groups of 128 problems: 5.0 visits each" in done.output, done.output
 
 
 def test_without_the_package_the_name_is_unknown(tmp_path: Path) -> None:

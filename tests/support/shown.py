@@ -41,6 +41,7 @@ CODE = {
     "docs/choose.md": "tests/test_choose_page.py",
     "docs/cluster.md": "printed by `halfway prove`, the file of another launcher, and data from a hub",
     "docs/coming_from.md": "tests/test_choose_page.py",
+    "docs/concepts.md": "tests/test_choose_page.py",
     "docs/hosts/README.md": "tests/test_examples.py",
     "docs/hosts/others.md": "tests/trainers/hosts/test_pages.py",
     "docs/hosts/prime_rl.md": "tests/trainers/hosts/test_prime_rl.py",

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 import yaml
 from paths import PAGES, REPOSITORY, example
+from typer.testing import CliRunner
 
-from halfway.curriculum import Problem, ProblemSet
+from halfway.curriculum import Problem, ProblemSet, Stream
+from halfway.curriculum.registries import SOURCES
 from halfway.experiments.catalogue import SETTINGS, explained
+from halfway.experiments.cli import app
 
 
 def shortened(code: str, *changes: tuple[str, str]) -> str:
@@ -49,6 +52,28 @@ def test_the_example_of_the_front_page_runs(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(REPOSITORY)
     exec(compile(code, "README.md", "exec"), {})
     assert len((tmp_path / "halfway" / "steps.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_tutorial_about_trl_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its chain, the lab's model and rows, for two steps; the reward tells right from wrong."""
+    pytest.importorskip("trl")
+    page = (PAGES.parent / "tutorials" / "trl.md").read_text()
+    [code], [row] = (re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL) for language in ("python", "json"))
+    code = shortened(
+        code,
+        ("path/to/model", str(REPOSITORY / "experiments/starting_models/sums")),
+        ("max_steps=30", "max_steps=2, bf16=False"),
+    )
+    problems = SOURCES.get("running_sums")().load(48, Stream(0)).problems
+    assert json.loads(row)["prompt"] == problems[0].prompt and problems[0].solution.endswith(json.loads(row)["answer"])
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": problem.prompt, "answer": problem.solution} for problem in problems]
+    Path("train.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    assert CliRunner().invoke(app, ["init", "chain.yaml", "--host", "trl"]).exit_code == 0
+    scope: dict[str, Any] = {}
+    exec(compile(code, "trl.md", "exec"), scope)
+    assert scope["correct"](["a4b7", "a4b8", "-"], ["b7", "b7", "b7"]) == [1.0, 0.0, 0.0]
+    assert len(Path("runs/trl/halfway/steps.jsonl").read_text().splitlines()) == 2
 
 
 def test_the_example_of_the_page_about_trinity_runs(tmp_path: Path) -> None:
