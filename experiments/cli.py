@@ -257,14 +257,17 @@ def resume(
 
 
 @command("json")
-def report(folder: Folder) -> None:
+def report(
+    folder: Folder,
+    figures: Annotated[bool, typer.Option("--figures", help="Save its charts too, as SVG, PNG and PDF.")] = False,
+) -> None:
     """Print the table of a run or comparison, finished or not, and rewrite its report.
 
     Runs inside another trainer have reports too: give the folder with their decisions.jsonl.
     """
     if not (folder / "hosted.json").exists():
         _config_in(folder)
-    _show_report(folder)
+    _show_report(folder, figures)
 
 
 @command()
@@ -837,8 +840,8 @@ def _train_comparison(
         raise typer.Exit(FAILED)
 
 
-def _show_report(folder: Path) -> None:
-    """Print the report's short tables, or all of its numbers as JSON, and write it.
+def _show_report(folder: Path, figures: bool = False) -> None:
+    """Print the report's short tables, or all of its numbers as JSON, and write it, with files of its charts or not.
 
     Raises:
         WriteError: in the end, if the report cannot be written.
@@ -846,16 +849,18 @@ def _show_report(folder: Path) -> None:
     from halfway.curriculum.support.atomic import WriteError
     from halfway.experiments.report.analysis.summary import summarize
     from halfway.experiments.report.conclusions import conclude
-    from halfway.experiments.report.page import write_page
+    from halfway.experiments.report.page import save_charts, write_page
     from halfway.experiments.report.records import load_comparison_records
     from halfway.experiments.report.tables.all_tables import quick_tables
 
-    with busy("reading records, drawing figures"):
+    with busy("reading records, writing the report"):
         comparison = load_comparison_records(folder)
         summary = summarize(comparison)
         written: Path | WriteError
         try:
             written = write_page(comparison, summary)
+            if figures:
+                save_charts(comparison, summary)
         except WriteError as error:
             written = error
     if now().json:

@@ -18,11 +18,11 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support.registry import unknown
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from halfway.experiments.audit.auditing import Audit
     from halfway.experiments.report.analysis.summary import Summary
+    from halfway.experiments.report.figures.charts import Chart
     from halfway.experiments.report.records import Comparison
     from halfway.experiments.report.text_tables import TextTable
 
@@ -119,8 +119,8 @@ class Trained:
         ]
         return _table(("arm", "seed", *names, "response", "passed"), rows)
 
-    def plot(self, name: str = "curves") -> "Figure":
-        """A figure of the report.
+    def plot(self, name: str = "curves") -> "Chart":
+        """A chart of the report; `.save("name.pdf")` writes it as SVG, PNG or PDF.
 
         Args:
             name: "curves", "groups", "spending", or the name of any other figure of the report.
@@ -128,19 +128,15 @@ class Trained:
         Raises:
             UserError: if there is no figure of this name, or nothing to draw in it yet.
         """
-        from matplotlib import rc_context
-
         from halfway.experiments.report.figures.all_figures import PICTURES
-        from halfway.experiments.report.figures.style import STYLE
 
         pictures = {picture.name: picture for picture in PICTURES}
         if SHORT.get(name, name) not in pictures:
             raise unknown("plot", name, [*SHORT, *pictures])
-        with rc_context(STYLE):
-            figure = pictures[SHORT.get(name, name)].draw(self.records.started(), self.summary)
-        if figure is None:
+        chart = pictures[SHORT.get(name, name)].draw(self.records.started(), self.summary)
+        if chart is None:
             raise UserError(f"plot: {name!r} has nothing to show in {self.folder}; see `.curves` and `.groups`")
-        return figure
+        return chart
 
     def report(self) -> Path:
         """Write the report and return the path of its page."""

@@ -10,7 +10,7 @@ from halfway.curriculum.support.errors import UserError
 _MODULES = {
     "train": (
         *("accelerate", "aiohttp", "cycler", "huggingface_hub", "matplotlib", "mlflow", "omegaconf", "packaging"),
-        *("safetensors", "scipy", "tokenizers", "torch", "transformers", "yaml"),
+        *("safetensors", "scipy", "tokenizers", "torch", "transformers", "vl_convert", "yaml"),
     ),
     "tasks": ("math_verify", "reasoning_gym"),
     "bayes": ("pyro",),

@@ -1,4 +1,4 @@
-"""Renders pages: each is one HTML file that needs no network; its only script sorts tables and shows values."""
+"""Renders pages: each is one HTML file that needs no network; its only script draws charts and sorts tables."""
 
 import base64
 import hashlib
@@ -6,11 +6,12 @@ import hashlib
 from halfway.curriculum.support.extras import clean
 
 
-def render(template: str, package: str = "halfway.experiments.report", **values: object) -> str:
+def render(template: str, package: str = "halfway.experiments.report", library: str = "", **values: object) -> str:
     """A page as HTML. All values are escaped, unless the template says that one is safe.
 
     Args:
         template: a file in the package's folder `templates`, which may extend and import those of this package.
+        library: JavaScript that the page's own script calls.
         values: the template's variables.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -18,7 +19,7 @@ def render(template: str, package: str = "halfway.experiments.report", **values:
     loader = ChoiceLoader([PackageLoader(package), PackageLoader("halfway.experiments.report")])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"clean": clean, "readable": readable}
-    script = loader.get_source(environment, "page.js")[0]
+    script = library + loader.get_source(environment, "page.js")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template(template).render(values, script=script, script_hash=f"sha256-{digest}")
 

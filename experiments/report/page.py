@@ -1,31 +1,30 @@
 """Writes the HTML report of a comparison or a single run as one file that needs no network."""
 
-import base64
-import io
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
+import numpy as np
 
-from halfway.curriculum.support.atomic import replacing, require_no_link, write_text, writing
+from halfway.curriculum.support.atomic import require_no_link, write_text, writing
 from halfway.experiments.config.loading import flatten
 from halfway.experiments.report.analysis.summary import Summary, summarize
 from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.figures.all_figures import CAPTIONS, PICTURES
-from halfway.experiments.report.figures.hover import hover
-from halfway.experiments.report.figures.style import STYLE, arm_colors
+from halfway.experiments.report.figures.charts import Chart
+from halfway.experiments.report.figures.colors import arm_colors
+from halfway.experiments.report.figures.learning_curves import measures, shown_first
 from halfway.experiments.report.html import render
-from halfway.experiments.report.problems import problem_views, without_texts
+from halfway.experiments.report.problems import problem_rows, problem_views, without_texts
 from halfway.experiments.report.provenance import read_provenance, versions
-from halfway.experiments.report.records import Comparison, load_comparison_records
+from halfway.experiments.report.records import Comparison, Run, load_comparison_records
 from halfway.experiments.report.tables.all_tables import tables, write_tables
 from halfway.experiments.report.tables.arm_tables import budget_text, plan_text
 from halfway.experiments.report.text_tables import NONE, TextTable, interval, number, percent
 
-PIXELS_AN_INCH = 130
 UNSAID = ("name", "seed", "output")
 
 
@@ -38,7 +37,7 @@ class Report:
 
 
 def write_report(directory: Path) -> Report:
-    """Write report.html, summary.json, summary.md and figures/*.png and *.svg into a run or comparison directory.
+    """Write report.html, summary.json and summary.md into a run or comparison directory.
 
     Raises:
         UserError: if the directory holds no run, a record cannot be read, or a file cannot be written.
@@ -56,20 +55,107 @@ def write_page(comparison: Comparison, summary: Summary) -> Path:
     """
     directory = comparison.directory
     write_tables(directory, summary)
-    page = render(
+    path = directory / "report.html"
+    write_text(path, page_text(comparison, summary))
+    return path
+
+
+def page_text(comparison: Comparison, summary: Summary, live: bool = False) -> str:
+    """The page as HTML.
+
+    Args:
+        live: whether the page asks its server every few seconds if it has changed.
+    """
+    started = comparison.started()
+    drawn = charts(started, summary)
+    views = problem_views(started)
+    return render(
         "report.html.j2",
-        title=str(comparison.config.get("name") or directory.resolve().name),
+        library=library(),
+        title=str(comparison.config.get("name") or comparison.directory.resolve().name),
+        live=live,
         verdict=conclude(summary),
         facts=facts(comparison, summary),
         cards=cards(summary, arm_colors(comparison)),
         tables=[*tables(summary), *settings(comparison)],
-        pictures=pictures(comparison.started(), summary, directory / "figures"),
-        problems=problem_views(comparison.started()),
-        without_texts=without_texts(comparison.started()),
+        pictures=[
+            {"name": each.name, "heading": each.heading, "caption": CAPTIONS[each.name]}
+            for each in PICTURES
+            if each.name in drawn
+        ],
+        data=embed(explored(started, summary, drawn)),
+        chains=chains(comparison),
+        arms=list(started.runs),
+        rows=problem_rows(started, [view["name"] for view in views]),
+        problems=views,
+        without_texts=without_texts(started),
     )
-    path = directory / "report.html"
-    write_text(path, page)
-    return path
+
+
+@cache
+def library() -> str:
+    """The JavaScript that draws charts: Vega, Vega-Lite and their interpreter of expressions."""
+    import vl_convert
+
+    found = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed")
+    return "".join(letter if letter.isascii() else f"\\u{ord(letter):04x}" for letter in found)
+
+
+def charts(comparison: Comparison, summary: Summary) -> dict[str, Chart]:
+    """Every chart that has data, by name."""
+    found = {picture.name: picture.draw(comparison, summary) for picture in PICTURES}
+    return {name: drawn for name, drawn in found.items() if drawn is not None}
+
+
+def save_charts(comparison: Comparison, summary: Summary) -> Path:
+    """Write every chart that has data as figures/*.svg, *.png and *.pdf. Returns the folder.
+
+    Raises:
+        WriteError: if a file cannot be written.
+    """
+    folder = comparison.directory / "figures"
+    require_no_link(folder)
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+    for name, drawn in charts(comparison.started(), summary).items():
+        for kind in ("svg", "png", "pdf"):
+            drawn.save(folder / f"{name}.{kind}")
+    return folder
+
+
+def explored(comparison: Comparison, summary: Summary, drawn: Mapping[str, Chart]) -> dict[str, Any]:
+    """What the page's script needs: arms, measures of cost, what arms had spent at each step, and the charts."""
+    axes = measures(summary.design)
+    return {
+        "arms": arm_colors(comparison),
+        "first": shown_first(comparison, summary.design.baseline),
+        "measures": {axis.name: axis.label for axis in axes},
+        "spent": {
+            arm: {axis.name: _mean_spent([[axis.of(step) for step in run.steps] for run in runs]) for axis in axes}
+            for arm, runs in comparison.runs.items()
+        },
+        "charts": {name: _by_column(each) for name, each in drawn.items()},
+    }
+
+
+def _mean_spent(spent: list[list[float]]) -> list[float]:
+    """Means over the seeds that got so far, from 0 before the first step on."""
+    longest = max(map(len, spent))
+    means = [np.mean([one[step] for one in spent if step < len(one)]) for step in range(longest)]
+    return [0.0, *(float(f"{mean:.6g}") for mean in means)]
+
+
+def _by_column(drawn: Chart) -> dict[str, Any]:
+    """A chart's specification, with the names of its rows' fields written once."""
+    columns = list(dict.fromkeys(name for row in drawn.rows for name in row))
+    rows = [[row.get(name) for name in columns] for row in drawn.rows]
+    return {**drawn.spec, "data": {"columns": columns, "rows": rows}}
+
+
+def embed(data: Any) -> str:
+    """JSON in which no character has a meaning in HTML or acts on anything."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return "".join(letter if letter not in "<>&\x7f" else f"\\u{ord(letter):04x}" for letter in text)
 
 
 def facts(comparison: Comparison, summary: Summary) -> dict[str, str]:
@@ -115,38 +201,27 @@ def cards(summary: Summary, colors: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def settings(comparison: Comparison) -> Iterator[TextTable]:
-    """The settings in which the first runs of the arms differ, if there are any."""
+    """The settings in which the first runs of the arms differ, apart from their chains, if there are any."""
     configs = {arm: flatten(runs[0].config) for arm, runs in comparison.runs.items() if runs}
     names = [name for name in dict.fromkeys(name for one in configs.values() for name in one) if name not in UNSAID]
-    differing = [name for name in names if len({str(config.get(name, NONE)) for config in configs.values()}) > 1]
+    differing = [
+        name
+        for name in names
+        if not name.startswith("controllers") and len({str(config.get(name, NONE)) for config in configs.values()}) > 1
+    ]
     rows = tuple((name, *(str(config.get(name, NONE)) for config in configs.values())) for name in differing)
     if rows:
         yield TextTable("Settings that differ", ("setting", *configs), rows, words=True)
 
 
-def pictures(comparison: Comparison, summary: Summary, folder: Path) -> list[dict[str, str]]:
-    """Draw every picture that has data, save it as PNG and SVG, and return it as an inline SVG with its words."""
-    require_no_link(folder)
-    with writing(folder):
-        folder.mkdir(exist_ok=True)
-    drawn = []
-    with rc_context(STYLE):
-        for picture in PICTURES:
-            figure = picture.draw(comparison, summary)
-            if figure is None:
-                continue
-            vectors = svg(figure)
-            write_text(folder / f"{picture.name}.svg", vectors)
-            with replacing(folder / f"{picture.name}.png") as temporary:
-                figure.savefig(temporary, dpi=PIXELS_AN_INCH, format="png")
-            source = "data:image/svg+xml;base64," + base64.b64encode(vectors.encode()).decode()
-            words = {"heading": picture.heading, "caption": CAPTIONS[picture.name]}
-            drawn.append({**words, "source": source, "hover": hover(figure)})
-    return drawn
+def chains(comparison: Comparison) -> dict[str, str]:
+    """What the comparison's file says of each arm, as YAML; of a single run, its chain."""
+    import yaml
+
+    arms = comparison.config.get("arms") or {}
+    said = {arm: arms.get(arm) or _chain(runs[0]) for arm, runs in comparison.runs.items()}
+    return {arm: yaml.safe_dump(one, sort_keys=False, allow_unicode=True) for arm, one in said.items() if one}
 
 
-def svg(figure: Figure) -> str:
-    """The figure as SVG; equal figures give equal text."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+def _chain(run: Run) -> dict[str, Any]:
+    return {"controllers": run.config["controllers"]} if "controllers" in run.config else {}

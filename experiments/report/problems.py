@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from halfway.curriculum.decision_log import GroupRecord
 from halfway.experiments.report.records import Comparison, Run, read_jsonl
 
 Item = TypeVar("Item")
 SAMPLES = "samples.jsonl"
 MOST_VISITS = 40
+MOST_COUNTS = 16
+PROMPT = 90  # letters
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,35 @@ def problem_views(comparison: Comparison) -> list[dict[str, Any]]:
             ],
         }
         for name in names
+    ]
+
+
+def problem_rows(comparison: Comparison, with_texts: Sequence[str]) -> list[dict[str, Any]]:
+    """One row for each problem that was rolled out in the first run of an arm: its visits, and what they cost."""
+    first = {arm: runs[0] for arm, runs in comparison.runs.items() if runs}
+    prompts = {
+        sample.problem: sample.prompt
+        for run in first.values()
+        for sample in read_jsonl(run.folder / SAMPLES, Sample)[0]
+    }
+    found: dict[str, dict[str, list[GroupRecord]]] = {}
+    for arm, run in first.items():
+        for group in run.groups:
+            if group.scored and group.origin != "stored":
+                found.setdefault(group.problem, {}).setdefault(arm, []).append(group)
+    return [
+        {
+            "name": name,
+            "prompt": " ".join(prompts.get(name, name).split())[:PROMPT],
+            "place": with_texts.index(name) + 1 if name in with_texts else None,
+            "counts": [" ".join(str(group.k) for group in ends(arms.get(arm, []), MOST_COUNTS)) for arm in first],
+            "passed": f"{sum(one.k or 0 for one in groups) / sum(one.size for one in groups):.2f}",
+            "visits": len(groups),
+            "untrained": sum(one.size for one in groups if one.outcome != "trained"),
+            "fates": {arm: sorted({one.outcome.replace("_", "-") for one in each}) for arm, each in arms.items()},
+        }
+        for name, arms in sorted(found.items())
+        if (groups := [one for each in arms.values() for one in each])
     ]
 
 

@@ -99,26 +99,52 @@ def test_a_report_is_clicked_through(page: Any, report: Path) -> None:
     assert hint.is_visible() and fits(page)
 
 
-@pytest.mark.parametrize("kind", ["points", "maps"])
-def test_a_value_is_shown_under_the_cursor(page: Any, report: Path, kind: str) -> None:
+def drawn(page: Any, name: str, state: str) -> Any:
+    """The place of a chart, once it shows so many arms against this measure."""
+    place = page.locator(f"[data-chart={name}][data-drawn='{state}']")
+    page.locator(f"[data-chart={name}]").scroll_into_view_if_needed()
+    place.wait_for(timeout=60_000)
+    return place
+
+
+def test_arms_and_the_x_axis_are_chosen_for_all_charts_at_once(page: Any, report: Path) -> None:
     page.goto(report.as_uri())
-    image = page.locator(f"img[data-hover*='{kind}\":[{{'], img[data-hover*='{kind}\":[[']").first
-    [place, *_] = json.loads(image.get_attribute("data-hover"))[kind]
-    if kind == "points":
-        left, top, said = place
-    else:  # the upper left cell
-        left = place["left"] + place["width"] / len(place["cells"][0]) / 2
-        top = place["top"] + place["height"] / len(place["rows"]) / 2
-        count = place["cells"][0][0]
-        result = "not tried yet" if count == "." else f"{count} of {place['size']}"
-        said = f"{place['rows'][0]}, step 0: {result}"
-    image.scroll_into_view_if_needed()
-    box = image.bounding_box()
-    page.mouse.move(box["x"] + left * box["width"], box["y"] + top * box["height"])
-    tip = page.locator(".tip")
-    assert tip.is_visible() and tip.inner_text() == said and fits(page)
-    page.mouse.move(box["x"] + 3, box["y"] + 1)
-    assert tip.is_hidden()
+    drawn(page, "learning_curves", "3 rollouts")
+    page.locator(".controls button", has_text="greso").click()
+    page.locator(".controls select").select_option("tokens")
+    for name in ("learning_curves", "training"):
+        assert drawn(page, name, "2 tokens").locator("canvas").count() == 1
+    page.reload()
+    drawn(page, "learning_curves", "2 tokens")
+    assert page.locator(".controls button", has_text="greso").get_attribute("aria-pressed") == "false"
+    assert fits(page)
+
+
+def test_a_value_is_shown_under_the_cursor(page: Any, report: Path) -> None:
+    page.goto(report.as_uri())
+    box = drawn(page, "rollout_fates", "3 rollouts").locator("canvas").bounding_box()
+    tip = page.locator("#vg-tooltip-element.visible")
+    for across in range(20, 100, 4):
+        page.mouse.move(box["x"] + box["width"] * across / 100, box["y"] + box["height"] * 0.55)
+        if tip.count():
+            break
+    assert "share" in tip.inner_text() and fits(page)
+
+
+def test_a_wasted_rollout_is_three_clicks_from_its_text(page: Any, report: Path) -> None:
+    page.goto(report.as_uri())
+    place = drawn(page, "rollout_fates", "3 rollouts").locator("canvas")
+    said = page.locator(".filter output")
+    every, box = said.inner_text(), place.bounding_box()
+    for across in range(95, 20, -4):  # the last part of a bar is no trained one
+        place.click(position={"x": box["width"] * across / 100, "y": box["height"] * 0.55})
+        if said.inner_text() != every:
+            break
+    assert said.inner_text() != every and page.locator(".filter select").input_value() in ("zero-variance", "surplus")
+    page.locator(".filter select").select_option("")
+    page.locator(".problems a").first.click()
+    page.locator("#problems details[open] details > summary").first.click()
+    assert page.locator("#problems pre").first.is_visible()
 
 
 def test_nothing_that_a_model_wrote_acts_in_the_page(page: Any, report: Path) -> None:
@@ -129,7 +155,8 @@ def test_nothing_that_a_model_wrote_acts_in_the_page(page: Any, report: Path) ->
     for hostile in HOSTILE[:4]:
         assert hostile in text, "it is shown as it was written"
     assert "OWNED" not in page.title() and page.url == report.as_uri()
-    assert page.locator("#problems :is(script, style, img, svg, a, b, meta, base)").count() == 0
+    assert page.locator("#problems :is(script, style, img, svg, b, meta, base)").count() == 0
+    assert all(link.get_attribute("href").startswith("#problem-") for link in page.locator("#problems a").all())
     assert "\x1b" not in text and "\u202e" not in text
     page.evaluate("document.body.insertAdjacentHTML('beforeend', '<p id=x>still here</p>')")
     assert page.locator("#x").is_visible()

@@ -1,73 +1,72 @@
-"""Figures of groups over training: pass counts, zero-variance groups, and groups behind prefixes."""
+"""Charts of groups over training: pass counts, zero-variance groups, and groups behind prefixes."""
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.prefix import ParentCount
 from halfway.experiments.report.analysis.starts import parent_counts
+from halfway.experiments.report.figures.charts import (
+    Chart,
+    X,
+    by_arm,
+    by_name,
+    chart,
+    lines,
+    percent,
+    told,
+    under,
+    value,
+)
+from halfway.experiments.report.figures.colors import MUTED, count_colors
 from halfway.experiments.report.figures.series import (
     child_series,
+    points,
     reported_series,
     smoothed_ratio,
     smoothed_shares,
     summed_counts,
 )
-from halfway.experiments.report.figures.style import (
-    MUTED,
-    arm_colors,
-    count_colors,
-    flat,
-    grid,
-    legend_above,
-    panels,
-    percent_axis,
-    step_axis,
-)
 from halfway.experiments.report.records import Comparison
 
 # The origins of groups, and their names in titles.
 KINDS = {"fresh": "fresh", "prefix": "behind a prefix", "generated": "generated"}
-
-
 MOST_PROBLEMS = 60
 
 
-def pass_counts(comparison: Comparison) -> Figure | None:
+def pass_counts(comparison: Comparison) -> Chart | None:
     """Shares of the pass counts k over steps as stacked areas, in one panel per arm and origin of the groups."""
-    shown = [
-        (arm, kind, counts)
-        for arm, runs in comparison.runs.items()
-        for kind in KINDS
-        if (counts := summed_counts(runs, kind)) is not None
+    rows, colors = list[dict[str, Any]](), dict[str, str]()
+    for arm, runs in comparison.runs.items():
+        for kind, title in KINDS.items():
+            counts = summed_counts(runs, kind)
+            if counts is None:
+                continue
+            size = counts.shape[1] - 1
+            names = [f"{k} of {size}" for k in range(size + 1)]
+            colors |= dict(zip(names, count_colors(size), strict=True))
+            shares_TK = smoothed_shares(counts)
+            tops_TK = shares_TK.cumsum(axis=1)
+            for k, name in enumerate(names):
+                same = {"panel": f"{arm}: {title}", "arm": arm, "passed": name}
+                for point in points(tops_TK[:, k]):
+                    share = shares_TK[point["step"], k]
+                    rows.append({**same, **point, "share": told(share), "low": told(tops_TK[point["step"], k] - share)})
+    encoding = {
+        "x": X,
+        "y": value("y", "share of groups", scale={"domain": [0, 1]}),
+        "y2": {"field": "low"},
+        "color": by_name("passed", colors, "passed"),
+    }
+    layers = [
+        {"mark": {"type": "area", "clip": True}, "encoding": encoding},
+        under(encoding, ["passed", "share:.0%", "x:,.0f"]),
     ]
-    if not shown:
-        return None
-    figure, axes = panels(len(shown), min(3, len(shown)), height=2.7, sharey=True)
-    sizes = {counts.shape[1] for _, _, counts in shown}
-    for (arm, kind, counts), ax in zip(shown, flat(axes), strict=False):
-        shares = smoothed_shares(counts)
-        colors = count_colors(counts.shape[1] - 1)
-        ax.stackplot(np.arange(len(shares)), shares.T, colors=colors, edgecolor="white", linewidth=0.25)
-        ax.set_title(f"{arm}: {KINDS[kind]}")
-        ax.set_xlim(0, max(1, len(shares) - 1))
-        step_axis(ax)
-        ax.set_ylim(0, 1)
-        ax.grid(False)
-    for ax in [row[0] for row in axes]:
-        ax.set_ylabel("share of groups")
-    size = max(sizes) - 1
-    handles = [Patch(color=color) for color in count_colors(size)]
-    labels = [f"{k} of {size}" for k in range(size + 1)]
-    figure.legend(handles[::-1], labels[::-1], loc="outside right center", title="passed")
-    return figure
+    return chart(rows, layers, height=170)
 
 
-def problem_map(comparison: Comparison) -> Figure | None:
+def problem_map(comparison: Comparison) -> Chart | None:
     """The last pass count of each problem at each step in the first run of each arm; rows are the same in all panels.
 
     Of many problems `MOST_PROBLEMS` are shown, evenly spaced from the one that passed least to the one that passed
@@ -83,72 +82,70 @@ def problem_map(comparison: Comparison) -> Figure | None:
     order = sorted(tried, key=lambda name: (np.mean([group.pass_rate for group in tried[name]]), name))
     chosen = [order[i] for i in np.unique(np.linspace(0, len(order) - 1, MOST_PROBLEMS).astype(int))]
     size = max(group.size for groups in tried.values() for group in groups)
-    figure, axes = panels(len(comparison.runs), min(3, len(comparison.runs)), height=3.4, sharey=True)
-    for (arm, runs), ax in zip(comparison.runs.items(), flat(axes), strict=False):
-        last_PT = np.full((len(chosen), runs[0].num_steps), np.nan)
-        for group in runs[0].groups:
-            if group.fresh and group.scored and group.problem in chosen:
-                last_PT[chosen.index(group.problem), group.step :] = round(group.pass_rate * size)
-        colors = ListedColormap(count_colors(size))
-        ax.imshow(last_PT, aspect="auto", cmap=colors, vmin=-0.5, vmax=size + 0.5, interpolation="nearest")
-        ax.set_title(arm)
-        step_axis(ax)
-        ax.set_yticks(range(len(chosen)), chosen)  # for `hover`
-        ax.tick_params(left=False, labelleft=False)
-        ax.grid(False)
-    axes[0][0].set_ylabel(f"{len(chosen)} of {len(order)} problems")
-    return figure
+    rows: list[dict[str, Any]] = []
+    for arm, runs in comparison.runs.items():
+        last: dict[str, dict[str, Any]] = {}
+        for group in sorted(runs[0].groups, key=lambda group: group.step):
+            if group.fresh and group.scored and group.problem in tried and group.problem in chosen:
+                if group.problem in last:
+                    last[group.problem] |= {"end": group.step, "x2": group.step}
+                passed = f"{round(group.pass_rate * size)} of {size}"
+                last[group.problem] = {
+                    **{"panel": arm, "arm": arm, "problem": group.problem, "passed": passed},
+                    **{"step": group.step, "x": group.step, "end": runs[0].num_steps, "x2": runs[0].num_steps},
+                }
+                rows.append(last[group.problem])
+    colors = dict(zip([f"{k} of {size}" for k in range(size + 1)], count_colors(size), strict=True))
+    encoding = {
+        **{"x": X, "x2": {"field": "x2"}, "color": by_name("passed", colors, "passed")},
+        "y": value(
+            "problem", f"{len(chosen)} of {len(order)} problems", "nominal", sort=chosen, axis={"labels": False}
+        ),
+        "tooltip": [{"field": field} for field in ("problem", "passed", "step")],
+    }
+    return chart(rows, [{"mark": {"type": "rect", "clip": True}, "encoding": encoding}], height=220)
 
 
-def zero_variance(comparison: Comparison) -> Figure | None:
+def zero_variance(comparison: Comparison) -> Chart | None:
     """Share of zero-variance groups over steps, one line per arm, in one panel per origin of the groups."""
-    found = {group.origin for run in comparison.all_runs for group in run.groups if group.scored}
-    kinds = [kind for kind in KINDS if kind in found]
-    if not kinds:
-        return None
-    figure, axes = panels(len(kinds), max(2, len(kinds)), height=3.1, sharey=True)
-    for kind, ax in zip(kinds, flat(axes), strict=False):
-        for arm, color in arm_colors(comparison).items():
-            counts = summed_counts(comparison.runs[arm], kind)
-            if counts is None:
-                continue
-            zero_variance = counts[:, 0] + counts[:, -1]
-            ax.plot(smoothed_ratio(zero_variance, counts.sum(axis=1)), color=color, label=arm)
-        ax.set_title("groups behind a prefix" if kind == "prefix" else f"{kind} groups")
-        step_axis(ax)
-        ax.set_ylim(bottom=0)
-        percent_axis(ax)
-    axes[0][0].set_ylabel("share of zero-variance groups")
-    legend_above(figure, axes[0][0])
-    return figure
+    rows: list[dict[str, Any]] = []
+    for kind in KINDS:
+        for arm, runs in comparison.runs.items():
+            counts = summed_counts(runs, kind)
+            if counts is not None:
+                share_T = smoothed_ratio(counts[:, 0] + counts[:, -1], counts.sum(axis=1))
+                title = "groups behind a prefix" if kind == "prefix" else f"{kind} groups"
+                rows += [{"panel": title, "arm": arm, **point} for point in points(share_T)]
+    y = percent("y", "share of zero-variance groups")
+    return chart(rows, lines(y, by_arm(comparison), ["arm", "y:.1%", "x:,.0f"]), height=220)
 
 
-def prefix_control(comparison: Comparison) -> Figure | None:
+def prefix_control(comparison: Comparison) -> Chart | None:
     """Child pass rate, share of zero-variance children, and prefix ratio over steps, by the parents' pass count."""
-    arms = {arm: found for arm, runs in comparison.runs.items() if (found := parent_counts(runs))}
-    if not arms:
-        return None
-    figure, axes = grid(len(arms), 3, height=3.1)
-    for (arm, parents), row in zip(arms.items(), axes, strict=True):
-        runs = comparison.runs[arm]
-        row[0].axhspan(0.4, 0.6, color="#009E73", alpha=0.09, linewidth=0)
-        row[0].axhline(0.5, color="#009E73", linewidth=0.8)
-        for parent, color in zip(parents, parent_colors(parents), strict=True):
-            label = f"{parent.passed} of {parent.size}"
-            totals, passed, zero_variance = child_series(runs, parent)
-            row[0].plot(smoothed_ratio(passed, totals), color=color, label=label)
-            row[1].plot(smoothed_ratio(zero_variance, totals), color=color)
+    rows, colors = list[dict[str, Any]](), dict[str, str]()
+    for arm, runs in comparison.runs.items():
+        for parent in parent_counts(runs):
+            name = f"{parent.passed} of {parent.size}"
+            colors[name] = parent_color(parent)
+            totals_T, passed_T, zero_variance_T = child_series(runs, parent)
+            same = {"arm": arm, "parent": name}
+            for title, part_T in (("child pass rate", passed_T), ("zero-variance children", zero_variance_T)):
+                found = points(smoothed_ratio(part_T, totals_T))
+                rows += [{"panel": f"{arm}: {title}", **same, "run": "", **point} for point in found]
             for run in runs:
-                row[2].plot(*reported_series(run, "ratio", parent), color=color, alpha=0.75, linewidth=1.2)
-        for ax, title in zip(row, (f"{arm}: child pass rate", "zero-variance children", "prefix ratio"), strict=True):
-            ax.set(title=title, ylim=(0, 1))
-            step_axis(ax)
-        percent_axis(row[1])
-        if not any(reported_series(run, "ratio", parent)[0] for run in runs for parent in parents):
-            row[2].text(0.5, 0.5, "the controller reports none", ha="center", transform=row[2].transAxes, color=MUTED)
-    legend_above(figure, axes[0][0], title="parent passed")
-    return figure
+                reported = zip(*reported_series(run, "ratio", parent), strict=True)
+                rows += [
+                    {"panel": f"{arm}: prefix ratio", **same, "run": run.seed, "step": x, "x": x, "y": told(y)}
+                    for x, y in reported
+                ]
+    middle = {"mark": {"type": "rule", "color": "#009E73"}, "encoding": {"y": {"datum": 0.5}}}
+    y = value("y", None, scale={"domain": [0, 1]})
+    tips = ["parent", "run", "y:.3f", "x:,.0f"]
+    rows.sort(key=lambda row: list(comparison.runs).index(row["arm"]))
+    return chart(
+        rows, [middle, *lines(y, by_name("parent", dict(sorted(colors.items())), "parent passed"), tips)], height=180
+    )
 
 
-def parent_colors(parents: Sequence[ParentCount]) -> list[str]:
-    return [count_colors(size)[k] if 0 < k < size else MUTED for k, size in parents]
+def parent_color(parent: ParentCount) -> str:
+    return count_colors(parent.size)[parent.passed] if 0 < parent.passed < parent.size else MUTED

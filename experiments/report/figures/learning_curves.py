@@ -1,145 +1,115 @@
-"""Figures of held-out scores over training."""
+"""Charts of held-out scores over training."""
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS, SECONDS, STEPS, TOKENS, Axis
 from halfway.experiments.report.analysis.curves import amounts, keep_evaluated, problems_told_apart, scores
-from halfway.experiments.report.analysis.plan import read_design
+from halfway.experiments.report.analysis.plan import Design, read_design
 from halfway.experiments.report.analysis.starts import rate, strata_names
-from halfway.experiments.report.figures.style import (
-    INK,
-    MUTED,
-    PALETTE,
-    arm_colors,
-    flat,
-    legend_above,
-    panels,
-    shades,
-    thousands,
-)
+from halfway.experiments.report.figures.charts import Chart, X, by_arm, by_name, chart, lines, told, value
+from halfway.experiments.report.figures.colors import MUTED, shades
 from halfway.experiments.report.records import Comparison, Run
 from halfway.experiments.report.statistics.crossed import crossed_mean
 from halfway.experiments.report.statistics.intervals import FEW
 
-CROWD = 20  # up to this many arms, every arm's line has its own colour and label
-HIGHEST, LOWEST = 5, 4  # with more arms, how many of the best and the worst have one
-BLACK, BEHIND = "#000000", "#c3cad3"
+CROWD = 20  # with more arms, the page begins with some of them switched on
+HIGHEST, LOWEST = 5, 4
+STRATA = ("#f0c05a", "#e2703a", "#c22f55", "#7b2d8b", "#3f78c9", "#0b2233")
 
 
-def learning_curves(comparison: Comparison) -> Figure | None:
-    """Held-out pass@1 against every measure of cost, with bands over seeds, in one panel per measure."""
-    if not any(len(run.evaluations) > 1 for run in comparison.all_runs):
-        return None
+def measures(design: Design) -> list[Axis]:
+    """The measures of cost that a chart's horizontal axis can have, that of the shared budget first."""
+    found = [design.headline, ROLLOUTS, STEPS, TOKENS, *design.costs, SECONDS]
+    return list({axis.name: axis for axis in found}.values())
+
+
+def learning_curves(comparison: Comparison) -> Chart | None:
+    """Held-out pass@1: means over seeds; bands with more than `FEW` seeds or one, else the single runs."""
     design = read_design(comparison)
-    measures = [STEPS, ROLLOUTS, TOKENS, *design.costs, SECONDS]
-    figure, axes = panels(len(measures), len(measures) if len(measures) <= 4 else 3, height=3.3, sharey=True)
-    shared = comparison.budget[0] if comparison.budget else ""
-    lines = lines_of(comparison, design.baseline)
     apart = problems_told_apart(comparison.all_runs, design.instances)
     alone = all(len(runs) == 1 for runs in comparison.runs.values())
-    for axis, ax in zip(measures, flat(axes), strict=False):
-        for arm, line in lines.items():
-            _curve(ax, comparison.runs[arm], axis, line, apart, alone)
-        for target in design.targets:
-            ax.axhline(target, color=MUTED, linewidth=0.8, linestyle=":")
-        ax.set_xlabel(f"{axis.label} (the shared budget)" if axis.name == shared else axis.label)
-        thousands(ax)
-    for row in axes:
-        row[0].set_ylabel("held-out pass@1")
-    legend_above(figure, axes[0][0])
-    return figure
+    rows = [row for arm, runs in comparison.runs.items() for row in _curve(arm, runs, design, apart, alone)]
+    y = value("y", "held-out pass@1", scale={"zero": False})
+    color, tips = by_arm(comparison), ["arm", "run", "y:.3f", "low:.3f", "high:.3f", "x:,.0f"]
+    targets = [
+        {"mark": {"type": "rule", "strokeDash": [2, 3], "color": MUTED}, "encoding": {"y": {"datum": target}}}
+        for target in design.targets
+    ]
+    mean, single = {"filter": "datum.run == 'mean'"}, {"filter": "datum.run != 'mean'"}
+    band = {
+        "mark": {"type": "area", "opacity": 0.13},
+        "encoding": {"x": X, "y": value("low", "held-out pass@1"), "y2": {"field": "high"}, "color": color},
+    }
+    layers = [
+        {**band, "transform": [mean, {"filter": "isValid(datum.low)"}]},
+        {**lines(y, color, tips, strokeWidth=0.7, opacity=0.6)[0], "transform": [single]},
+        {**lines(y, color, tips, point={"size": 26})[0], "transform": [mean]},
+        lines(y, color, tips)[1],
+        *targets,
+    ]  # fmt: skip
+    chosen = chart(rows, layers, height=250)
+    return chosen and Chart({**chosen.spec, "x": design.headline.label})
 
 
-def strata_curves(comparison: Comparison) -> Figure | None:
-    """Held-out pass rate of each stratum against rollouts, in one panel per arm."""
+def _curve(arm: str, runs: Sequence[Run], design: Design, apart: bool, alone: bool) -> list[dict[str, object]]:
+    """The points of an arm's mean curve, as far as every run got, and of few runs those of each."""
+    runs = keep_evaluated(runs)
+    points = min((len(run.evaluations) for run in runs), default=0)
+    if not points:
+        return []
+    axes = measures(design)
+    spent = {axis.name: np.mean([amounts(run, axis)[:points] for run in runs], axis=0) for axis in axes}
+    estimates = [crossed_mean(table_SP).estimate.as_rate
+                 for table_SP in np.stack([scores(run, apart)[:points] for run in runs], axis=1)]  # fmt: skip
+    banded = len(runs) > FEW or alone
+    same = {"panel": "", "arm": arm}
+    rows: list[dict[str, object]] = []
+    for i, each in enumerate(estimates):
+        at = {name: told(amount[i]) for name, amount in spent.items()}
+        ends = (
+            {"low": told(each.low), "high": told(each.high)}
+            if banded and each.low is not None and each.high is not None
+            else {}
+        )
+        rows.append({**same, "run": "mean", "y": told(each.value), **ends, **at, "x": at[axes[0].name]})
+    for run in runs if 1 < len(runs) <= FEW else ():
+        for one in run.evaluations:
+            at = {axis.name: told(axis.of(one)) for axis in axes}
+            rows.append({**same, "run": f"seed {run.seed}", "y": told(one.pass_at_1), **at, "x": at[axes[0].name]})
+    return rows
+
+
+def strata_curves(comparison: Comparison) -> Chart | None:
+    """Held-out pass rate of each stratum, in one panel per arm."""
     names = strata_names(comparison.all_runs)
-    arms = {arm: kept for arm, runs in comparison.runs.items() if (kept := [run for run in runs if run.evaluations])}
-    if not names or not arms:
-        return None
-    columns = min(4, max(2, len(arms)))
-    figure, axes = panels(len(arms), columns, height=2.7, sharey=True, sharex=True)
-    colors = shades(("#f0c05a", "#e2703a", "#c22f55", "#7b2d8b", "#3f78c9", "#0b2233"), len(names))
-    for (arm, runs), ax in zip(arms.items(), flat(axes), strict=False):
-        for name, color in zip(names, colors, strict=True):
-            x, y = stratum_series(runs, name)
-            ax.plot(x, y, color=color, label=name or "no stratum", marker="o", markersize=2.5, linewidth=1.5)
-        ax.set_title(arm)
-        ax.set_ylim(0, 1)
-    thousands(axes[0][0])  # the other panels share this axis
-    for ax in flat(axes)[len(arms) - columns : len(arms)] if len(arms) > columns else axes[0]:
-        ax.set_xlabel("rollouts")
-        ax.tick_params(labelbottom=True)  # the lowest panel of each column, which need not be in the last row
-    for row in axes:
-        row[0].set_ylabel("held-out pass rate")
-    legend_above(figure, axes[0][0], title="stratum")
-    return figure
+    rows = [
+        {"panel": arm, "arm": arm, "stratum": name or "no stratum", "step": step, "x": step, "y": told(y)}
+        for arm, runs in comparison.runs.items()
+        for name in names
+        for step, y in stratum_series([run for run in runs if run.evaluations], name)
+    ]
+    colors = dict(zip([name or "no stratum" for name in names], shades(STRATA, len(names)), strict=True))
+    y = value("y", "held-out pass rate", scale={"domain": [0, 1]})
+    return chart(rows, lines(y, by_name("stratum", colors, "stratum"), ["stratum", "y:.3f", "x:,.0f"]), height=170)
 
 
-def stratum_series(runs: Sequence[Run], stratum: str) -> tuple[list[float], list[float]]:
-    """Mean rollouts and mean pass rate over seeds, at each evaluation that all runs have reached."""
+def stratum_series(runs: Sequence[Run], stratum: str) -> list[tuple[int, float]]:
+    """Mean step and mean pass rate over seeds, at each evaluation that all runs have reached."""
     rows = list(zip(*(run.evaluations for run in runs), strict=False))
     means = [[found for one in row if (found := rate(one, stratum)) is not None] for row in rows]
-    known = [(fmean(one.rollouts for one in row), fmean(mean)) for row, mean in zip(rows, means, strict=True) if mean]
-    return [x for x, _ in known], [y for _, y in known]
+    return [(round(fmean(one.step for one in row)), fmean(mean)) for row, mean in zip(rows, means, strict=True) if mean]
 
 
-class Line(NamedTuple):
-    """How an arm's curve is drawn; a curve without a label is a thin line behind the others."""
-
-    label: str
-    color: str
-    style: str
-    band: bool = True
-
-
-def lines_of(comparison: Comparison, baseline: str | None) -> dict[str, Line]:
-    """How each arm's curve is drawn, in drawing order.
-
-    With more than `CROWD` arms, only the baseline and the best and worst arms have colours, and come last, on top.
-    """
+def shown_first(comparison: Comparison, baseline: str | None) -> list[str]:
+    """The arms that are on when a page opens: all, or of a crowd the best, the worst and the baseline."""
     if len(comparison.runs) <= CROWD:
-        # Arms beyond the palette's length repeat its colours with dashed lines.
-        return {
-            arm: Line(arm, color, "-" if i < len(PALETTE) else "--")
-            for i, (arm, color) in enumerate(arm_colors(comparison).items())
-        }
+        return list(comparison.runs)
     ranked = sorted(comparison.runs, key=lambda arm: -_last(comparison.runs[arm]))
-    named = dict.fromkeys([*ranked[:HIGHEST], *ranked[-LOWEST:], *([baseline] if baseline else [])])
-    behind = {arm: Line("", BEHIND, "-") for arm in comparison.runs if arm not in named}
-    others = [arm for arm in named if arm != baseline]
-    colors = dict(zip(others, (color for color in PALETTE if color != BLACK), strict=False))
-    return behind | {
-        arm: Line(arm, colors[arm], "-", band=False) if arm in colors else Line(arm, INK, "-") for arm in named
-    }
+    return list(dict.fromkeys([*ranked[:HIGHEST], *ranked[-LOWEST:], *([baseline] if baseline else [])]))
 
 
 def _last(runs: Sequence[Run]) -> float:
     return fmean([run.evaluations[-1].pass_at_1 for run in runs if run.evaluations] or [0.0])
-
-
-def _curve(ax: Axes, runs: Sequence[Run], axis: Axis, line: Line, apart: bool, alone: bool) -> None:
-    runs = keep_evaluated(runs)
-    points = min((len(run.evaluations) for run in runs), default=0)
-    if points == 0:
-        return
-    x = np.mean([amounts(run, axis)[:points] for run in runs], axis=0)
-    curves = np.stack([scores(run, apart)[:points] for run in runs], axis=1)
-    estimates = [crossed_mean(table_SP).estimate.as_rate for table_SP in curves]
-    y = [estimate.value for estimate in estimates]
-    if not line.label:
-        ax.plot(x, y, line.style, color=line.color, linewidth=0.9)
-        return
-    ax.plot(x, y, line.style, color=line.color, label=line.label, marker="o", markersize=3.5)
-    if line.band and 1 < len(runs) <= FEW:
-        for run in runs:
-            heights = [each.pass_at_1 for each in run.evaluations]
-            ax.plot(amounts(run, axis), heights, ".-", color=line.color, linewidth=0.6, markersize=3, alpha=0.6)
-    elif line.band and (len(runs) > FEW or alone) and all(estimate.low is not None for estimate in estimates):
-        low, high = ([getattr(estimate, end) for estimate in estimates] for end in ("low", "high"))
-        ax.fill_between(x, low, high, color=line.color, alpha=0.13, linewidth=0)

@@ -1,15 +1,18 @@
 """Computes series over the steps of runs, summed or averaged over seeds, and smoothed."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halfway.curriculum.prefix import ParentCount
 from halfway.experiments.report.analysis.starts import find_reported
+from halfway.experiments.report.figures.charts import told
 from halfway.experiments.report.records import Run
 
 Array = NDArray[np.float64]
+MOST_POINTS = 200
 
 
 def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
@@ -47,11 +50,14 @@ def reported_series(run: Run, quantity: str, parent: ParentCount) -> tuple[list[
     return [x for x, _ in points], [y for _, y in points]
 
 
-def response_lengths(run: Run) -> Array:
-    """Generated tokens per rollout at each step, (steps,)."""
-    rollouts = np.diff([step.rollouts for step in run.steps], prepend=0)
-    tokens = np.diff([step.tokens for step in run.steps], prepend=0)
-    return divide(tokens, rollouts)
+def points(values_T: Array) -> list[dict[str, Any]]:
+    """The finite values of a series as rows of a chart, at most about `MOST_POINTS` of them."""
+    every = -(-len(values_T) // MOST_POINTS)
+    return [
+        {"step": step, "x": step, "y": told(values_T[step])}
+        for step in range(0, len(values_T), every or 1)
+        if np.isfinite(values_T[step])
+    ]
 
 
 def smoothed_ratio(numerators: Array, denominators: Array) -> Array:

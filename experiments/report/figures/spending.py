@@ -1,34 +1,25 @@
-"""Figures of where rollouts and seconds went, and of what the learner reports."""
+"""Charts of where rollouts and seconds went, and of what a run reports at each step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from halfway.experiments.report.analysis.arm_summary import NOT_IN_A_STEP, WITHIN_ROLLOUT
-from halfway.experiments.report.figures.series import Array, ragged_mean, response_lengths, smoothed_ratio
-from halfway.experiments.report.figures.style import (
-    INK,
-    arm_colors,
-    bars,
-    flat,
-    legend_above,
-    panels,
-    step_axis,
-    thousands,
-)
+from halfway.experiments.report.figures.charts import Chart, Spec, by_arm, by_name, chart, lines, told, value
+from halfway.experiments.report.figures.colors import INK
+from halfway.experiments.report.figures.series import Array, divide, points, ragged_mean, smoothed_ratio
 from halfway.experiments.report.records import Comparison, Run, outcome_rollouts
 
 FATES = {
     "trained": "#009E73",
     "carried": "#56B4E9",
     "waiting": "#CC79A7",
-    "zero_variance": "#9aa5b1",
+    "zero-variance": "#9aa5b1",
     "surplus": "#E69F00",
     "lost": "#D55E00",
 }
+SKIPPED = "skipped before rollout (not generated)"
 PARTS = {
     "rollout": "#0072B2",
     "update": "#E69F00",
@@ -38,78 +29,111 @@ PARTS = {
     "evaluate": "#9aa5b1",
     "checkpoint": "#cbd2d9",
 }
+SHORT = "abs(datum.value) >= 1000 ? format(datum.value, '~s') : format(datum.value, '.3~g')"
+BAR = 34  # pixels
+MOST_METRICS = 8
 
 
-def rollout_fates(comparison: Comparison) -> Figure | None:
+def rollout_fates(comparison: Comparison) -> Chart | None:
     """What became of each arm's rollouts, and how many the skipped problems saved, as one bar per arm."""
-    if not comparison.runs:
-        return None
-    figure, ax = bars(list(comparison.runs), "rollouts per run")
-    used, skipped = set[str](), 0.0
-    for i, runs in enumerate(comparison.runs.values()):
-        fates, left = outcome_rollouts([group for run in runs for group in run.groups]), 0.0
-        for fate, color in FATES.items():
-            width = fates[fate] / len(runs)
-            ax.barh(i, width, left=left, color=color, height=0.62, edgecolor="white", linewidth=0.8)
-            if fates[fate] > 0.06 * fates.total():
-                _inside(ax, left + width / 2, i, f"{fates[fate] / fates.total():.0%}", color)
-            left += width
-        used |= {fate for fate, count in fates.items() if count}
-        saved = sum(len(run.skips) for run in runs) / len(runs) * _group_size(runs)
-        ax.barh(i, saved, left=left, color="white", height=0.62, edgecolor="#9aa5b1", hatch="////", linewidth=0.8)
-        skipped += saved
-    thousands(ax)
-    handles = [Patch(color=color, label=fate.replace("_", "-")) for fate, color in FATES.items() if fate in used]
-    if skipped:
-        label = "skipped before rollout (not generated)"
-        handles.append(Patch(facecolor="white", edgecolor="#9aa5b1", hatch="////", label=label))
-    legend_above(figure, handles=handles)
-    return figure
+    parts: dict[str, dict[str, float]] = {}
+    for arm, runs in comparison.runs.items():
+        fates = outcome_rollouts([group for run in runs for group in run.groups])
+        parts[arm] = {fate: fates[fate.replace("-", "_")] / len(runs) for fate in FATES}
+        parts[arm][SKIPPED] = sum(len(run.skips) for run in runs) / len(runs) * _group_size(runs)
+    return _bars(parts, {**FATES, SKIPPED: "#dfe3e8"}, "rollouts per run", ",.0f", outside=(SKIPPED,))
 
 
-def learner_metrics(comparison: Comparison) -> Figure | None:
-    """Response length and up to seven of the learner's metrics over steps, in one panel each."""
+def timing(comparison: Comparison) -> Chart | None:
+    """Mean seconds per step by part of the training loop, as one bar per arm."""
+    seen = {part for run in comparison.all_runs for step in run.steps for part in step.timing}
+    colors = {**PARTS, **dict.fromkeys(sorted(seen - {*PARTS, *WITHIN_ROLLOUT}), "#52606d")}
+    parts = {
+        arm: {
+            part: float(np.mean([step.timing.get(part, 0.0) for run in runs for step in run.steps])) for part in colors
+        }
+        for arm, runs in comparison.runs.items()
+    }
+    return _bars(parts, colors, "mean seconds per step", ".3f", outside=NOT_IN_A_STEP)
+
+
+def _bars(
+    parts: Mapping[str, Mapping[str, float]], colors: Mapping[str, str], title: str, form: str, outside: Sequence[str]
+) -> Chart | None:
+    """One stacked bar per arm; parts `outside` are pale and do not count in the shares."""
+    rows: list[dict[str, Any]] = []
+    widest = max((sum(amounts.values()) for amounts in parts.values()), default=0.0)
+    for arm, amounts in parts.items():
+        left, total = 0.0, sum(amount for part, amount in amounts.items() if part not in outside)
+        for part, amount in amounts.items():
+            if amount:
+                share = amount / total if part not in outside and total else 0.0
+                text = f"{share:.0%}" if share > 0.06 and amount > 0.05 * widest else ""
+                same = {
+                    "panel": "",
+                    "arm": arm,
+                    "part": part,
+                    "amount": told(amount),
+                    "share": told(share),
+                    "text": text,
+                }
+                rows.append({**same, "start": told(left), "until": told(left + amount), "at": told(left + amount / 2)})
+                left += amount
+    seen = {row["part"] for row in rows}
+    place: Spec = {"y": value("arm", None, "nominal", sort=list(parts))}
+    pale = {"condition": {"test": f"indexof({list(outside)!r}, datum.part) >= 0", "value": 0.45}, "value": 1}
+    bar = {
+        **place,
+        "x": value("start", title),
+        "x2": {"field": "until"},
+        "color": by_name("part", {part: color for part, color in colors.items() if part in seen}),
+        "opacity": pale,
+        "tooltip": [
+            *({"field": field} for field in ("arm", "part")),
+            *({"field": "amount", "format": form}, {"field": "share", "format": ".0%"}),
+        ],
+    }
+    inside = {**place, "x": {"field": "at", "type": "quantitative"}, "text": {"field": "text"}}
+    layers = [
+        {"mark": {"type": "bar", "stroke": "white", "strokeWidth": 0.8}, "encoding": bar},
+        {"mark": {"type": "text", "color": INK, "fontSize": 11}, "encoding": inside},
+    ]
+    return chart(rows, layers, height=BAR * len(parts))
+
+
+def training(comparison: Comparison) -> Chart | None:
+    """Pass rate, zero-variance share, response length, tokens per second and the learner's metrics over steps."""
     names = list(dict.fromkeys(name for run in comparison.all_runs for step in run.steps for name in step.learner))
     preferred = [name for word in ("entropy", "grad", "loss", "kl", "clip") for name in names if word in name]
-    names = list(dict.fromkeys([*preferred, *names]))[:7]
-    if not comparison.runs:
-        return None
-    count = len(names) + 1
-    figure, axes = panels(count, count if count <= 4 else -(-count // 2), height=2.4)
-    for name, ax in zip(["tokens per rollout", *names], flat(axes), strict=False):
-        for arm, color in arm_colors(comparison).items():
-            series = [
-                response_lengths(run) if name == "tokens per rollout" else _metric(run, name)
-                for run in comparison.runs[arm]
-            ]
-            mean = ragged_mean(series)
-            ax.plot(mean, color=color, linewidth=0.7, alpha=0.3)
-            ax.plot(smoothed_ratio(np.nan_to_num(mean), np.isfinite(mean).astype(float)), color=color, label=arm)
-        ax.set_title(name.replace("_", " "))
-        ax.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
-        step_axis(ax)
-    legend_above(figure, axes[0][0])
-    return figure
+    reported = {name: {step.learner.get(name) for run in comparison.all_runs for step in run.steps} for name in names}
+    metrics = [name for name in dict.fromkeys([*preferred, *names]) if len(reported[name]) > 1][:MOST_METRICS]
+    rows: list[dict[str, Any]] = []
+    for arm, runs in comparison.runs.items():
+        series = [{**_series(run), **{name: _metric(run, name) for name in metrics}} for run in runs]
+        for name in series[0]:
+            mean_T = ragged_mean([each[name] for each in series])
+            smooth_T = smoothed_ratio(np.nan_to_num(mean_T), np.isfinite(mean_T).astype(float))
+            rows += [{"panel": name.replace("_", " "), "arm": arm, **point} for point in points(smooth_T)]
+    rows.sort(key=lambda row: row["panel"] in {name.replace("_", " ") for name in metrics})
+    y = value("y", None, axis={"labelExpr": SHORT}, scale={"zero": False})
+    return chart(rows, lines(y, by_arm(comparison), ["arm", "y:.4~g", "x:,.0f"]), columns=4, height=150, free="y")
 
 
-def timing(comparison: Comparison) -> Figure | None:
-    """Mean seconds per step by part of the training loop, as one bar per arm."""
-    arms = comparison.runs
-    if not arms:
-        return None
-    figure, ax = bars(list(arms), "mean seconds per step")
-    seen = {part for runs in arms.values() for run in runs for step in run.steps for part in step.timing}
-    parts = {**PARTS, **dict.fromkeys(sorted(seen - {*PARTS, *WITHIN_ROLLOUT}), "#52606d")}
-    for i, runs in enumerate(arms.values()):
-        steps, left = [step for run in runs for step in run.steps], 0.0
-        for part, color in parts.items():
-            width = sum(step.timing.get(part, 0.0) for step in steps) / len(steps)
-            hatch = "////" if part in NOT_IN_A_STEP else None
-            label = part if i == 0 and part in seen else None
-            ax.barh(i, width, 0.62, left, color=color, edgecolor="white", hatch=hatch, linewidth=0.6, label=label)
-            left += width
-    legend_above(figure, ax)
-    return figure
+def _series(run: Run) -> dict[str, Array]:
+    """What every run has at each step, (steps,) each."""
+    sums_QT = np.zeros((4, run.num_steps))
+    for group in run.groups:
+        if group.scored and group.origin != "stored" and group.step < run.num_steps:
+            sums_QT[:, group.step] += (group.pass_rate, 1, group.zero_variance, 1)
+    rollouts, tokens, seconds = (
+        np.diff([getattr(step, unit) for step in run.steps], prepend=0) for unit in ("rollouts", "tokens", "seconds")
+    )
+    return {
+        "training pass rate": divide(sums_QT[0], sums_QT[1]),
+        "zero-variance share": divide(sums_QT[2], sums_QT[3]),
+        "tokens per rollout": divide(tokens, rollouts),
+        "tokens per second": divide(tokens, seconds),
+    }
 
 
 def _metric(run: Run, name: str) -> Array:
@@ -120,8 +144,3 @@ def _metric(run: Run, name: str) -> Array:
 def _group_size(runs: Sequence[Run]) -> float:
     sizes = [group.size for run in runs for group in run.groups if group.scored]
     return float(np.median(sizes)) if sizes else 0.0
-
-
-def _inside(ax: Axes, x: float, y: float, text: str, background: str) -> None:
-    dark = background in (FATES["zero_variance"], FATES["surplus"], FATES["carried"])
-    ax.text(x, y, text, ha="center", va="center", color=INK if dark else "white", fontsize=9)

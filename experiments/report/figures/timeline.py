@@ -1,13 +1,11 @@
-"""Figure of who worked when, in runs whose rollouts do not wait, and of how late groups came."""
+"""Charts of who worked when, in runs whose rollouts do not wait, and of how late groups came."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-
-from halfway.experiments.report.figures.style import grid, legend_above, step_axis
+from halfway.experiments.report.figures.charts import Chart, by_name, chart, lines, told, value
 from halfway.experiments.report.records import Comparison, read_jsonl
 
 COLORS = {"sampling": "#0072B2", "update": "#E69F00", "weights, and waiting for the last rollouts": "#56B4E9"}
@@ -71,36 +69,46 @@ def both(ones: Sequence[Span], others: Sequence[Span]) -> float:
     return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in ones for b in others)
 
 
-def timeline(comparison: Comparison) -> Figure | None:
-    """Some steps of the first run of each arm that has an event log, and the lags of all its steps."""
-    logs = [(arm, runs[0].folder / "events.jsonl") for arm, runs in comparison.runs.items() if runs]
-    found = [(arm, worked(read_jsonl(path, Event)[0])) for arm, path in logs if path.exists()]
-    found = [(arm, each) for arm, each in found if each.updates][:MOST_RUNS]
-    if not found:
-        return None
-    figure, axes = grid(len(found), 2, height=2.2)
-    for (arm, each), (left, right) in zip(found, axes, strict=True):
-        _draw_work(left, arm, each)
-        right.plot([max(lags, default=0) for lags in each.lags], drawstyle="steps-mid", label="latest")
-        right.plot([sum(lags) / max(len(lags), 1) for lags in each.lags], drawstyle="steps-mid", label="mean")
-        right.set_ylabel("lag (updates)")
-        right.legend(loc="upper right")
-        step_axis(right)
-    legend_above(figure, handles=[Patch(color=color, label=name) for name, color in COLORS.items()])
-    return figure
+def timeline(comparison: Comparison) -> Chart | None:
+    """Some steps of the first run of each arm that has an event log: the sampler's work above the learner's."""
+    rows: list[dict[str, Any]] = []
+    for arm, each in list(_logs(comparison).items())[:MOST_RUNS]:
+        first = max(0, (len(each.updates) - MOST_STEPS) // 2)
+        start, end = each.updates[first][0], each.weights[: first + MOST_STEPS][-1][1]
+        times = [sum(b - a for a, b in spans) for spans in (each.sampling, each.updates)]
+        share = both(each.sampling, each.updates) / max(min(times), 1e-9)
+        panel = f"{arm}: {share:.0%} of the shorter work was done beside the other"
+        for spans, work in zip((each.sampling, each.updates, each.weights), COLORS, strict=True):
+            rows += [
+                {
+                    **{"panel": panel, "arm": arm, "who": "sampler" if work == "sampling" else "learner"},
+                    **{"work": work, "start": told(max(a - start, 0.0)), "until": told(min(b, end) - start)},
+                }
+                for a, b in spans
+                if b > start and a < end
+            ]
+    encoding = {
+        **{"x": value("start", "seconds"), "x2": {"field": "until"}, "y": value("who", None, "nominal")},
+        "color": by_name("work", COLORS),
+        "tooltip": [{"field": field} for field in ("work", "start", "until")],
+    }
+    return chart(rows, [{"mark": {"type": "bar"}, "encoding": encoding}], columns=2, height=70, free="x")
 
 
-def _draw_work(ax: Axes, arm: str, each: Worked) -> None:
-    """One run: the sampler's row above the learner's, for the steps in its middle."""
-    first = max(0, (len(each.updates) - MOST_STEPS) // 2)
-    start, end = each.updates[first][0], each.weights[: first + MOST_STEPS][-1][1]
-    rows = ((1, each.sampling), (0, each.updates), (0, each.weights))
-    for (row, spans), color in zip(rows, COLORS.values(), strict=True):
-        ax.broken_barh([(a - start, b - a) for a, b in spans], (row - 0.35, 0.7), color=color)
-    ax.set_xlim(0, max(end - start, 1e-9))
-    ax.set_yticks([0, 1], ["learner", "sampler"])
-    ax.grid(axis="y", visible=False)
-    ax.set_xlabel("seconds")
-    times = [sum(b - a for a, b in spans) for spans in (each.sampling, each.updates)]
-    share = both(each.sampling, each.updates) / max(min(times), 1e-9)
-    ax.set_title(f"{arm}: {share:.0%} of the shorter work was done beside the other")
+def lags(comparison: Comparison) -> Chart | None:
+    """By how many updates the learner was ahead of the weights that sampled the groups of each step."""
+    rows = [
+        {"panel": arm, "arm": arm, "lag": name, "step": step, "x": step, "y": told(of(lags))}
+        for arm, each in _logs(comparison).items()
+        for step, lags in enumerate(each.lags)
+        for name, of in (("latest", lambda lags: max(lags, default=0)), ("mean", lambda lags: fmean(lags or [0])))
+    ]
+    color = by_name("lag", {"latest": "#0072B2", "mean": "#D55E00"})
+    y = value("y", "lag (updates)")
+    return chart(rows, lines(y, color, ["lag", "y:.2f", "x:,.0f"], interpolate="step"), height=130)
+
+
+def _logs(comparison: Comparison) -> dict[str, Worked]:
+    logs = {arm: runs[0].folder / "events.jsonl" for arm, runs in comparison.runs.items() if runs}
+    found = {arm: worked(read_jsonl(path, Event)[0]) for arm, path in logs.items() if path.exists()}
+    return {arm: each for arm, each in found.items() if each.updates}

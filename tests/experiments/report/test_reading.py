@@ -12,8 +12,7 @@ from halfway.experiments.report.analysis.arm_summary import describe_told
 from halfway.experiments.report.analysis.summary import summarize
 from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.figures.groups import problem_map
-from halfway.experiments.report.figures.hover import hover
-from halfway.experiments.report.problems import ends, problem_views, three, visits_of
+from halfway.experiments.report.problems import ends, problem_rows, problem_views, three, visits_of
 from halfway.experiments.report.records import load_comparison_records, outcome_rollouts
 
 
@@ -117,15 +116,20 @@ def test_a_problem_has_all_its_decisions_and_three_of_its_texts(tmp_path: Path) 
 def test_the_map_holds_a_problems_last_count_until_its_next_visit(tmp_path: Path) -> None:
     groups = [decision(0, k=8, problem="easy"), decision(1, k=0, problem="hard"), decision(2, k=4, problem="easy")]
     write_records(tmp_path, groups, [step_record(i) for i in range(4)], [])
-    figure = problem_map(load_comparison_records(tmp_path))
-    assert figure is not None
-    shown = figure.axes[0].images[0].get_array()
-    assert shown is not None
-    hard, easy = np.ma.filled(shown.astype(float), -1.0).tolist()
-    assert (hard, easy) == ([-1, 0, 0, 0], [8, 8, 4, 4])
-    figure.draw_without_rendering()
-    [under] = json.loads(hover(figure))["maps"]
-    assert (under["rows"], under["cells"], under["size"]) == (["hard", "easy"], [".000", "8844"], 8)
-    assert (
-        0 < under["left"] < under["left"] + under["width"] < 1 and 0 < under["top"] < under["top"] + under["height"] < 1
-    )
+    chart = problem_map(load_comparison_records(tmp_path))
+    assert chart is not None
+    shown = [(row["problem"], row["passed"], row["step"], row["end"]) for row in chart.rows]
+    assert shown == [("easy", "8 of 8", 0, 2), ("hard", "0 of 8", 1, 4), ("easy", "4 of 8", 2, 4)]
+    assert chart.spec["spec"]["layer"][0]["encoding"]["y"]["sort"] == ["hard", "easy"]
+
+
+def test_a_problem_has_a_row_with_its_counts_and_what_they_cost(tmp_path: Path) -> None:
+    groups = [
+        decision(0, k=8, problem="p", outcome="zero_variance"),
+        decision(1, k=3, problem="p"),
+        decision(2, k=None, n=None, outcome="skipped", problem="p"),
+    ]
+    write_records(tmp_path, groups, [step_record(i) for i in range(3)], [])
+    [row] = problem_rows(load_comparison_records(tmp_path), ["p"])
+    assert (row["counts"], row["visits"], row["untrained"], row["passed"]) == (["8 3"], 2, 8, "0.69")
+    assert list(row["fates"].values()) == [["trained", "zero-variance"]] and row["place"] == 1

@@ -84,7 +84,7 @@ def test_halfway_report_reads_a_hosted_run(tmp_path: Path, capsys: pytest.Captur
     app(["report", str(tmp_path / "mine")], standalone_mode=False)
     assert "report.html" in capsys.readouterr().out
     summary = json.loads((tmp_path / "mine" / "summary.json").read_text())
-    assert json.dumps(summary).count('"mine"') and (tmp_path / "mine" / "figures").is_dir()
+    assert json.dumps(summary).count('"mine"')
     assert "No texts to read: a host handed over none." in (tmp_path / "mine" / "report.html").read_text()
 
 
@@ -101,7 +101,7 @@ def test_a_run_whose_folder_takes_no_files_shows_its_table(
     else:
         (tmp_path / "mine" / blocked).mkdir()
     with pytest.raises(SystemExit):
-        app(["report", str(tmp_path / "mine")], standalone_mode=False)
+        app(["report", str(tmp_path / "mine"), "--figures"], standalone_mode=False)
     said = capsys.readouterr()
     assert "pass@1" in said.out and "cannot be written" in said.err
 
