@@ -12,13 +12,14 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import (
+    DAMAGED,
     open_own,
     read_json,
     read_whole,
@@ -153,11 +154,16 @@ def train(
 
 
 def last_spent(folder: Path, budget: Budget) -> float:
-    """How much of its budget a run has spent, according to its last complete record."""
-    path, remedy = folder / "steps.jsonl", "remove its last line and resume"
-    lines = read_whole(path, remedy).split(b"\n")[:-1] if path.exists() else []
-    with reading(path, remedy):
-        return spent(json.loads(lines[-1]), budget) if lines else 0.0
+    """How much of its budget a run has spent, according to its last complete record.
+
+    What a crash has left after it is passed over: a run that goes on cuts it off.
+    """
+    path = folder / "steps.jsonl"
+    lines = read_whole(path, "put the whole file back").split(b"\n")[:-1] if path.exists() else []
+    for line in reversed(lines):
+        with suppress(*DAMAGED):
+            return spent(json.loads(line), budget)
+    return 0.0
 
 
 @dataclass

@@ -32,7 +32,7 @@ from halfway.experiments.report.records import (
 from halfway.experiments.reproduction.run_curves import read_curves
 from halfway.experiments.results.when_does_it_pay.judging import read_verdict
 from halfway.experiments.running.retrace import read_events
-from halfway.experiments.running.runs import RecordForwarder, last_spent
+from halfway.experiments.running.runs import RecordForwarder
 from halfway.experiments.shown import as_json
 from halfway.experiments.survey.command import prepare_folder
 from halfway.experiments.survey.sampling import read_records
@@ -74,7 +74,6 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "the tuning of a comparison": ("tuning.json", read_tuning),
     "the verdict of a page": ("verdict.json", lambda folder: read_verdict(folder / "verdict.json")),
     "the curves of a page": ("curves.jsonl.gz", lambda folder: read_curves(folder / "curves.jsonl.gz")),
-    "what a run has spent": ("steps.jsonl", lambda folder: last_spent(folder, Budget(rollouts=8))),
     "the choice of a checkpoint": ("choice.json", lambda folder: stages.trained_author(study(folder), "probe")),
     "the oracles of an arm": ("choice.json", lambda folder: stages._offline_oracles(study(folder), "probe")),
     "the chosen probe": ("sweep.json", lambda folder: stages.chosen_cell(study(folder))),

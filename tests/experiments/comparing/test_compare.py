@@ -246,6 +246,12 @@ def test_what_is_spent_is_read_from_the_last_complete_record(tmp_path: Path) -> 
     assert last_spent(tmp_path, Budget(steps=9)) == 2
 
 
+@pytest.mark.parametrize("left", [b"\xce\x00\n{\n", b"\0" * 40, b"[]\n3\n"])
+def test_what_a_crash_has_left_does_not_keep_a_run_from_going_on(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / "steps.jsonl").write_bytes(b'{"step": 0, "rollouts": 4}\n' + left)
+    assert last_spent(tmp_path, Budget(rollouts=9)) == 4
+
+
 def test_one_process_at_a_time_trains_in_a_directory(tmp_path: Path) -> None:
     with claim(tmp_path), pytest.raises(UserError, match="another process"), claim(tmp_path):
         pass

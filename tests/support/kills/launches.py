@@ -85,6 +85,13 @@ class Launch:
         self.seen |= {pid: _started(pid) for pid in found["tree"]}
         return found
 
+    def terminate(self) -> None:
+        """Tell its ranks to stop, as a scheduler does."""
+        for pid in self.pids:
+            if pid not in self.codes:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+
     def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
         """Wait until all ranks have ended, which is returned, or for so long, or until something else."""
         deadline = time.monotonic() + seconds

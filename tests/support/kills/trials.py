@@ -1,12 +1,9 @@
 """One run, disturbed several times, and what became of it."""
 
-import os
 import random
 import re
 import shutil
-import signal
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +24,7 @@ VICTIMS = {
     "in flight": ("learner", "sampler", "judge", "tree"),
     "two ranks": ("learner", "rank", "judge", "tree"),
 }
+NOTICE_SECONDS = 5.0
 SAME = "same"
 
 
@@ -119,7 +117,10 @@ class Trial:
         )
         try:
             victim = self.strike(launch, fault, seconds * share) if fault else ""
-            if not launch.wait(PATIENCE_SECONDS, until=lambda: not launch.victims()):
+            launch.wait(PATIENCE_SECONDS, until=lambda: launch.pids[0] in launch.codes)
+            if not launch.wait(NOTICE_SECONDS):
+                launch.terminate()  # as torchrun does, at once: a rank may still be waiting for the learner to begin
+            if not launch.wait(PATIENCE_SECONDS):
                 raise FailedError(f"late: {fault} {_end(output)}")
             said, orphans = output.read_text(errors="replace"), launch.orphans()
         finally:
@@ -150,15 +151,13 @@ class Trial:
     def strike(self, launch: Launch, fault: Fault, seconds: float) -> str:
         """Disturb a launch from outside, when it is time. Returns who was hit: "" = it had ended before."""
         if fault.kind in ("file", "full", "limit"):
-            launch.wait(PATIENCE_SECONDS, until=lambda: not launch.victims())
+            launch.wait(PATIENCE_SECONDS, until=lambda: launch.pids[0] in launch.codes)
             return "" if launch.code == 0 else "learner"
         launch.wait(fault.at * seconds)
         if fault.kind == "stop":
             pids = [pid for pid in launch.pids if pid not in launch.codes]
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGTERM)
-            launch.wait(fault.size, until=lambda: not launch.victims())
+            launch.terminate()
+            launch.wait(fault.size)
             kill(launch.victims()["tree"])
             return "tree" if pids else ""
         while not launch.ended():
