@@ -165,6 +165,17 @@ def test_engine_and_learner_agree_and_what_is_planted_between_them_is_found(
     assert not plant or any(part in f"agreement: {name}" for name in wrong for part in prove.FAULTS[plant])
 
 
+@pytest.mark.engines
+@pytest.mark.parametrize("plant", ["", *AGREE])
+def test_what_is_planted_is_found_by_the_command_with_adapters_too(tmp_path: Path, plant: str) -> None:
+    pytest.importorskip("peft", reason="peft is not installed (extra lora)")
+    status, checks = proved(tmp_path, "--part", "agreement", *([f"--plant={plant}"] if plant else []))
+    wrong = {name for name, verdict in checks.items() if verdict == "FAIL"}
+    assert status == (1 if plant else 0) and "skip" not in checks.values(), checks
+    found_by = {adapted for adapted in (False, True) for name in wrong if ("adapters: " in name) is adapted}
+    assert found_by == ({False, True} if plant else set()), wrong
+
+
 def test_the_loss_on_a_prefix_is_noticed_without_the_learners_own_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
