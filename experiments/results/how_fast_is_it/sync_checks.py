@@ -1,0 +1,86 @@
+"""Measures what the checks of weight syncs cost, as a share of a step, by profile of run.
+
+    python experiments/results/how_fast_is_it/sync_checks.py [--steps 40]
+
+A run checks its first five syncs and every tenth after them, unless the engine samples from the learner's own module,
+which needs no check. Seconds of the clock; the share is of all steps from the sixth on, as in a long run. Exits with 1
+if it is above 2 %.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.report.text_tables import TextTable
+from halfway.experiments.running.build import build_run
+from halfway.experiments.running.parts import CHECKED_EVERY, CHECKED_SYNCS
+from halfway.trainers.engines.sync_check import SyncCheck
+
+PROFILES = {
+    "waiting, the learner's module": [],
+    "waiting ahead (staleness 1)": ["rollouts.staleness=1", "learner.mismatch=token_masked"],
+    "every sync checked": ["rollouts.staleness=1", "learner.mismatch=token_masked", "rollouts.sync_tolerance=1e-3"],
+}
+RECIPE = "experiments/recipes/lab/skills_hard.yaml"
+MOST = 0.02
+
+
+def measured(steps: int, changes: list[str]) -> tuple[list[float], list[float]]:
+    """Seconds of each check, and of each step, from the sixth step on."""
+    checks, began = [], []
+    original = SyncCheck.__call__
+
+    def timed(check: SyncCheck) -> float:
+        start = time.perf_counter()
+        gap = original(check)
+        checks.append(time.perf_counter() - start)
+        return gap
+
+    config = load_run_config(
+        Path(RECIPE), [f"budget={{steps: {steps}}}", "evaluation.points=0", "tracking.mlflow=false", *changes]
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        training: Any = build_run(config, Path(folder))
+        step = training.step
+
+        def noted(clock: Any) -> None:
+            if len(began) == CHECKED_SYNCS:
+                checks.clear()
+            began.append(time.perf_counter())
+            step(clock)
+
+        training.step = noted
+        try:
+            SyncCheck.__call__ = timed  # type: ignore[method-assign]
+            training.train()
+        finally:
+            SyncCheck.__call__ = original  # type: ignore[method-assign]
+    ends = [*began[1:], time.perf_counter()]
+    return checks, [end - start for start, end in zip(began, ends, strict=True)][CHECKED_SYNCS:]
+
+
+def main() -> None:
+    steps = int(sys.argv[sys.argv.index("--steps") + 1]) if "--steps" in sys.argv else 40
+    rows: list[tuple[str, ...]] = []
+    worst = 0.0
+    for name, changes in PROFILES.items():
+        checks, each = measured(steps, changes)
+        share = sum(checks) / sum(each)
+        if not any("tolerance" in change for change in changes):
+            worst = max(worst, share)
+        one = f"{1e3 * statistics.median(checks):.1f}" if checks else "-"
+        rows.append((name, str(len(checks)), one, f"{1e3 * statistics.median(each):.0f}", f"{share:.1%}"))
+    heads = ("", "checks", "a check (ms)", "a step (ms)", "of all steps")
+    Console().print(TextTable("What checks of weight syncs cost", heads, rows).rich())
+    print(f"by default, every {CHECKED_EVERY}th sync is checked")
+    sys.exit(worst > MOST)
+
+
+if __name__ == "__main__":
+    main()
