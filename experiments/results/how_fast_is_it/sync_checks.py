@@ -33,12 +33,13 @@ MOST = 0.02
 
 def measured(steps: int, changes: list[str]) -> tuple[list[float], list[float]]:
     """Seconds of each check, and of each step, from the sixth step on."""
-    checks, began = [], []
-    original = SyncCheck.__call__
+    checks, began = list[float](), list[float]()
+    kind: Any = SyncCheck
+    original = kind.__call__
 
     def timed(check: SyncCheck) -> float:
         start = time.perf_counter()
-        gap = original(check)
+        gap: float = original(check)
         checks.append(time.perf_counter() - start)
         return gap
 
@@ -57,10 +58,10 @@ def measured(steps: int, changes: list[str]) -> tuple[list[float], list[float]]:
 
         training.step = noted
         try:
-            SyncCheck.__call__ = timed  # type: ignore[method-assign]
+            kind.__call__ = timed
             training.train()
         finally:
-            SyncCheck.__call__ = original  # type: ignore[method-assign]
+            kind.__call__ = original
     ends = [*began[1:], time.perf_counter()]
     return checks, [end - start for start, end in zip(began, ends, strict=True)][CHECKED_SYNCS:]
 
@@ -77,7 +78,7 @@ def main() -> None:
         one = f"{1e3 * statistics.median(checks):.1f}" if checks else "-"
         rows.append((name, str(len(checks)), one, f"{1e3 * statistics.median(each):.0f}", f"{share:.1%}"))
     heads = ("", "checks", "a check (ms)", "a step (ms)", "of all steps")
-    Console().print(TextTable("What checks of weight syncs cost", heads, rows).rich())
+    Console().print(TextTable("What checks of weight syncs cost", heads, tuple(rows)).rich())
     print(f"by default, every {CHECKED_EVERY}th sync is checked")
     sys.exit(worst > MOST)
 
