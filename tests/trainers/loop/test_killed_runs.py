@@ -126,3 +126,10 @@ def test_the_table_counts_what_hit() -> None:
     lines = table(outcomes).splitlines()
     assert lines[2] == "| waiting | 1 | 0 | 0 | 1 | 0 | 0 | 1 | 0 | 0 | 0 | 2 | 2 | 1 |"
     assert lines[-1] == lines[2].replace("waiting", "all")
+
+
+def test_the_page_has_the_table_of_the_record() -> None:
+    results = REPOSITORY / "experiments" / "results"
+    outcomes = [json.loads(line) for line in (results / "kills.jsonl").read_text().splitlines()]
+    assert table(outcomes) in (results / "kills.md").read_text()
+    assert {one["outcome"] for one in outcomes} == {"same"}
