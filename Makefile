@@ -24,9 +24,9 @@ test-engines: engines
 
 # The newest TRL is in the tests' own environment. verifiers, whose task sets are problems, has 28 packages of its own.
 test-hosts: hosts
-	$(HOSTS)/trl/bin/python -m pytest tests/trainers/hosts/test_trl.py tests/trainers/hosts/test_pages.py
+	$(HOSTS)/trl/bin/python -m pytest $(addprefix tests/trainers/hosts/test_,trl.py trl_pickles.py pages.py)
 	$(HOSTS)/verl/bin/python -m pytest $(addprefix tests/trainers/hosts/test_,verl.py trinity.py tinker.py pages.py)
-	$(HOSTS)/verifiers/bin/python -m pytest tests/curriculum/tasks/test_tasksets.py
+	$(HOSTS)/verifiers/bin/python -m pytest tests/curriculum/tasks/test_tasksets.py tests/strangers/test_hostile_tasksets.py
 
 hosts: $(HOSTS)/trl/installed $(HOSTS)/verl/installed $(HOSTS)/verifiers/installed
 

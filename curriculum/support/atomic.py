@@ -175,9 +175,11 @@ def open_own(path: Path, mode: str = "a") -> IO[Any]:
     """Open a file of ours for writing, never through a link.
 
     Raises:
-        UserError: if the path is a link.
+        UserError: if the path is a link, a pipe or a device.
     """
     require_no_link(path)
+    if not _ends(path):
+        raise UserError(f"{path}: is not a regular file, where Halfway writes its own data; remove it")
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
 
 

@@ -5,11 +5,12 @@ import inspect
 import json
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from halfway.curriculum import Problem, UserError
+from halfway.curriculum import Problem, UserError, require
 from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.curriculum.tasks import helpers
@@ -18,12 +19,16 @@ from halfway.curriculum.tasks.answers import Batched, Lost
 SECONDS = 60.0
 """Limit on the scoring of one response."""
 
+NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+"""What a task set may be called; verifiers would import what follows the last / of anything."""
+
 HOOKS = ("setup", "finalize", "stage_verifier")
 """Methods that a task runs around an attempt, in its runtime."""
 
 
 def build_taskset(name: str, config: str) -> Any:
     options: dict[str, Any] = json.loads(config)
+    require(bool(NAME.fullmatch(name)), "source taskset", name, "give the name of a package, or owner/name")
     if what := _plugged(options):
         raise UserError(f"source taskset: {name}: {what} in its config is refused; use rewards of the task set alone")
     load_extra("verifiers", "source taskset")

@@ -10,6 +10,7 @@ from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.tasks.data_files import kind_of, sample
 from halfway.curriculum.tasks.files import Rows
 from halfway.curriculum.tasks.layouts import recognised
+from halfway.curriculum.tasks.task_rewards import NAME
 from halfway.experiments.config.paths import exists
 
 HOSTS = ("halfway", "trl", "verl", "trinity", "tinker", "prime_rl")
@@ -99,9 +100,7 @@ def source_of(data: str) -> dict[str, dict[str, str]]:
     """The source that a word means: taskset:NAME, files at a path or, if there are none, owner/name on the hub."""
     if data.startswith("taskset:"):
         name = data.removeprefix("taskset:")
-        require(
-            bool(re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name)), "--data taskset", name, "give the name of a package"
-        )
+        require(bool(NAME.fullmatch(name)), "--data taskset", name, "give the name of a package")
         return {"taskset": {"name": name}}
     on_hub = re.fullmatch(r"[\w-]+/[\w.-]+", data) and not kind_of(Path(data))[0] and not exists(Path(data))
     where = {"hub": {"name": data}} if on_hub else {"file": {"path": data}}

@@ -30,7 +30,7 @@ def test_changed_files_of_strangers_end_in_one_line_or_a_sound_result(tmp_path: 
     if TROUBLE:
         pytest.skip(TROUBLE)
     record = tmp_path / "record.jsonl"
-    words = [sys.executable, SCRIPT, "--changes", "6", "--bits", "8", "--special", "10"]
+    words = [sys.executable, SCRIPT, "--changes", "5", "--bits", "5", "--special", "5"]
     words += ["--without", "further", "--seed", "1", "--record", record]
     environment = {**os.environ, "PYTHONPATH": IMPORTABLE, "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
@@ -101,7 +101,7 @@ def fork_mib(folder: Path) -> int:
 
 @pytest.mark.parametrize("reader", READERS)
 def test_each_way_to_end_is_told_from_the_others(reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forks, "SECONDS", 2)
+    monkeypatch.setattr(forks, "SECONDS", 1)
     monkeypatch.setattr(forks, "MEBIBYTES", fork_mib(tmp_path / "least") + 150)
     read, wanted = READERS[reader]
     assert outcomes(Kind(write, read), tmp_path, 2) == [wanted] * 2

@@ -85,13 +85,13 @@ def attacked(
 
 
 def table(outcomes: Iterable[Mapping[str, Any]]) -> str:
-    """Kinds x outcomes, in Markdown."""
-    count = Counter((one["kind"], one["how"], one["outcome"]) for one in outcomes)
+    """Kinds x outcomes, in Markdown; special files of all kinds together."""
+    count = Counter(("" if one["how"] == "special" else one["kind"], one["how"], one["outcome"]) for one in outcomes)
     columns = [*SOUND, *(outcome for outcome in FAILED if any(key[2] == outcome for key in count))]
     lines = [f"| kind | changes | {' | '.join(columns)} |", "|---|" + "---:|" * (1 + len(columns))]
     for name, how in dict.fromkeys(key[:2] for key in count):
         numbers = [count[name, how, column] for column in columns]
-        label = name + {"any": "", "bit": ", one bit", "special": ", no file"}[how]
+        label = name + {"any": "", "bit": ", one bit", "special": "each kind, no regular file in place of one"}[how]
         lines.append(f"| {label} | {sum(numbers)} | {' | '.join(map(str, numbers))} |")
     total = [sum(count[key] for key in count if key[2] == column) for column in columns]
     return "\n".join([*lines, f"| all | {sum(total)} | {' | '.join(map(str, total))} |"])
