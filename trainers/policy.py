@@ -1,6 +1,7 @@
 """A loaded policy: the model with its tokenizer, the tokens that end a response, and how prompts are wrapped."""
 
 import os
+import sys
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -100,6 +101,22 @@ class Policy:
         )
 
 
+def leave_sklearn_out() -> None:
+    """Import what `transformers` generates with without scikit-learn, which brings SciPy and pandas.
+
+    One kind of assisted decoding reads it, which nothing here uses, and it is a quarter of a run's start.
+    """
+    utils, decoding = import_module("transformers.utils"), "transformers.generation.candidate_generator"
+    if decoding in sys.modules or "sklearn" in sys.modules:
+        return
+    there = utils.is_sklearn_available
+    vars(utils)["is_sklearn_available"] = lambda: False
+    try:
+        import_module(decoding)
+    finally:
+        vars(utils)["is_sklearn_available"] = there
+
+
 def load_policy(options: ModelOptions, path: str) -> Policy:
     """The policy without the adapters that its options name.
 
@@ -113,6 +130,8 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
         UserError: if nothing can be loaded, or there is no end token, without which no response would ever end.
     """
     import torch
+
+    leave_sklearn_out()
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     if Path(path).is_dir():

@@ -3,6 +3,8 @@
 import json
 import shutil
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +91,15 @@ def test_a_damaged_or_strange_folder_costs_one_line(tmp_path: Path, change: Any,
         load_policy(ModelOptions(), str(tmp_path / "model"))
     message = str(caught.value)
     assert file in message and words in message and "\n" not in message
+
+
+def test_a_policy_loads_without_scikit_learn_which_others_still_find() -> None:
+    script = (
+        "import sys; from halfway.trainers.policy import ModelOptions, load_policy;"
+        f"load_policy(ModelOptions(), {str(REPOSITORY / 'experiments/starting_models/sums')!r});"
+        "from transformers.utils import is_sklearn_available;"
+        "import importlib.util as found;"
+        "assert 'sklearn' not in sys.modules;"
+        "assert is_sklearn_available() == (found.find_spec('sklearn') is not None)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
