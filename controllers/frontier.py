@@ -11,11 +11,14 @@ from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.shared_skills import SkillModel, Skills, design, integrate
 from halfway.controllers.laws.choice import draw_keys, first_by
 from halfway.controllers.laws.slots import fill_slots
-from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Request, Stream, require
+from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Request, Stream, UserError, require
 from halfway.curriculum.signals import expected_update_mass
 
 MOST = 65_536
 """Problems that compete where all are to: a step over a million would take a second."""
+
+SURVEYED = ("passed", "attempts")
+"""Columns of a surveyed file."""
 
 LEAST = 16
 """Problems that compete for each slot then, at least."""
@@ -66,6 +69,9 @@ class Frontier(PassRateController[FrontierState]):
             slots, or of more than 65,536 as many drawn at random.
         rates: "believed" = by the shared belief; "measured" = as the trainer measures them, an oracle for studies of
             the law apart from the belief. Measured rates are kept between .015 and .985, since none is known better.
+        prior: "flat" = nothing is known of any problem at first; "surveyed" = the problems' columns `passed` and
+            `attempts`, which `halfway survey` writes, are the first evidence: `passed` of `attempts` rollouts passed,
+            binomially, at step 0. A problem with 0 attempts was not surveyed.
         model: the shared belief's prior and drift.
     """
 
@@ -75,6 +81,7 @@ class Frontier(PassRateController[FrontierState]):
     exploration: float = 0.25
     candidates: int | None = 64
     rates: Literal["believed", "measured"] = "believed"
+    prior: Literal["flat", "surveyed"] = "flat"
     model: SkillModel = field(default_factory=SkillModel)
 
     claims = frozenset({"problems"})
@@ -86,18 +93,28 @@ class Frontier(PassRateController[FrontierState]):
         require(share, "frontier.exploration", self.exploration, "give a chance between 0 and 1")
         fits = self.candidates is None or self.candidates >= 1
         require(fits, "frontier.candidates", self.candidates, "give at least 1 for each slot, or null for all problems")
+        used = self.prior == "flat" or self.rates == "believed"
+        require(used, "frontier.prior", self.prior, "leave it flat where rates are measured, since nothing is believed")
 
     @property
     def needs(self) -> frozenset[str]:
         if self.rates == "measured":
             return frozenset({"measured"})
-        return frozenset(f"feature:{name}" for name in self.features)
+        names = (*self.features, *(SURVEYED if self.prior == "surveyed" else ()))
+        return frozenset(f"feature:{name}" for name in names)
 
     def init(self, problems: ProblemSet) -> FrontierState:
-        """Raises UserError if a feature is missing or cannot be a column, see `beliefs.shared_skills.design`."""
+        """Raises UserError if a feature is missing or cannot be a column, see `beliefs.shared_skills.design`, or if a
+        survey's columns are no counts."""
         if self.rates == "measured":
             return FrontierState(problems, self.model.init(1, 0), rate_P=np.full(len(problems), 0.5))
-        return FrontierState(problems, self.model.init(self._design(problems).shape[1], len(problems)))
+        x_PD = self._design(problems)
+        skills = self.model.init(x_PD.shape[1], len(problems))
+        if self.prior == "surveyed":
+            passed_P, tried_P = surveyed_counts(problems)
+            [places] = np.nonzero(tried_P)
+            skills = self.model.learn(skills, x_PD, places, passed_P[places], tried_P[places])
+        return FrontierState(problems, skills)
 
     def propose(self, plan: Plan, state: FrontierState, stream: Stream) -> tuple[Plan, FrontierState]:
         if plan.missing == 0:
@@ -144,6 +161,8 @@ class Frontier(PassRateController[FrontierState]):
         return replace(state, rate_P=np.clip(rates_P, 0.015, 0.985)) if self.rates == "measured" else state
 
     def predict(self, state: FrontierState, groups: Sequence[Group]) -> Floats:
+        step = max((group.request.step for group in groups), default=0)
+        state = replace(state, skills=self.model.wander(state.skills, max(0, step - state.learnt)))
         return predict_fresh(groups, state.problems, lambda places: self._average(lambda rate: rate, state, places))
 
     def _average(
@@ -162,6 +181,24 @@ class Frontier(PassRateController[FrontierState]):
         if self.rates == "measured":
             return {"mean_rate": float(state.rate_P.mean())}
         return {"ability": float(state.skills.mean_D[0])}
+
+
+def surveyed_counts(problems: ProblemSet) -> tuple[Floats, Floats]:
+    """Passes and attempts of a survey, (P,) each.
+
+    Raises:
+        UserError: if a problem has no such columns, or they are no counts with 0 <= passed <= attempts.
+    """
+    passed_P, tried_P = (np.asarray(problems.column(name)) for name in SURVEYED)
+    kinds = passed_P.dtype.kind + tried_P.dtype.kind
+    bad = [0] if set(kinds) - set("fiu") else np.flatnonzero(~((passed_P >= 0) & (passed_P <= tried_P)))
+    if len(bad):
+        found = f"{passed_P[bad[0]]} of {tried_P[bad[0]]}"
+        raise UserError(
+            f"frontier.prior: problem {problems[int(bad[0])].id!r} passed {found} attempts, which are no counts; "
+            "survey again, or leave the prior flat"
+        )
+    return passed_P.astype(np.float64), tried_P.astype(np.float64)
 
 
 def power(base: Floats, exponent: int) -> Floats:

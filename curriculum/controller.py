@@ -109,7 +109,8 @@ class PassRateController(Generic[State]):
         """At the end of a step: which of the complete groups stay in hand instead of being observed.
 
         Such a group waits for the member that extends groups (see `Plan.waiting`), does not train in this step, and is
-        asked about again at every commit. A member that holds groups needs "waits", and gives each up at some age.
+        asked about again at every commit. No member learns from it while it waits, since a group is evidence once. A
+        member that holds groups needs "waits", and gives each up at some age.
         """
         return [False] * len(groups)
 

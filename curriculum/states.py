@@ -114,7 +114,8 @@ def restore_state(template: State, data: Any, get: Get | None = None) -> State:
         template: a state of the same shape, from `controller.init(problems)`; lends its types and its problem set.
 
     Raises:
-        UserError: if the saved members or fields differ from the template's; the message lists both sets.
+        UserError: if the saved members or fields differ from the template's, or an array with an entry for each problem
+            (named *_P) has another shape; the message names both.
     """
     if template is None:
         return template
@@ -125,7 +126,21 @@ def restore_state(template: State, data: Any, get: Get | None = None) -> State:
     hints, saved_fields = get_type_hints(type(template)), _saved_fields(template)
     _check_names(f"fields of {type(template).__name__}", data, saved_fields)
     values = {name: from_plain(hints[name], data[name], get) for name in saved_fields}
+    for name, value in values.items():
+        _check_shapes(name, value, saved_fields[name])
     return replace(template, **values)
+
+
+def _check_shapes(name: str, saved: Any, expected: Any) -> None:
+    """Refuse arrays by problem that another configuration made, with a memory for each problem or without."""
+    if isinstance(expected, np.ndarray) and name.endswith("_P") and saved.shape != expected.shape:
+        raise UserError(
+            f"checkpoint: its {name} has shape {saved.shape}, and the configuration makes it {expected.shape}; "
+            "resume with the controllers' options that wrote it"
+        )
+    if is_dataclass(expected) and type(saved) is type(expected):
+        for each in fields(expected):
+            _check_shapes(f"{name}.{each.name}", getattr(saved, each.name), getattr(expected, each.name))
 
 
 def _check_names(what: str, saved: Any, expected: Any) -> None:
@@ -140,7 +155,8 @@ def _encode(value: Any, put: Put | None = None) -> Any:
     if isinstance(value, np.ndarray):
         if put and value.size > FEW and value.dtype.kind in "biuf":
             return {"dtype": value.dtype.str, "at": list(put(value))}
-        return {"dtype": value.dtype.str, "values": value.tolist()}
+        plain = {"dtype": value.dtype.str, "values": value.tolist()}
+        return plain if value.size else plain | {"shape": list(value.shape)}  # nested lists lose what follows a 0
     if isinstance(value, np.generic):
         return value.item()
     raise NotImplementedError(f"a controller state cannot hold a {type(value).__name__}")
@@ -156,5 +172,6 @@ def _decode(kind: type, value: Any, get: Get | None) -> Any:
     if kind is np.ndarray or getattr(kind, "__origin__", None) is np.ndarray:
         if get and "at" in value:
             return get(value["dtype"], value["at"])
-        return np.asarray(value["values"], dtype=value["dtype"])
+        array = np.asarray(value["values"], dtype=value["dtype"])
+        return array.reshape(value["shape"]) if "shape" in value else array
     raise NotImplementedError(f"cannot restore a {kind}")

@@ -38,8 +38,8 @@ class Ngu(PassRateController[NguState]):
     the advantages of the others are scaled up until those of the group add up to zero again ("anchored positives"): of
     4 old failures, 3 new ones and a success, the success has 7/8, and each new failure -1/8 x 7/3. Successes are always
     new. If no failure is left, the published rule trains nothing, and neither does this. Scaling is by
-    weights, so it goes with any advantage of the learner. Published: size 4, age 4; again 0.9 on GSM8K and 0.875 on
-    DeepScaleR.
+    weights, so it goes with any advantage of the learner. With partial rewards (ours) what counts is on which side of
+    the group's mean a rollout lies. Published: size 4, age 4; again 0.9 on GSM8K and 0.875 on DeepScaleR.
 
     The published sampler is asynchronous; here a group that failed takes one slot of the next batch that is drawn, with
     rollouts.staleness or without. No member learns from a group while it waits.
@@ -96,8 +96,8 @@ class Ngu(PassRateController[NguState]):
         fresh_N = np.array([self.age is None or age < self.age for age in ages(group)], np.bool_)
         fresh_N |= np.arange(group.size) >= group.earlier
         kept_N = group.trainable_N & fresh_N
-        passed_N = np.array([rollout.success for rollout in group.rollouts], np.bool_)
-        return group.with_weights(anchored_weights(passed_N, kept_N))
+        rewards_N = np.array([rollout.trained_reward for rollout in group.rollouts])
+        return group.with_weights(anchored_weights(rewards_N, kept_N))
 
     def observe(self, state: NguState, groups: Sequence[Group], step: int) -> NguState:
         waited = [group for group in groups if group.earlier]
@@ -124,17 +124,19 @@ def ages(group: Group) -> list[int]:
     return [now - min(rollout.policy_versions, default=now) for rollout in group.rollouts]
 
 
-def anchored_weights(passed_N: np.ndarray, kept_N: np.ndarray) -> np.ndarray:
+def anchored_weights(rewards_N: np.ndarray, kept_N: np.ndarray) -> np.ndarray:
     """Factors on the advantages r - mean of all rollouts, under which those kept add up to zero (NGU).
 
-    Successes keep theirs, 1 - k / N; failures that are kept share what balances them. All are 0 if only one outcome is
-    kept.
+    Rollouts above the mean keep theirs, with rewards of 0 and 1 the successes their 1 - k / N; those below it that are
+    kept share what balances them. All are 0 if none above, or none below, is kept.
 
     Args:
-        passed_N, kept_N: which rollouts passed, and which train; both outcomes are there.
+        rewards_N: rewards from which the learner computes advantages; they are not all equal.
+        kept_N: which rollouts train.
     """
-    successes, failures = (kept_N & passed_N).sum(), (kept_N & ~passed_N).sum()
-    if not successes or not failures:
-        return np.zeros(len(passed_N))
-    scale = (~passed_N).sum() * successes / (passed_N.sum() * failures)
-    return np.where(kept_N, np.where(passed_N, 1.0, scale), 0.0)
+    advantages_N = rewards_N - rewards_N.mean()
+    above = advantages_N[kept_N & (advantages_N > 0)].sum()
+    below = -advantages_N[kept_N & (advantages_N < 0)].sum()
+    if not above or not below:
+        return np.zeros(len(rewards_N))
+    return np.where(kept_N, np.where(advantages_N > 0, 1.0, above / below), 0.0)

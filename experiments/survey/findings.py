@@ -173,7 +173,7 @@ def _share(flags: Iterable[bool]) -> float | None:
     return sum(listed) / len(listed) if listed else None
 
 
-RATE = "pass_rate"
+RATE, PASSED, ATTEMPTS = "pass_rate", "passed", "attempts"
 COMPARISONS = (ast.Compare, ast.BoolOp, ast.UnaryOp)
 WORDS = (ast.And, ast.Or, ast.Not, ast.Load, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 
@@ -222,7 +222,9 @@ def _allowed(node: ast.AST, values: Mapping[str, float]) -> bool:
 
 
 def write_kept(problems: Sequence[Problem], records: Sequence[Record], expression: str, path: Path) -> int:
-    """Write the problems that an expression keeps, with their pass rate as the column `pass_rate`; returns how many.
+    """Write the problems that an expression keeps; returns how many.
+
+    They have further columns: `pass_rate`, and of how many judged `attempts` how many `passed`.
 
     Problems of which no attempt could be judged are left out. An empty expression keeps the others.
 
@@ -230,7 +232,10 @@ def write_kept(problems: Sequence[Problem], records: Sequence[Record], expressio
         UserError: if none is left.
     """
     kept = [
-        replace(problem, features={**problem.features, RATE: record.rate})
+        replace(
+            problem,
+            features={**problem.features, RATE: record.rate, PASSED: record.passed, ATTEMPTS: record.samples},
+        )
         for problem, record in zip(problems, records, strict=True)
         if record.samples and (not expression or holds(expression, known_values(record)))
     ]

@@ -14,6 +14,7 @@ from halfway.controllers.beliefs.shared_skills import SkillModel
 from halfway.controllers.chains import members
 from halfway.controllers.frontier import Frontier, FrontierState
 from halfway.curriculum import Problem, ProblemSet, UserError
+from halfway.curriculum.states import restore_state, save_state
 
 LEVELS = np.linspace(-1, 1, 60)
 PROBLEMS = ProblemSet(
@@ -163,3 +164,61 @@ def test_more_than_65536_problems_do_not_all_compete() -> None:
 def test_power_is_a_power(exponent: int) -> None:
     base = np.linspace(0, 1, 11)
     np.testing.assert_allclose(frontier.power(base, exponent), base**exponent, rtol=1e-14)
+
+
+def surveyed(*counts: tuple[float, float]) -> ProblemSet:
+    """Problems alike in their features, with these passes of attempts."""
+    columns = [{"level": 0.0, "passed": passed, "attempts": attempts} for passed, attempts in counts]
+    return ProblemSet([Problem(f"p{i}", "", "", features=features) for i, features in enumerate(columns)])
+
+
+def test_a_survey_is_evidence_with_its_attempts() -> None:
+    """4 of 4 passes, prior N(0, log 3): the mode z solves z / log 3 = 4 (1 - sigmoid z), so z = log 3; and the precision
+    is 1 / log 3 + 4 * 3/4 * 1/4. Nothing is known of what was not tried, and less of what was tried half as often.
+    """
+    model = SkillModel(spread=0.01, residual=float(np.log(3)) ** 0.5, memory=0.98)
+    state = Frontier(LEVEL, prior="surveyed", model=model).init(surveyed((4, 4), (0, 4), (0, 0), (2, 2)))
+    assert state.skills.residual_P[:3] == pytest.approx([np.log(3), -np.log(3), 0], abs=2e-3)
+    assert state.skills.variance_P[:3] == pytest.approx([1 / (1 / np.log(3) + 0.75)] * 2 + [np.log(3)], rel=1e-3)
+    assert 0 < state.skills.residual_P[3] < 0.9 * np.log(3)
+
+
+def test_surveyed_problems_teach_about_others_through_features_before_the_first_step() -> None:
+    rates = 1 / (1 + np.exp(-8 * LEVELS))
+    every_third = [(round(4 * rate), 4) if i % 3 == 0 else (0, 0) for i, rate in enumerate(rates)]
+    columns = [
+        {"level": float(level), "passed": passed, "attempts": attempts}
+        for level, (passed, attempts) in zip(LEVELS, every_third, strict=True)
+    ]
+    problems = ProblemSet([Problem(f"p{i}", "", "", features=features) for i, features in enumerate(columns)])
+    controller = Frontier(LEVEL, prior="surveyed", sharpness=8.0, exploration=0.0)
+    plan, _ = propose(controller, controller.init(problems), 0, wanted=12)
+    assert np.abs([float(str(request.problem.features["level"])) for request in plan.requests]).max() < 0.45
+
+
+@pytest.mark.parametrize("counts", [(5.0, 4.0), (-1.0, 4.0), ("some", 4.0)])
+def test_what_is_no_survey_is_refused(counts: tuple[Any, float]) -> None:
+    with pytest.raises(UserError, match=says("frontier.prior", "p0", "survey again")):
+        Frontier(LEVEL, prior="surveyed").init(surveyed(counts))
+    with pytest.raises(UserError, match=says("passed")):
+        Frontier(LEVEL, prior="surveyed").init(PROBLEMS)
+    with pytest.raises(UserError, match=says("frontier.prior", "measured")):
+        Frontier(LEVEL, rates="measured", prior="surveyed")
+
+
+def test_what_a_problem_showed_has_faded_by_its_next_visit_in_what_is_foreseen_too() -> None:
+    controller = Frontier(LEVEL, model=SkillModel(residual=2.0, memory=0.5, drift=0.0))
+    alike = ProblemSet([Problem(f"p{i}", "", "", features={"level": 0.0}) for i in range(2)])
+    state = controller.observe(controller.init(alike), [group(alike[0], 8), group(alike[1], 0)], 0)
+    seen = group(alike[0], 8)
+    late = replace(seen, request=replace(seen.request, step=20))
+    assert controller.predict(state, [seen])[0] > 0.8 and controller.predict(state, [late])[0] == pytest.approx(
+        0.5, abs=1e-3
+    )
+
+
+def test_a_state_of_another_memory_is_refused_by_name() -> None:
+    forgets, remembers = (Frontier(LEVEL, model=SkillModel(memory=memory)) for memory in (0.0, 0.98))
+    for wrote, reads in ((forgets, remembers), (remembers, forgets)):
+        with pytest.raises(UserError, match=says("skills.residual_P", "options that wrote it")):
+            restore_state(reads.init(PROBLEMS), save_state(wrote.init(PROBLEMS)))

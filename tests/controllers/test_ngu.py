@@ -59,6 +59,13 @@ def test_anchored_advantages_are_those_of_the_published_rule(seed: int) -> None:
     assert found_N.sum() == pytest.approx(0)
 
 
+def test_partial_rewards_are_anchored_on_both_sides_of_the_mean() -> None:
+    """Of 0, .2, 0, .2 and 1, mean .28, the first two are old: .72 for the success, which -.28 and -.08 share."""
+    rewards_N, kept_N = np.array([0, 0.2, 0, 0.2, 1]), np.array([False, False, True, True, True])
+    weights_N = anchored_weights(rewards_N, kept_N)
+    assert weights_N * (rewards_N - 0.28) == pytest.approx([0, 0, -0.72 * 28 / 36, -0.72 * 8 / 36, 0.72])
+
+
 def test_without_a_failure_that_is_young_enough_nothing_trains() -> None:
     assert trained([(0, False)] * 4 + [(9, True)] * 4, 4, 9).tolist() == [0] * 8
 

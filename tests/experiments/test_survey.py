@@ -148,7 +148,10 @@ def test_the_file_of_kept_problems_is_read_back_with_its_pass_rates_and_features
     path = tmp_path / "kept.jsonl"
     assert write_kept(problems, [record(0), record(2), record(4)], "rate > 0", path) == 2
     loaded = Surveyed(str(path)).load(None, Stream(0)).problems
-    expected = {"p1": {"pass_rate": 0.5, "level": 1}, "p2": {"pass_rate": 1.0, "level": 2}}
+    expected = {
+        "p1": {"pass_rate": 0.5, "passed": 2, "attempts": 4, "level": 1},
+        "p2": {"pass_rate": 1.0, "passed": 4, "attempts": 4, "level": 2},
+    }
     assert {p.id: p.features for p in loaded} == expected
     with pytest.raises(UserError, match=says("none of 3")):
         write_kept(problems, [record(0)] * 3, "rate > 0", path)

@@ -13,7 +13,7 @@ import pytest
 from messages import says
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Turn, UserError
-from halfway.curriculum.states import to_plain
+from halfway.curriculum.states import from_plain, to_plain
 from halfway.trainers.loop.checkpoint import Checkpoints, LoopState
 from halfway.trainers.loop.events import Events, logged_group, pack, unpack
 from halfway.trainers.loop.loop_options import CheckpointOptions
@@ -214,3 +214,10 @@ def test_the_manifest_says_of_a_file_what_its_bytes_say(
     assert (tmp_path / "a").stat().st_size == file.size == sum(sizes)
     write_manifest(tmp_path)
     assert entries(tmp_path) == {"a": file.entry}
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 4), (), (2, 3)])
+def test_arrays_among_plain_data_keep_their_shapes(shape: tuple[int, ...]) -> None:
+    data = json.loads(json.dumps(to_plain(np.ones(shape))))
+    restored = from_plain(np.ndarray, data)
+    assert restored.shape == shape and restored.dtype == np.float64
