@@ -113,7 +113,8 @@ class Frontier(PassRateController[FrontierState]):
         if self.prior == "surveyed":
             passed_P, tried_P = surveyed_counts(problems)
             [places] = np.nonzero(tried_P)
-            skills = self.model.learn(skills, x_PD, places, passed_P[places], tried_P[places])
+            if len(places):
+                skills = self.model.learn(skills, x_PD, places, passed_P[places], tried_P[places])
         return FrontierState(problems, skills)
 
     def propose(self, plan: Plan, state: FrontierState, stream: Stream) -> tuple[Plan, FrontierState]:

@@ -173,7 +173,7 @@ def surveyed(*counts: tuple[float, float]) -> ProblemSet:
 
 
 def test_a_survey_is_evidence_with_its_attempts() -> None:
-    """4 of 4 passes, prior N(0, log 3): the mode z solves z / log 3 = 4 (1 - sigmoid z), so z = log 3; and the precision
+    """4 of 4 passes, prior N(0, log 3): the mode solves z / log 3 = 4 (1 - sigmoid z), so z = log 3; and the precision
     is 1 / log 3 + 4 * 3/4 * 1/4. Nothing is known of what was not tried, and less of what was tried half as often.
     """
     model = SkillModel(spread=0.01, residual=float(np.log(3)) ** 0.5, memory=0.98)
@@ -181,6 +181,8 @@ def test_a_survey_is_evidence_with_its_attempts() -> None:
     assert state.skills.residual_P[:3] == pytest.approx([np.log(3), -np.log(3), 0], abs=2e-3)
     assert state.skills.variance_P[:3] == pytest.approx([1 / (1 / np.log(3) + 0.75)] * 2 + [np.log(3)], rel=1e-3)
     assert 0 < state.skills.residual_P[3] < 0.9 * np.log(3)
+    empty = Frontier(LEVEL, prior="surveyed", model=model).init(surveyed((0, 0)))
+    assert empty.skills.variance_P == pytest.approx([np.log(3)])
 
 
 def test_surveyed_problems_teach_about_others_through_features_before_the_first_step() -> None:
