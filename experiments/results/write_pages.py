@@ -10,6 +10,7 @@ from pathlib import Path
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.reproduction.marks import write_marked
 from halfway.experiments.results.how_fast_is_it import controllers, tokens
+from halfway.experiments.results.when_does_it_pay.choosing import choosing_table
 from halfway.experiments.results.when_does_it_pay.judging import (
     arms_table,
     best_table,
@@ -46,6 +47,7 @@ def tables_of(root: Path) -> dict[Path, dict[str, str]]:
     pages = {
         paying: {
             "headline": headline_table(verdict),
+            "choosing": choosing_table(paying),
             "best": best_table(verdict),
             "verdict": arms_table(verdict),
             "pairs": pairs_table(verdict),

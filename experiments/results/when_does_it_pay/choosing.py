@@ -1,0 +1,137 @@
+"""Collects the runs of the choosing recipes, and writes choosing.json, of which the page's table is made:
+
+    python experiments/results/when_does_it_pay/choosing.py hard=runs/choosing_hard long=runs/choosing_long
+
+Adds the finished runs to curves/choosing_KIND.jsonl.gz; without arguments it judges those that are there. Then
+`make reproduction` writes the table.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from halfway.curriculum.support.atomic import read_json, write_json
+from halfway.experiments.report.analysis.axes import ROLLOUTS
+from halfway.experiments.report.analysis.pooled import area_gain, areas, by_instance, pool, ratio
+from halfway.experiments.report.records import Run, load_run_records
+from halfway.experiments.report.text_tables import NONE, TextTable
+from halfway.experiments.reproduction.run_curves import Curve, by_arm, curve_of, read_curves, write_curves
+from halfway.experiments.scripts import script, script_parser
+
+FOLDER = Path(__file__).parent
+INSTANCES = 2
+UNIFORM = "uniform"
+LAWS = {"signal": "signal", "mass": "mass, sharpness 2"}
+
+
+@script
+def main() -> int:
+    """Collect, judge and write."""
+    parser = script_parser(__doc__)
+    parser.add_argument("kinds", nargs="*", metavar="KIND=FOLDER")
+    for word in parser.parse_args().kinds:
+        kind, _, folder = word.partition("=")
+        path = FOLDER / "curves" / f"choosing_{kind}.jsonl.gz"
+        curves = {(each.arm, each.seed): each for each in (read_curves(path) if path.exists() else [])}
+        curves |= {(each.arm, each.seed): each for each in finished(Path(folder), f"choosing_{kind}")}
+        write_curves(path, [curves[key] for key in sorted(curves)])
+    files = sorted((FOLDER / "curves").glob("choosing_*.jsonl.gz"))
+    judged = {path.name.removeprefix("choosing_").partition(".")[0]: judge(read_curves(path)) for path in files}
+    write_json(FOLDER / "choosing.json", {kind: rows for kind, rows in judged.items() if rows})
+    return 0
+
+
+def finished(folder: Path, regime: str) -> list[Curve]:
+    """The finished runs, with their share of mixed groups and their belief's mean error as facts."""
+    found = []
+    for path in sorted(folder.glob("*/seed-*")):
+        if (path / "steps.jsonl").exists():
+            run = load_run_records(path, path.parent.name, int(path.name.removeprefix("seed-")))
+            if run.finished:
+                found.append(msgspec.structs.replace(curve_of(run, regime), facts=facts(run)))
+    return found
+
+
+def facts(run: Run) -> dict[str, float]:
+    mixed = float(np.mean([not group.zero_variance for group in run.groups if group.scored]))
+    lines = (run.folder / "steps.jsonl").read_bytes().splitlines()
+    told = [msgspec.json.decode(line)["controllers"].get("frontier/error") for line in lines]
+    errors = [error for error in told if error is not None]
+    return {"mixed": round(mixed, 4)} | ({"error": round(float(np.mean(errors)), 4)} if errors else {})
+
+
+def judge(curves: Sequence[Curve]) -> dict[str, dict[str, Any]]:
+    """By arm, over the seeds that every arm has: area, gain over uniform choice, rollouts, end and facts."""
+    seeds = set.intersection(*({c.seed for c in curves if c.arm == arm} for arm in {c.arm for c in curves}))
+    curves = [curve for curve in curves if curve.seed in seeds]
+    if not curves:
+        return {}
+    runs_of = by_arm(curves)
+    pooled = pool(by_instance(runs_of, INSTANCES), ROLLOUTS)
+    horizon = float(pooled.ends_A.min())
+    found: dict[str, dict[str, Any]] = {}
+    for arm, area in zip(pooled.arms, areas(pooled, horizon)[0].tolist(), strict=True):
+        own = [curve for curve in curves if curve.arm == arm]
+        row: dict[str, Any] = {"runs": len(own), "area": round(area, 4)}
+        row["end"] = round(float(np.mean([run.evaluations[-1].pass_at_1 for run in runs_of[arm]])), 4)
+        if arm != UNIFORM:
+            gain, spent = area_gain(pooled, arm, UNIFORM, horizon).estimate, ratio(pooled, arm, UNIFORM)
+            row["gain"] = [None if each is None else round(each, 4) for each in (gain.value, gain.low, gain.high)]
+            row["rollouts"] = None if spent is None or spent.value is None else round(spent.value, 3)
+        row |= {name: round(float(np.mean([curve.facts[name] for curve in own])), 4) for name in own[0].facts}
+        found[arm] = row
+    return found
+
+
+EARLIER = (
+    # PROS's law: oracle_each_step.json. The others: prototypes, of which no curves were kept .
+    ("hard, prototype", "signal", "8 and 4", 0.268, 0.331, 0.341),
+    ("middle, prototype", "signal", "8 and 4", 0.474, 0.508, 0.541),
+)
+"""Kind, law, runs of the belief and of the known rates; areas of uniform choice, of the belief that remembers, of known
+rates."""
+
+
+def choosing_table(folder: Path) -> TextTable:
+    """What knowledge of pass rates gives over uniform choice, and what beliefs get of it."""
+    rows = []
+    for kind, arms in read_json(folder / "choosing.json", "run choosing.py").items():
+        for law, title in LAWS.items():
+            known = arms[f"{law}_measured"]
+            for belief in ("shared", "remembered", "measured"):
+                rows.append(_row(kind, title, belief, arms[f"{law}_{belief}"], known))
+    each = read_json(folder / "oracle_each_step.json", "restore it with git")
+    plain, believed, told = (each["area"][arm] for arm in ("grpo", "selection", "selection_oracle"))
+    earlier = [("hard, one epoch", "PROS", str(each["seeds"]), plain, believed, told), *EARLIER]
+    for kind, law, runs, uniform, belief_area, known_area in earlier:
+        share = f"{(belief_area - uniform) / (known_area - uniform):.0%}"
+        gains = (f"{belief_area - uniform:+.3f}", f"{known_area - uniform:+.3f}")
+        rows.append((kind, law, "its belief", runs, gains[0], share, NONE, NONE, NONE))
+        rows.append((kind, law, "known rates", runs, gains[1], "100%", NONE, NONE, NONE))
+    heads = ("data", "law", "rates", "runs", "area over uniform", "of what knowledge gives", "rollouts", "end", "mixed")
+    notes = (
+        "Area under held-out pass@1 along rollouts minus that of uniform choice with as many epochs, with 95 % "
+        "intervals, not adjusted; its share of what knowledge gives if clear; rollouts needed for uniform choice's "
+        "final score, as a multiple (-: not reached, or not known); share of mixed groups. Measured and known rates cost "
+        "rollouts that are not counted. Rows without intervals are earlier: PROS's law (oracle_each_step.json, 5,120 "
+        "rollouts), and prototypes of which no curves were kept. The best row bounds what was tried, not what is "
+        "possible."
+    )
+    return TextTable("What choosing can give", heads, tuple(rows), notes)
+
+
+def _row(kind: str, law: str, rates: str, arm: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...]:
+    value, low, high = arm["gain"]
+    clear = (known["gain"][1] or 0) > 0
+    share = f"{value / known['gain'][0]:.0%}" if clear else NONE
+    spent = NONE if arm["rollouts"] is None else f"x{arm['rollouts']:.2f}"
+    gain = f"{value:+.3f}" + ("" if low is None else f" [{low:+.3f}, {high:+.3f}]")
+    return (kind, law, rates, str(arm["runs"]), gain, share, spent, f"{arm['end']:.3f}", f"{arm['mixed']:.0%}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

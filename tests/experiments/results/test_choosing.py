@@ -1,0 +1,32 @@
+"""What choosing can give: runs that are judged, and chances of mixed groups."""
+
+import numpy as np
+import pytest
+
+from halfway.experiments.reproduction.run_curves import Curve, Evaluation
+from halfway.experiments.results.does_the_belief_estimate.surveyed import mixed_chance
+from halfway.experiments.results.when_does_it_pay.choosing import judge
+
+
+def curve(arm: str, seed: int, *passed: tuple[int, ...]) -> Curve:
+    """A run of 100 rollouts between evaluations of four problems."""
+    evaluations = tuple(Evaluation(i, 100 * i, 100 * i, 100 * i, 1.0, each) for i, each in enumerate(passed))
+    return Curve("choosing", arm, seed, 1e-3, 1, evaluations, {"mixed": 0.25 * (1 + seed)})
+
+
+def test_arms_are_judged_over_the_seeds_that_all_have() -> None:
+    """Areas of 0, 1/2, 1/2 and 0, 1, 1 are 3/8 and 3/4; the better arm is at 1/2 after half of the rollouts."""
+    none, half, every = (0, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 1)
+    curves = [curve("uniform", seed, none, half, half) for seed in (0, 1, 2)]
+    curves += [curve("signal_measured", seed, none, every, every) for seed in (0, 1)]
+    found = judge(curves)
+    assert found["uniform"] == {"runs": 2, "area": 0.375, "end": 0.5, "mixed": 0.375}
+    better = found["signal_measured"]
+    assert better["area"] == 0.75 and better["gain"][0] == 0.375 and better["end"] == 1
+    assert better["rollouts"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_the_chance_of_a_mixed_group_is_unbiased() -> None:
+    """8 of the 9 attempts: with 1 passed, the group leaves that one out once in 9."""
+    passed_PN = np.arange(9)[None, :] < np.array([0, 1, 9])[:, None]
+    assert mixed_chance(passed_PN) == pytest.approx([0, 8 / 9, 0])
