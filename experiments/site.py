@@ -28,6 +28,8 @@ PAGES = (
 )
 LOG = "experiments/results/log"
 ARMS = "experiments/recipes/compare/every_method.yaml"
+BOOSTS = {"docs/troubleshooting.md": 4, "docs/choose.md": 4, "experiments/results/what_is_reproduced/README.md": 12}
+"""How much more than others a page counts in the search."""
 MOST_ROWS = 12
 """A longer table of a results page is folded."""
 TABLE = re.compile(r"(?:^\*\*(.+)\*\*\n\n)?((?:^\|.*\n)+)", re.MULTILINE)
@@ -59,7 +61,9 @@ def gather(target: Path) -> None:
             text = TABLE.sub(_folded, text)
         for _, _, link in LINK.findall(text):
             _copy_linked(path.parent / link.partition("#")[0], published, target)
-        place.write_text(LINK.sub(partial(_link, page=path, published=published), text))
+        text = LINK.sub(partial(_link, page=path, published=published), text)
+        boost = BOOSTS.get(path.relative_to(REPOSITORY).as_posix())
+        place.write_text(f"---\nsearch: {{boost: {boost}}}\n---\n{text}" if boost else text)
     listed = target / "controllers" / "README.md"
     listed.write_text(re.sub(r"\[`(\w+)`\]\([\w/]+\.py\)", r"[`\1`](\1.md)", listed.read_text()))
     for name, text in reference():

@@ -54,6 +54,7 @@ CODE = {
     "docs/tutorials/own_controller.md": "tests/controllers/test_third_party.py",
     "docs/tutorials/own_data.md": "tests/test_shown_commands.py",
     "docs/tutorials/trl.md": "tests/trainers/hosts/test_pages.py",
+    "docs/tutorials/verl.md": "tests/trainers/hosts/test_pages.py",
 }
 COMMAND = re.compile(r"(?!ok )(?:[a-z(][\w.-]*|[A-Z_]+=\S+) (?![=:|])")
 

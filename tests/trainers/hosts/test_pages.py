@@ -4,8 +4,10 @@ import asyncio
 import dataclasses
 import json
 import re
+from functools import reduce
 from importlib.metadata import version
 from importlib.util import find_spec
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +137,32 @@ def test_every_page_is_in_the_table() -> None:
     assert all(f"({page.name})" in table for page in PAGES.glob("*.md") if page.name != "README.md")
 
 
+def test_the_rows_and_the_reward_of_the_tutorial_about_verl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    page = (PAGES.parent / "tutorials" / "verl.md").read_text()
+    makes, scores = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    [row] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    Path("train.jsonl").write_text(row * 20)
+    exec(compile(makes, "verl.md", "exec"), {})
+    [first, *_] = made = datasets.Dataset.from_parquet("train.parquet", cache_dir=str(tmp_path))
+    assert len(made) == 12 and first["prompt"] == [{"content": json.loads(row)["prompt"], "role": "user"}]
+    scope: dict[str, Any] = {}
+    exec(compile(scores, "verl.md", "exec"), scope)
+    truth = first["reward_model"]["ground_truth"]
+    assert [scope["compute_score"]("mine", said, truth)["acc"] for said in ("i10", "i11", "")] == [1.0, 0.0, 0.0]
+
+
+def test_the_settings_of_the_tutorial_about_verl_exist() -> None:
+    page = (PAGES.parent / "tutorials" / "verl.md").read_text()
+    command = page.split("    python -m verl")[1].split("\n\n")[0]
+    named = re.findall(r"([a-z]\w*(?:\.\w+)+)=", command)
+    names = [name for name in named if not name.startswith(("data.halfway", "hydra"))]
+    assert len(names) == 10
+    for name in names:
+        verl_setting(name)
+
+
 # docs/coming_from.md: each setting exists, with the default that the page gives.
 
 
@@ -164,16 +192,18 @@ def test_the_settings_of_trl_that_a_newcomer_is_shown_exist() -> None:
 
 
 def test_the_settings_of_verl_that_a_newcomer_is_shown_exist() -> None:
-    """By the file of all its settings, without the rest of verl."""
+    shown = settings(3)
+    assert len(shown) > 15
+    for name, default in shown.items():
+        short = name.partition(".")[0] in ("actor", "rollout")
+        value = verl_setting(f"actor_rollout_ref.{name}" if short else name)
+        assert str(value) == default or float(value) == float(default), name  # 1e-6 is 1e-06
+
+
+def verl_setting(name: str) -> Any:
+    """A default of verl's, by the file of all its settings, without the rest of verl."""
     found = find_spec("verl")
     if found is None or found.origin is None:
         pytest.skip("verl is not installed")
     [file] = Path(found.origin).parent.glob("trainer/config/_generated_ppo_trainer.yaml")
-    all_settings, shown = yaml.safe_load(file.read_text()), settings(3)
-    assert len(shown) > 15
-    for name, default in shown.items():
-        part = name.partition(".")[0]
-        value = all_settings["actor_rollout_ref"] if part in ("actor", "rollout") else all_settings
-        for key in name.split("."):
-            value = value[key]
-        assert str(value) == default or float(value) == float(default), name  # 1e-6 is 1e-06
+    return reduce(getitem, name.split("."), yaml.safe_load(file.read_text()))
