@@ -147,7 +147,7 @@ def _controller(name: str) -> Iterator[str]:
     controller = CONTROLLERS.get(name)
     papers = papers_of(name)
     source = controller.__module__.removeprefix("halfway.").replace(".", "/") + ".py"
-    yield f"---\nsource: {source}\nsearch: {{boost: 4}}\n---\n"
+    yield f"---\nsource: {source}\nsearch: {{boost: 2}}\n---\n"
     yield f"# {name}{': ' * bool(papers)}{', '.join(paper.names[0] for paper in papers)}\n\n"
     yield (inspect.getdoc(controller) or "").partition("Attributes:\n")[0].rstrip() + "\n"
     if arms := _arms(name):
