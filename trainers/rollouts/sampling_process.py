@@ -4,9 +4,9 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.managers import BaseManager
 from typing import Any, NamedTuple
@@ -57,10 +57,11 @@ class ProcessPool:
         self._jobs: dict[str, Future[Done]] = {}
         self._done: dict[str, Group] = {}
         manager: Any = _Manager(ctx=multiprocessing.get_context("spawn"))
-        manager.start(outlive_signals)
-        self._manager = manager
-        self._sampler = manager.sampler(build)
-        self._process = int(self._sampler.process())
+        with ended_sampler():
+            manager.start(outlive_signals)
+            self._manager = manager
+            self._sampler = manager.sampler(build)
+            self._process = int(self._sampler.process())
         self._threads = ThreadPoolExecutor(at_once, "rollouts")
 
     def submit(self, requests: Sequence[Request], stream: Stream) -> None:
@@ -94,18 +95,25 @@ class ProcessPool:
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         """What a method of the sampler returned or raised. Raises UserError if its process has ended."""
-        try:
+        with ended_sampler():
             return getattr(self._sampler, method)(*arguments)
-        except (EOFError, ConnectionError) as error:
-            raise UserError(
-                "rollouts.staleness: the process that samples has ended, perhaps for lack of memory; resume the run"
-            ) from error
 
     def _groups(self, job: "Future[Done]") -> list[Group]:
         done = job.result()
         self.judge_seconds += done.judge_seconds
         add_counts(done.unjudged)
         return done.groups
+
+
+@contextmanager
+def ended_sampler() -> Iterator[None]:
+    """Turn a lost connection with the process that samples into one line."""
+    try:
+        yield
+    except (EOFError, ConnectionError) as error:
+        raise UserError(
+            "rollouts.staleness: the process that samples has ended, perhaps for lack of memory; resume the run"
+        ) from error
 
 
 class Sampler:

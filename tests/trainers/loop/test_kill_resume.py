@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -19,6 +20,7 @@ from repositories import needs_boxes
 
 from halfway.curriculum import UserError
 from halfway.experiments.config.run import parse_run_config
+from halfway.trainers.rollouts.sampling_process import ProcessPool
 
 CHAINS = {
     "greso": """
@@ -296,6 +298,12 @@ def test_a_killed_run_is_resumed_to_the_same_bits_and_leaves_no_process_behind(r
         status, _, said = runs.run(tmp_path / moment)
         assert status == 0, said
         assert final(tmp_path / moment) == expected, moment
+
+
+def test_a_sampler_that_ends_as_it_starts_is_one_line() -> None:
+    build: Any = partial(os._exit, 1)
+    with pytest.raises(UserError, match=r"rollouts\.staleness: the process that samples has ended"):
+        ProcessPool(build)
 
 
 @pytest.mark.parametrize(
