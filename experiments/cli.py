@@ -642,10 +642,12 @@ def reproduce(
     on: Annotated[str, typer.Option(help="here; or slurm, ray: each run as a job of its own.")] = "here",
     quick: Annotated[bool, typer.Option("--quick", help="Spend a tenth of the budget, which decides nothing.")] = False,
     scale: Annotated[str, typer.Option(help="lab; or paper: its own model, data and batch, on a cluster.")] = "lab",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train all runs, those with committed curves too.")] = False,
 ) -> None:
     """List the published results of the four papers, or run one: claim, published numbers, rule, measured, status.
 
-    Run the command again to continue. Rows of a paper share their runs, in runs/reproduce.
+    Runs whose curves are committed are not trained again. Run the command again to continue. Rows of a paper share
+    their runs, in runs/reproduce.
     """
     import msgspec
 
@@ -653,7 +655,8 @@ def reproduce(
     from halfway.experiments.comparing import ray_jobs, slurm_jobs
     from halfway.experiments.reproduction.command import QUICK, describe, papers_table, rows_table, run_row
     from halfway.experiments.reproduction.judging import read_measured
-    from halfway.experiments.reproduction.rows import find_paper, find_row
+    from halfway.experiments.reproduction.rows import find_paper, find_row, papers
+    from halfway.experiments.running.runs import COMPARISON
 
     begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}
     if on not in begin:
@@ -663,8 +666,9 @@ def reproduce(
     word, _, chosen = name.partition("/")
     paper = find_paper(word) if word else None
     if paper is None or not chosen:
-        if now().json and paper:
-            typer.echo(as_json(msgspec.to_builtins(read_measured(paper))))
+        if now().json:
+            found_in = {each.name: read_measured(each) for each in ([paper] if paper else papers())}
+            typer.echo(as_json(msgspec.to_builtins(found_in[paper.name] if paper else found_in)))
         else:
             _console().print(rows_table(paper) if paper else papers_table())
         return
@@ -676,14 +680,14 @@ def reproduce(
             now().warn(now().progress, "--quick spends a tenth of the budget, so its status decides nothing")
         try:
             share, paper_scale = QUICK if quick else 1.0, scale == "paper"
-            found, folder = run_row(paper, chosen, now().progress, jobs, begin[on], share, paper_scale)
+            found, folder = run_row(paper, chosen, now().progress, jobs, begin[on], share, paper_scale, fresh)
         except KeyboardInterrupt:
             typer.secho("\nstopped; continue with the same command", err=True)
             raise typer.Exit(INTERRUPTED) from None
     if now().json:
         typer.echo(as_json(msgspec.to_builtins(found)))
         return
-    if folder and not paper.study:
+    if folder and (folder / COMPARISON).exists():
         _show_report(folder)
     for line in describe(row, found):
         typer.echo(line)

@@ -46,6 +46,7 @@ def run_comparison(
     trackers: Sequence[Tracker] = (),
     only: Collection[str] = (),
     begin: Start | None = None,
+    skip: Collection[tuple[str, int]] = (),
 ) -> list[Failure]:
     """Tune the arms that have a grid, then train every run that is not finished, `parallel` at a time.
 
@@ -55,6 +56,7 @@ def run_comparison(
         parallel: 0 = one after the other, in this process.
         only: arms that are tuned and trained now; empty means all.
         begin: see `Runner`.
+        skip: runs, by arm and seed, that are not trained.
 
     Returns:
         The runs that failed; other runs are not affected. A failure in a sweep counts only if its arm has no choice.
@@ -65,7 +67,8 @@ def run_comparison(
     try:
         runner = (Runner if parallel else InThisProcess)(parallel, console, trackers, begin)
         chosen, failures = tune(config, folder, runner, only)
-        failures += runner.train(_of(only, jobs_of(config, folder, chosen)))
+        jobs = _of(only, jobs_of(config, folder, chosen))
+        failures += runner.train([job for job in jobs if (job.arm, job.seed) not in skip])
         state = "failed" if failures else "finished"
     finally:
         for tracker in trackers:

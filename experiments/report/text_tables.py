@@ -34,9 +34,10 @@ class TextTable:
 
     def markdown(self) -> str:
         header, *body = (f"| {' | '.join(map(_markdown, row))} |" for row in (self.columns, *self.rows))
-        rule = "|---|" + "---:|" * (len(self.columns) - 1)
+        rule = "|---|" + ("---|" if self.words else "---:|") * (len(self.columns) - 1)
         written = "\n".join([header, rule, *body])
-        return f"**{_markdown(self.title)}**\n\n{written}\n\n{_markdown(self.caption)}\n"
+        parts = (f"**{_markdown(self.title)}**" if self.title else "", written, _markdown(self.caption))
+        return "\n\n".join(filter(None, parts)) + "\n"
 
     def rich(self, padding: int = 0, widths: "Sequence[int] | None" = None) -> "Table":
         """The table for the terminal, with `padding` spaces beside each cell, and columns as wide as they like."""

@@ -15,15 +15,18 @@ from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.registry import unknown
 from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
 from halfway.experiments.comparing.processes import Start
+from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig, limit_of, with_arms
 from halfway.experiments.config.loading import load_comparison_config, load_config, load_run_config
 from halfway.experiments.config.paths import recipe
 from halfway.experiments.propel.commands import run_stages
 from halfway.experiments.propel.config import BASE, PropelConfig, load_study, prepare
 from halfway.experiments.report.text_tables import TextTable
-from halfway.experiments.reproduction.judging import Measured, instances_of, judge, read_measured
-from halfway.experiments.reproduction.keep import finished_runs
+from halfway.experiments.reproduction.judging import Measured, committed_runs, ground_of, judge, read_measured
+from halfway.experiments.reproduction.keep import finished_runs, merged
 from halfway.experiments.reproduction.rows import Paper, Row, papers
+from halfway.experiments.reproduction.run_curves import Curve
+from halfway.experiments.running.runs import COMPARISON, CONFIG
 
 QUICK = 0.1
 
@@ -46,23 +49,25 @@ def rows_table(paper: Paper) -> TextTable:
     rows = [
         (name, row.place, row.claim, found[name].status, minutes_text(paper, row)) for name, row in paper.rows.items()
     ]
-    caption = f"halfway reproduce {paper.name}/ROW runs a row; minutes on two cores"
+    caption = (
+        f"halfway reproduce {paper.name}/ROW runs a row, --fresh without what is committed of it; minutes on two cores, "
+        "+ those for its starting models"
+    )
     return TextTable(paper.title, ("row", "place", "claim", "status", "minutes"), tuple(rows), caption, words=True)
 
 
 def minutes_text(paper: Paper, row: Row) -> str:
-    """The minutes that a row's runs take on two cores; a dash if that was not measured, or if it has none."""
-    if not (row.runs and paper.minutes_a_run) or paper.study:
+    """The minutes that all runs of a row take on two cores, and, once for all rows, the making of starting models.
+
+    A dash if that was not measured, or if it has none.
+    """
+    if not (row.runs and paper.minutes_a_run) or row.recipe:
         return "-"
-    seeds = len(row.seeds) or len(load_seeds(paper, row))
-    return f"{math.ceil(len(row.arms) * seeds * paper.minutes_a_run / 2)}"
-
-
-def load_seeds(paper: Paper, row: Row) -> Sequence[int]:
-    from halfway.experiments.config import yaml_files
-
-    seeds: Sequence[int] = yaml_files.read(recipe(paper.recipe_of(row)))["seeds"]
-    return seeds
+    raw = yaml_files.read(recipe(paper.recipe_of(row)))
+    seeds, needed = row.seeds or raw["seeds"], str(raw)
+    runs = math.ceil(len(row.arms) * len(seeds) * paper.minutes_a_run / 2)
+    models = math.ceil(sum(model.minutes for model in paper.starting_models if model.path in needed))
+    return f"{runs} + {models}" if models else f"{runs}"
 
 
 def describe(row: Row, found: Measured) -> list[str]:
@@ -156,10 +161,12 @@ def run_row(
     begin: Start | None = None,
     share: float = 1.0,
     paper_scale: bool = False,
+    fresh: bool = False,
 ) -> tuple[Measured, Path]:
     """Run what a row lacks, judge it, and write ROW.json. Returns the judgement and the folder.
 
     Args:
+        fresh: whether to train also the runs whose curves are committed, and to judge none of those.
         share: of the budget; below 1 the judgement decides nothing, and says so.
         paper_scale: whether to run the paper's own configuration.
 
@@ -169,39 +176,44 @@ def run_row(
     row = paper.rows[name]
     if not row.runs:
         raise UserError(f"reproduce {paper.name}/{name}: has no runs: {row.cannot or f'see {row.shown_by}'}")
+    known = [] if fresh or paper_scale or share < 1 else committed_runs(paper, row)
+    known = [curve for curve in known if curve.arm in row.arms]
+    if known:
+        console.print(f"{len(known)} runs are committed; --fresh trains them, too", highlight=False)
     if paper.study:
         study = at_scale(paper, row) if paper_scale else study_of(paper, row, share)
         assert isinstance(study, PropelConfig), "a study's rows are studies"
-        make_models(paper, " ".join(row.overrides), console)
-        prepare(study)
-        for arm in (arm for arm in row.arms if arm != BASE):
-            run_stages(study, "all", arm, console)
         folder = study.folder
+        if not {(arm, seed) for arm in row.arms for seed in study.seeds} <= {(one.arm, one.seed) for one in known}:
+            make_models(paper, " ".join(row.overrides), console)
+            prepare(study)
+            for arm in (arm for arm in row.arms if arm != BASE):
+                run_stages(study, "all", arm, console)
     else:
-        raw = " ".join(str(each) for each in _instances(paper, row))
-        make_models(paper, raw, console)
         comparison = at_scale(paper, row) if paper_scale else comparison_of(paper, row, share)
         assert isinstance(comparison, ComparisonConfig), "other rows are comparisons"
         folder = comparison.folder
-        failures = run_comparison(
-            prepare_comparison(comparison, folder), folder, jobs, console, only=row.arms, begin=begin
-        )
-        if failures:
-            raise UserError(f"{folder}: {len(failures)} runs failed; correct the cause and give the command again")
-    curves = [curve for curve in finished_runs(folder) if not row.seeds or curve.seed in row.seeds]
-    instances = 1 if paper_scale else instances_of(paper.recipe_of(row))
-    found = judge(row, curves, instances, paper.study)
+        skip = {(one.arm, one.seed) for one in known}
+        if not {(arm, seed) for arm in row.arms for seed in comparison.seeds} <= skip:
+            make_models(paper, str(yaml_files.read(recipe(paper.recipe_of(row)))), console)
+            whole = prepare_comparison(comparison, folder)
+            failures = run_comparison(whole, folder, jobs, console, only=row.arms, begin=begin, skip=skip)
+            if failures:
+                raise UserError(f"{folder}: {len(failures)} runs failed; correct the cause and give the command again")
+    curves = merged(known, _own_runs(folder, row))
+    ground = ground_of(paper, row)
+    found = judge(row, curves, ground._replace(instances=1) if paper_scale else ground)
     if share < 1:
         found = msgspec.structs.replace(found, status=f"none, after {share:g} of the budget")
+    folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / f"{name}.json", {"rule": row.rule, "share": share, **_plain(found)})
     return found, folder
 
 
-def _instances(paper: Paper, row: Row) -> Sequence[object]:
-    from halfway.experiments.config import yaml_files
-
-    found: Sequence[object] = yaml_files.read(recipe(paper.recipe_of(row))).get("instances") or ()
-    return found
+def _own_runs(folder: Path, row: Row) -> Sequence[Curve]:
+    """The finished runs of a row in its folder, if it has one."""
+    found = finished_runs(folder) if any((folder / name).exists() for name in (COMPARISON, CONFIG)) else []
+    return [curve for curve in found if curve.arm in row.arms and (not row.seeds or curve.seed in row.seeds)]
 
 
 def _plain(found: Measured) -> dict[str, object]:

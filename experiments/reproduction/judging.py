@@ -8,6 +8,7 @@ size that the rule names.
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,14 +26,14 @@ from halfway.experiments.report.statistics.crossed import (
     mean_of_strata,
 )
 from halfway.experiments.report.statistics.intervals import LEVEL
-from halfway.experiments.reproduction.measures import MEASURES
+from halfway.experiments.reproduction.measures import measured_by
 from halfway.experiments.reproduction.rows import HERE, Paper, Row, papers
 from halfway.experiments.reproduction.run_curves import Curve, by_arm, read_curves
 
-CURVES = REPOSITORY / "experiments" / "results" / "what_is_reproduced" / "curves"
+CURVES = HERE / "curves"
 MEASURED = HERE / "measured"
 ENOUGH = 0.8
-"""The power below which an interval that holds no effect decides nothing."""
+"""The power below which an interval decides nothing: what it then shows is too often chance, or too large."""
 
 REPRODUCED, PARTLY, NOT, UNDECIDED = "reproduced", "partly", "not reproduced", "undecided"
 NOT_RUN, CANNOT = "not run on this ground", "cannot be tested here"
@@ -73,24 +74,40 @@ class _Estimate(msgspec.Struct, frozen=True):
     dof: float
 
 
-def judge(row: Row, curves: Sequence[Curve], instances: int, paired: bool) -> Measured:
-    """What runs say about a row.
+class Ground(NamedTuple):
+    """What judging needs to know of a recipe.
 
-    Args:
+    Attributes:
         instances: of the task; seed s is of instance s modulo their number.
+        rho: the price of a trained token in generated ones.
         paired: whether arms are compared within seeds.
     """
+
+    instances: int = 1
+    rho: float = 1.0
+    paired: bool = False
+
+
+def ground_of(paper: Paper, row: Row) -> Ground:
+    """What the recipe of a row says."""
+    raw = yaml_files.read(recipe(paper.recipe_of(row)))
+    [rho] = raw.get("costs", {}).get("rho", [1.0])[:1]
+    return Ground(max(1, len(raw.get("instances") or ())), rho, paper.study)
+
+
+def judge(row: Row, curves: Sequence[Curve], ground: Ground) -> Measured:
+    """What runs say about a row."""
     if not row.runs:
         return Measured(CANNOT if row.cannot else REPRODUCED)
-    of = MEASURES[row.measure].of
+    of, axis = measured_by(row.measure, ground.rho)
     own = {arm: [curve for curve in curves if curve.arm == arm] for arm in row.arms}
     kept = {arm: [curve for curve in found if of is None or of(curve) is not None] for arm, found in own.items()}
     runs = tuple(len(found) for found in kept.values())
     left_out = sum(map(len, own.values())) - sum(runs)
     if not all(runs):
         return Measured(NOT_RUN, runs=runs, left_out=left_out)
-    axis = MEASURES[row.measure].axis
-    found = _cost(row, kept, instances, axis) if axis else _number(row, kept, instances, paired)
+    values = {arm: {one.seed: x for one in group if (x := of(one)) is not None} for arm, group in kept.items() if of}
+    found = _cost(row, kept, ground.instances, axis) if axis else _number(row, values, ground)
     seconds = sum(curve.evaluations[-1].seconds for group in kept.values() for curve in group if curve.evaluations)
     value, low, high = (_shown(row, x) for x in (found.value, found.low, found.high)) if found else (None, None, None)
     return Measured(
@@ -98,8 +115,8 @@ def judge(row: Row, curves: Sequence[Curve], instances: int, paired: bool) -> Me
         value,
         low,
         high,
-        arm=_mean(row, kept[row.arm]),
-        against=_mean(row, kept[row.against]) if row.against else None,
+        arm=_mean(values.get(row.arm)),
+        against=_mean(values.get(row.against)),
         runs=runs,
         left_out=left_out,
         power=round(power_of(row, found), 3) if found else None,
@@ -108,21 +125,19 @@ def judge(row: Row, curves: Sequence[Curve], instances: int, paired: bool) -> Me
 
 
 def status_of(row: Row, found: _Estimate | None) -> str:
-    """What the rule of a row says about an estimate; without one, nothing is decided."""
-    if found is None:
+    """What the rule of a row says about an estimate; without one, or without power, nothing is decided."""
+    if found is None or power_of(row, found) < ENOUGH:
         return UNDECIDED
     if row.within is not None:
         low, high = (math.inf if bound is None else _scaled(row, bound) for bound in row.within)
         if low <= found.low and found.high <= high:
             return REPRODUCED
         return NOT if found.high < low or found.low > high else UNDECIDED
-    assert row.size is not None
-    null, size = _scaled(row, row.null), _scaled(row, row.size)
-    sign = 1 if size > null else -1
+    null, least = _scaled(row, row.null), _scaled(row, row.least)
+    sign = 1 if least > null else -1
     if (found.low if sign > 0 else -found.high) > sign * null:
-        return REPRODUCED if sign * (found.value - size) >= 0 else PARTLY
-    behind = (found.high if sign > 0 else -found.low) < sign * null
-    return NOT if behind or power_of(row, found) >= ENOUGH else UNDECIDED
+        return REPRODUCED if sign * (found.value - least) >= 0 else PARTLY
+    return NOT
 
 
 def power_of(row: Row, found: _Estimate) -> float:
@@ -144,22 +159,20 @@ def power_of(row: Row, found: _Estimate) -> float:
             float(stdtr(found.dof, one / found.stderr - edge)) if found.stderr else float(one > 0) for one in room
         ]
         return max(0.0, sum(inside) - len(inside) + 1)
-    assert row.size is not None
-    effect = abs(_scaled(row, row.size) - _scaled(row, row.null))
+    effect = abs(_scaled(row, row.least) - _scaled(row, row.null))
     return 1 - float(nctdtr(found.dof, effect / found.stderr, edge)) if found.stderr else 1.0
 
 
-def _number(row: Row, kept: Mapping[str, Sequence[Curve]], instances: int, paired: bool) -> _Estimate | None:
+def _number(row: Row, values: Mapping[str, Mapping[int, float]], ground: Ground) -> _Estimate | None:
     """The estimate of a measure that every run has; None where there is no interval, or no logarithm."""
-    values = {arm: {curve.seed: _value(row, curve) for curve in found} for arm, found in kept.items()}
     if row.against and min(min(found.values()) for found in values.values()) <= 0:
         return None
     scaled = {arm: {seed: _scaled(row, value) for seed, value in found.items()} for arm, found in values.items()}
-    strata = _strata(scaled, instances)
+    strata = _strata(scaled, ground.instances)
     own = scaled[row.arm]
     if not row.against:
         mean = mean_of_strata([crossed_mean(part[row.arm]) for part in strata])
-    elif paired:
+    elif ground.paired:
         both = [seed for seed in own if seed in scaled[row.against]]
         mean = crossed_mean(np.array([[own[seed] - scaled[row.against][seed]] for seed in both]))
     else:
@@ -200,18 +213,9 @@ def _cost(row: Row, kept: Mapping[str, Sequence[Curve]], instances: int, axis: A
     return _Estimate(value, low, high, stderr, math.inf)
 
 
-def _value(row: Row, curve: Curve) -> float:
-    of = MEASURES[row.measure].of
-    value = of(curve) if of else None
-    assert value is not None, "runs without the measure were left out"
-    return value
-
-
-def _mean(row: Row, curves: Sequence[Curve]) -> float | None:
+def _mean(values: Mapping[int, float] | None) -> float | None:
     """An arm's mean; none for a cost to a target, which only mean curves have."""
-    if MEASURES[row.measure].axis:
-        return None
-    return round(float(np.mean([_value(row, curve) for curve in curves])), 4)
+    return round(float(np.mean([*values.values()])), 4) if values else None
 
 
 def _scaled(row: Row, value: float) -> float:
@@ -224,11 +228,6 @@ def _shown(row: Row, value: float) -> float | None:
     return round(math.exp(value) if row.against else value, 4)
 
 
-def instances_of(recipe_path: str) -> int:
-    """The number of instances of a comparison; 1 for a study."""
-    return max(1, len(yaml_files.read(recipe(recipe_path)).get("instances") or ()))
-
-
 def committed_runs(paper: Paper, row: Row) -> list[Curve]:
     """The committed runs of a row, if there are any."""
     file = REPOSITORY / row.curves if row.curves else CURVES / f"{paper.name}.jsonl.gz"
@@ -239,9 +238,7 @@ def committed_runs(paper: Paper, row: Row) -> list[Curve]:
 def judge_paper(paper: Paper) -> dict[str, Measured]:
     """What the committed runs say about each row of a paper."""
     return {
-        name: judge(
-            row, committed_runs(paper, row) if row.runs else (), instances_of(paper.recipe_of(row)), paper.study
-        )
+        name: judge(row, committed_runs(paper, row) if row.runs else (), ground_of(paper, row))
         for name, row in paper.rows.items()
     }
 

@@ -18,9 +18,6 @@ from halfway.experiments.report.analysis.axes import ROLLOUTS, STEPS, TOKENS, Ax
 from halfway.experiments.report.records import Run
 from halfway.experiments.reproduction.run_curves import Curve, curve_of
 
-RHO = 0.35
-"""The price of a trained token in generated ones at which rollouts take .8 to .9 of the cost, as in the papers."""
-
 MIDWAY = 0.6
 """The share of the baseline's steps after which the papers compare scores."""
 
@@ -104,7 +101,7 @@ class Measure(NamedTuple):
 
     Attributes:
         about: what it is, for tables.
-        of: its value for one run; None if the run has none. None for a cost to a target.
+        of: its value for one run; None if the run has none. None for a cost to a target or with a price.
         axis: the cost, for a cost to a target.
     """
 
@@ -142,7 +139,6 @@ def _fact(name: str) -> Callable[[Curve], float | None]:
     return lambda curve: curve.facts.get(name)
 
 
-COST = cost_axis(RHO)
 OF_TEXTS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "distinct_3", "top_topic")
 """Facts of the texts of a trained task generator."""
 
@@ -159,7 +155,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         "tokens_to_target": Measure("generated tokens until the reference's final pass@1", axis=TOKENS),
         "rollouts_per_step": Measure("rollouts per step", _per_step(ROLLOUTS)),
         "tokens_per_step": Measure("generated tokens per step", _per_step(TOKENS)),
-        "cost_per_step": Measure(f"generated tokens + {RHO} x trained tokens per step", _per_step(COST)),
+        "cost_per_step": Measure("generated tokens + rho x trained tokens per step, at the recipe's rho"),
         "mixed_groups": Measure("mixed groups per batch", _fact("mixed_groups")),
         "rollouts_per_trained_group": Measure("rollouts per trained group", _fact("rollouts_per_trained_group")),
         "zero_variance_share": Measure("share of fresh groups with zero variance", _fact("zero_variance_share")),
@@ -177,6 +173,12 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
         **{name: Measure(name.replace("_", " "), _fact(name)) for name in OF_STUDIES},
     }
 )
+
+
+def measured_by(name: str, rho: float) -> tuple[Callable[[Curve], float | None] | None, Axis | None]:
+    """A measure's `of` and `axis`, with the price of a trained token in generated ones."""
+    measure = MEASURES[name]
+    return (_per_step(cost_axis(rho)) if name == "cost_per_step" else measure.of), measure.axis
 
 
 def _steps(curve: Curve) -> np.ndarray:

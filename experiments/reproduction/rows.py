@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 from halfway.curriculum import UserError, require
@@ -30,7 +31,8 @@ class Row:
         published: the published numbers, with model and data.
         measure: by which it is judged (see `measures.MEASURES`).
         arm, against: the arm, and the one of whose measure it is a multiple; without `against`, the arm's own value.
-        size: half of the published effect, which an estimate has to reach.
+        effects: the published effects, all that the place has, as multiples of `against` or as values of `arm`.
+        size: what an estimate has to reach where the source gives no number; elsewhere see `least`.
         null: the value of no effect.
         within: the bounds between which the interval has to lie, for a claim that something hardly changes or is held
             at a value; in a multiple, null as the upper bound means none.
@@ -50,6 +52,7 @@ class Row:
     measure: str = ""
     arm: str = ""
     against: str = ""
+    effects: tuple[float, ...] = ()
     size: float | None = None
     null: float = 1.0
     within: tuple[float, float | None] | None = None
@@ -64,16 +67,18 @@ class Row:
 
     def __post_init__(self) -> None:
         if not self.runs:
-            given = (self.measure, self.arm, self.against, self.size, self.within, self.recipe)
+            given = (self.measure, self.arm, self.against, self.effects, self.size, self.within, self.recipe)
             require(not any(given), "measure", self.measure, "leave it out; this row has no runs")
             require(not (self.shown_by and self.cannot), "cannot", self.cannot, "this row has `shown_by`; give one")
             return
         if self.measure not in MEASURES:
             raise unknown("measure", self.measure, MEASURES)
         require(bool(self.arm), "arm", self.arm, "name the arm that is measured")
-        remedy = "give either `size` or `within`"
-        require((self.size is None) != (self.within is None), "size", self.size, remedy)
-        require(self.size != self.null, "size", self.size, f"give an effect that differs from null, {self.null}")
+        rules = [bool(self.effects), self.size is not None, self.within is not None]
+        require(sum(rules) == 1, "size", self.size, "give one of `effects`, `size` and `within`")
+        remedy = f"give an effect that differs from null, {self.null}"
+        least = None if self.within is not None else self.least
+        require(least != self.null, "size", least, remedy)
         require(self.null == 1 or not self.against, "null", self.null, "a multiple without effect is 1")
         if self.within is not None:
             low, high = self.within
@@ -93,6 +98,13 @@ class Row:
         return [arm for arm in (self.against, self.arm) if arm]
 
     @property
+    def least(self) -> float:
+        """What an estimate has to reach: half of the median published effect; `size`, which is ours, without one."""
+        if self.size is not None:
+            return self.size
+        return round(self.null + (median(self.effects) - self.null) / 2, 3)
+
+    @property
     def rule(self) -> str:
         """The rule in words."""
         what = f"{self.measure.replace('_', ' ')} of {self.arm}"
@@ -102,9 +114,8 @@ class Row:
             return (
                 f"{what}: interval within {low:g} and {high:g}" if high is not None else f"{what}: interval >= {low:g}"
             )
-        assert self.size is not None
-        sign = "<=" if self.size < self.null else ">="
-        return f"{what}: {sign} {self.size:g}, interval without {self.null:g}"
+        sign = "<=" if self.least < self.null else ">="
+        return f"{what}: {sign} {self.least:g}, interval without {self.null:g}"
 
 
 def _rows(value: Any, path: str) -> dict[str, Row]:
@@ -123,11 +134,13 @@ class StartingModel:
         recipe: what warm_start calls it.
         path: where the recipe of the runs expects it.
         instance: of the task.
+        minutes: that it takes on one core.
     """
 
     recipe: str
     path: str
     instance: int = 0
+    minutes: float = 0
 
 
 def _models(value: Any, path: str) -> tuple[StartingModel, ...]:
@@ -216,6 +229,10 @@ def find_paper(word: str) -> Paper:
         own = find_papers(paper.method)[0]
         if plainly(word) in map(plainly, (paper.name, *own.names)) or own in find_papers(word):
             return paper
+    known = find_papers(word)
+    if known:
+        hint = f"its results are not among the rows, which are of {', '.join(NAMES)}; try `halfway list {word}`"
+        raise UserError(f"reproduce: {known[0].names[0]} is known, but {hint}")
     raise unknown("reproduce", word, NAMES)
 
 

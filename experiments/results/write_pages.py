@@ -1,4 +1,4 @@
-"""Writes the tables of the result pages from the numbers committed beside them:
+"""Judges the rows of the papers, and writes their page and the tables of the result pages from committed numbers:
 
 python experiments/results/write_pages.py
 """
@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 from halfway.experiments.config.paths import REPOSITORY
+from halfway.experiments.reproduction.judging import write_measured
 from halfway.experiments.reproduction.marks import write_marked
+from halfway.experiments.reproduction.page import write_page
 from halfway.experiments.results.how_fast_is_it import controllers, tokens
 from halfway.experiments.results.when_does_it_pay.choosing import choosing_table
 from halfway.experiments.results.when_does_it_pay.judging import (
@@ -27,7 +29,8 @@ from halfway.experiments.scripts import script, script_parser
 def main() -> int:
     """Write, and name the pages that were stale."""
     script_parser(__doc__).parse_args()
-    for path in write_marked(tables_of(REPOSITORY)):
+    write_measured()
+    for path in (*write_marked(tables_of(REPOSITORY)), *write_page()):
         print(f"written: {path}")
     return 0
 

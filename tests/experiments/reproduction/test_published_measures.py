@@ -10,7 +10,7 @@ from contests import run_of
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.experiments.report.records import EvaluationRecord, Run, StepRecord
 from halfway.experiments.reproduction.keep import merged
-from halfway.experiments.reproduction.measures import FACTS, MEASURES, OF_STUDIES, record_of
+from halfway.experiments.reproduction.measures import FACTS, MEASURES, OF_STUDIES, measured_by, record_of
 from halfway.experiments.reproduction.run_curves import Curve, read_curves, write_curves
 
 
@@ -77,7 +77,7 @@ EXPECTED = {
 def test_a_measure_gives_what_a_run_has(name: str, tmp_path: Path) -> None:
     write_curves(tmp_path / "runs", [record_of(RUN, "ground")])
     (curve,) = read_curves(tmp_path / "runs")
-    of = MEASURES[name].of
+    of, _ = measured_by(name, 0.35)
     assert of is not None and of(curve) == pytest.approx(EXPECTED[name], abs=1e-5)
 
 

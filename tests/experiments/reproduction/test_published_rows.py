@@ -10,9 +10,9 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support.validation import construct
 from halfway.experiments.config import yaml_files
 from halfway.experiments.reproduction import judging
-from halfway.experiments.reproduction.judging import judge, judge_paper, read_measured
+from halfway.experiments.reproduction.judging import Ground, ground_of, judge, judge_paper, read_measured
 from halfway.experiments.reproduction.rows import NAMES, Row, find_paper, load_paper
-from halfway.experiments.reproduction.run_curves import Curve
+from halfway.experiments.reproduction.run_curves import Curve, Evaluation
 
 BASE = {"place": "Table 1", "claim": "More.", "published": "2 times", "measure": "utility", "arm": "a"}
 
@@ -23,7 +23,7 @@ def runs(arm: str, values: list[float]) -> list[Curve]:
 
 def status(values: list[float], reference: list[float], **rule: Any) -> judging.Measured:
     row = construct(Row, {**BASE, "against": "b", **rule})
-    return judge(row, [*runs("a", values), *runs("b", reference)], instances=2, paired=False)
+    return judge(row, [*runs("a", values), *runs("b", reference)], Ground(instances=2))
 
 
 ONES = [1.0, 1.02, 0.98, 1.01, 0.99, 1.0, 1.02, 0.98]
@@ -55,16 +55,38 @@ def test_without_power_nothing_is_called_not_reproduced() -> None:
     assert status([1.0], [1.0], size=1.2).status == "undecided"
 
 
+def test_a_clear_effect_without_power_decides_nothing() -> None:
+    found = status([2.1, 2.9, 3.6, 2.4], [1.0, 0.9, 1.4, 1.1], size=1.05)
+    assert found.low is not None and found.low > 1.05 and found.power is not None and found.power < 0.8
+    assert found.status == "undecided"
+
+
+def test_an_estimate_has_to_reach_half_of_the_median_published_effect() -> None:
+    row = construct(Row, {**BASE, "against": "b", "effects": [1.2, 1.4, 3.0]})
+    assert row.least == 1.2 and ">= 1.2," in row.rule
+    assert construct(Row, {**BASE, "effects": [0.6, 0.8], "null": 0.5}).least == 0.6
+
+
+def test_a_trained_token_costs_what_the_recipe_says() -> None:
+    greso, pros = load_paper("greso"), load_paper("prefix_sampling")
+    assert ground_of(greso, greso.rows["table-2-hours"]).rho == 0.35
+    assert ground_of(pros, pros.rows["table-1"]).rho == 0.25
+    row = construct(Row, {**BASE, "measure": "cost_per_step", "within": [0, 1000]})
+    spent = Curve("hand", "a", 0, 0.0, 1, (Evaluation(2, 8, 100, 40, 1.0, (1,)),))
+    assert judge(row, [spent], Ground(rho=0.25)).arm == 55
+    assert judge(row, [spent], Ground(rho=1.0)).arm == 70
+
+
 def test_arms_of_a_study_are_compared_within_seeds() -> None:
     row = construct(Row, {**BASE, "against": "b", "size": 1.5})
     reference = [0.1, 0.4, 1.6]
     both = [*runs("a", [2 * value for value in reference]), *runs("b", reference)]
-    assert judge(row, both, instances=1, paired=True).status == "reproduced"
-    assert judge(row, both, instances=1, paired=False).status == "undecided"
+    assert judge(row, both, Ground(paired=True)).status == "reproduced"
+    assert judge(row, both, Ground()).status == "undecided"
 
 
 def test_a_row_without_runs_was_not_run() -> None:
-    assert judge(construct(Row, {**BASE, "size": 2.0}), [], 1, False).status == "not run on this ground"
+    assert judge(construct(Row, {**BASE, "size": 2.0}), [], Ground()).status == "not run on this ground"
 
 
 @pytest.mark.parametrize(
@@ -103,5 +125,7 @@ def test_what_is_committed_is_what_the_committed_runs_say(name: str) -> None:
 
 def test_papers_are_found_by_method_and_number() -> None:
     assert find_paper("2506.02177").name == find_paper("GRESO").name == "greso"
+    with pytest.raises(UserError, match=says("DAPO", "greso", "halfway list DAPO")):
+        find_paper("DAPO")
     with pytest.raises(UserError, match=says("nothing", "greso")):
         find_paper("nothing")

@@ -1,0 +1,138 @@
+"""Writes the page of what is reproduced, and a picture a paper, from the rows and what was measured of them."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from halfway.curriculum.support.atomic import write_text
+from halfway.experiments.config.paths import REPOSITORY
+from halfway.experiments.report.text_tables import TextTable
+from halfway.experiments.reproduction.command import measured_text, minutes_text
+from halfway.experiments.reproduction.judging import (
+    ENOUGH,
+    NOT,
+    NOT_RUN,
+    PARTLY,
+    REPRODUCED,
+    STATUSES,
+    UNDECIDED,
+    Measured,
+    read_measured,
+)
+from halfway.experiments.reproduction.rows import Paper, Row, papers
+
+FOLDER = REPOSITORY / "experiments" / "results" / "what_is_reproduced"
+INTRODUCTION = f"""\
+# What of the published results is reproduced?
+
+`make reproduction` writes this page from `experiments/reproduction`: the rows, their rules, and the committed runs.
+
+A row is one published result, and its command judges it: with the runs that are committed, or, with `--fresh`, with
+runs that it trains. An estimate has to reach **half of the median of the published effects**, all those that the place
+prints for the claim; where the source prints none, the size is our choice, and the command says so. *Reproduced*: the
+95 % interval excludes no effect, on the right side, and the estimate reaches the size. *Partly*: it does not reach it.
+*Not reproduced*: the interval holds no effect, or lies on the other side. *Undecided*: with the spread that was
+measured, a true effect of that size would be shown in less than {ENOUGH:.1f} of contests (its **power**), whatever was
+found. A value within bounds is judged likewise. The [grounds](ground.md) were fixed before any method ran on them.
+Minutes are those of all runs on two cores, + those of starting models, which are made once.
+"""
+COLORS = {REPRODUCED: "#1a7f37", PARTLY: "#9a6700", NOT: "#cf222e", UNDECIDED: "#6e7781"}
+LEFT, WIDTH, LINE = 230, 420, 22
+TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
+
+
+def page() -> str:
+    """The page as Markdown."""
+    return "\n".join([INTRODUCTION, _overview(), *(part for paper in papers() for part in _section(paper))])
+
+
+def pictures() -> dict[str, str]:
+    """The picture of each paper that has measured multiples, as SVG, by file name."""
+    return {f"{paper.name}.svg": svg for paper in papers() if (svg := _picture(paper))}
+
+
+def write_page() -> list[Path]:
+    """Write the page and its pictures, and return the files that this changed."""
+    files = {FOLDER / name: text for name, text in {"README.md": page(), **pictures()}.items()}
+    changed = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
+    for path in changed:
+        write_text(path, files[path])
+    return changed
+
+
+def _overview() -> str:
+    """How many rows of each paper have which status."""
+    counts = {paper.name: Counter(found.status for found in read_measured(paper).values()) for paper in papers()}
+    rows = [(name, *(str(found[status]) for status in STATUSES)) for name, found in counts.items()]
+    total = sum(counts.values(), Counter[str]())
+    rows.append(("all", *(str(total[status]) for status in STATUSES)))
+    return TextTable("", ("paper", *STATUSES), tuple(rows)).markdown()
+
+
+def _section(paper: Paper) -> Iterator[str]:
+    found = read_measured(paper)
+    yield f"## {paper.method}\n\n{paper.title}. *Its ground*: {paper.ground.strip()}\n"
+    cells = [
+        (
+            row.place,
+            row.claim,
+            row.published,
+            _measured(row, found[name]),
+            found[name].status,
+            f"`halfway reproduce {paper.name}/{name}`",
+            minutes_text(paper, row),
+        )
+        for name, row in paper.rows.items()
+    ]
+    columns = ("place", "claim", "published", "measured", "status", "command", "minutes")
+    yield TextTable("", columns, tuple(cells), words=True).markdown()
+    if _picture(paper):
+        yield f"![Measured multiples of {paper.method} with intervals]({paper.name}.svg)\n"
+    yield f"*What differs, and why*: {paper.differs.strip()}\n"
+
+
+def _measured(row: Row, found: Measured) -> str:
+    if not row.runs:
+        return row.cannot or f"shown by {row.shown_by}"
+    return "-" if found.status == NOT_RUN else measured_text(row, found)
+
+
+def _picture(paper: Paper) -> str:
+    """Multiples with their intervals on a logarithmic axis, and the size that each has to reach; empty without any."""
+    found = {name: one for name, one in read_measured(paper).items() if paper.rows[name].against and one.low}
+    if not found:
+        return ""
+    sizes = [row.least for name in found if (row := paper.rows[name]).within is None]
+    ends = [end for one in found.values() for end in (one.low, one.high, one.value) if end] + sizes
+    low, high = math.log(min(0.9, *ends)), math.log(max(1.1, *ends))
+
+    def x(multiple: float) -> str:
+        return f"{LEFT + WIDTH * (min(max(math.log(multiple), low), high) - low) / (high - low):.1f}"
+
+    height = LINE * (len(found) + 2)
+    drawn = [
+        f'<line x1="{x(tick)}" x2="{x(tick)}" y1="8" y2="{height - 34}" stroke="{"#57606a" if tick == 1 else "#d0d7de"}"/>'
+        f'<text x="{x(tick)}" y="{height - 20}" text-anchor="middle">{tick:g}</text>'
+        for tick in TICKS
+        if low <= math.log(tick) <= high
+    ]
+    for number, (name, one) in enumerate(found.items()):
+        y, row, color = 20 + LINE * number, paper.rows[name], COLORS[one.status]
+        assert one.low is not None
+        drawn.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{escape(name)}</text>')
+        drawn.append(
+            f'<line x1="{x(one.low)}" x2="{x(one.high or math.inf)}" y1="{y}" y2="{y}" stroke="{color}" stroke-width="3"/>'
+        )
+        if one.value:
+            drawn.append(f'<circle cx="{x(one.value)}" cy="{y}" r="4" fill="{color}"/>')
+        if row.within is None:
+            at = x(row.least)
+            drawn.append(f'<line x1="{at}" x2="{at}" y1="{y - 7}" y2="{y + 7}" stroke="#0969da" stroke-width="2"/>')
+    legend = ", ".join(dict.fromkeys(one.status for one in found.values()))
+    drawn.append(f'<text x="8" y="{height - 4}">measured / reference; blue: size asked for; {legend} by colour</text>')
+    size = f'width="{LEFT + WIDTH + 20}" height="{height}" viewBox="0 0 {LEFT + WIDTH + 20} {height}"'
+    style = 'font-family="sans-serif" font-size="11" fill="#24292f"'
+    back = '<rect width="100%" height="100%" fill="#ffffff"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>\n{back}\n' + "\n".join(drawn) + "\n</svg>\n"
