@@ -15,7 +15,7 @@ import numpy as np
 
 from halfway.curriculum.support.atomic import reading, write_json
 from halfway.experiments.config import yaml_files
-from halfway.experiments.config.paths import REPOSITORY, recipe
+from halfway.experiments.config.paths import recipe
 from halfway.experiments.report.analysis.axes import Axis
 from halfway.experiments.report.analysis.pooled import by_instance, pool, ratio
 from halfway.experiments.report.statistics.crossed import (
@@ -230,7 +230,7 @@ def _shown(row: Row, value: float) -> float | None:
 
 def committed_runs(paper: Paper, row: Row) -> list[Curve]:
     """The committed runs of a row, if there are any."""
-    file = REPOSITORY / row.curves if row.curves else CURVES / f"{paper.name}.jsonl.gz"
+    file = CURVES / f"{paper.name}.jsonl.gz"
     found = read_curves(file) if file.exists() else []
     return [curve for curve in found if not row.seeds or curve.seed in row.seeds]
 

@@ -40,7 +40,6 @@ class Row:
         recipe: the comparison or study, if it is not the paper's.
         overrides: of the recipe, for this row's runs.
         seeds: if they are not the recipe's.
-        curves: file of the committed runs, if it is not the paper's.
         shown_by: the test that shows a claim which needs no run.
         cannot: why it cannot be tested here.
         scale: fields of the paper's configuration in which this row's differs.
@@ -60,7 +59,6 @@ class Row:
     recipe: str = ""
     overrides: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
-    curves: str = ""
     shown_by: str = ""
     cannot: str = ""
     scale: dict[str, Any] = field(default_factory=dict)

@@ -114,7 +114,6 @@ def test_rows_name_arms_and_recipes_that_exist(name: str) -> None:
             arms |= set(yaml_files.parse_overrides(row.overrides).get("arms", {}))
         assert set(row.arms) <= arms, row.place
         assert not row.shown_by or (REPOSITORY / row.shown_by).exists()
-        assert not row.curves or (REPOSITORY / row.curves).exists()
     assert (REPOSITORY / paper.scale.recipe).exists()
 
 
