@@ -202,7 +202,8 @@ def _decision_log() -> str:
 def _papers() -> Iterator[str]:
     """Each paper with its title, the parts that carry it out, and the recipes of these."""
     yield "# Papers and their configurations\n\nWhat of a paper was reproduced is "
-    yield "[a page of its own](../experiments/results/what_is_reproduced/README.md), and `halfway reproduce` runs it.\n\n"
+    yield "[a page of its own](../experiments/results/what_is_reproduced/README.md), and"
+    yield " `halfway reproduce` runs it.\n\n"
     yield "| method | paper | parts | in YAML | recipe |\n|---|---|---|---|---|\n"
     for paper in PAPERS:
         files = (f"experiments/recipes/methods/{name.lower().replace(' ', '_')}.yaml" for name in paper.names)

@@ -57,7 +57,7 @@ def rows_table(paper: Paper) -> TextTable:
 
 
 def minutes_text(paper: Paper, row: Row) -> str:
-    """The minutes that all runs of a row take on two cores, and, once for all rows, the making of starting models.
+    """The minutes that all runs of a row take on two cores, and those for starting models, once for all rows.
 
     A dash if that was not measured, or if it has none.
     """

@@ -39,6 +39,7 @@ found. A value within bounds is judged likewise. The [grounds](ground.md) were f
 Minutes are those of all runs on two cores, + those of starting models, which are made once.
 """
 COLORS = {REPRODUCED: "#1a7f37", PARTLY: "#9a6700", NOT: "#cf222e", UNDECIDED: "#6e7781"}
+DARK, LIGHT = "#57606a", "#d0d7de"
 LEFT, WIDTH, LINE = 230, 420, 22
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
 
@@ -113,7 +114,7 @@ def _picture(paper: Paper) -> str:
 
     height = LINE * (len(found) + 2)
     drawn = [
-        f'<line x1="{x(tick)}" x2="{x(tick)}" y1="8" y2="{height - 34}" stroke="{"#57606a" if tick == 1 else "#d0d7de"}"/>'
+        f'<line x1="{x(tick)}" x2="{x(tick)}" y1="8" y2="{height - 34}" stroke="{DARK if tick == 1 else LIGHT}"/>'
         f'<text x="{x(tick)}" y="{height - 20}" text-anchor="middle">{tick:g}</text>'
         for tick in TICKS
         if low <= math.log(tick) <= high
@@ -122,9 +123,8 @@ def _picture(paper: Paper) -> str:
         y, row, color = 20 + LINE * number, paper.rows[name], COLORS[one.status]
         assert one.low is not None
         drawn.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{escape(name)}</text>')
-        drawn.append(
-            f'<line x1="{x(one.low)}" x2="{x(one.high or math.inf)}" y1="{y}" y2="{y}" stroke="{color}" stroke-width="3"/>'
-        )
+        span = f'x1="{x(one.low)}" x2="{x(one.high or math.inf)}" y1="{y}" y2="{y}"'
+        drawn.append(f'<line {span} stroke="{color}" stroke-width="3"/>')
         if one.value:
             drawn.append(f'<circle cx="{x(one.value)}" cy="{y}" r="4" fill="{color}"/>')
         if row.within is None:
