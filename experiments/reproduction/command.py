@@ -50,7 +50,7 @@ def rows_table(paper: Paper) -> TextTable:
         (name, row.place, row.claim, found[name].status, minutes_text(paper, row)) for name, row in paper.rows.items()
     ]
     caption = (
-        f"halfway reproduce {paper.name}/ROW runs a row, --fresh without what is committed of it; minutes on two cores, "
+        f"halfway reproduce {paper.name}/ROW runs a row, --fresh without committed runs; minutes on two cores, "
         "+ those for its starting models"
     )
     return TextTable(paper.title, ("row", "place", "claim", "status", "minutes"), tuple(rows), caption, words=True)
