@@ -1,16 +1,19 @@
 """The runs that a comparison has to train, those that failed, and their progress bars."""
 
+import json
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from rich.console import Console
-from rich.progress import Progress
 
+from halfway.curriculum.support.atomic import read_whole, reading
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.running.progress_bars import Bar, progress_display
+from halfway.experiments.running.progress_bars import FIELDS, Bar, RunsDisplay
 from halfway.experiments.running.runs import LOG, last_spent, read_state
 from halfway.trainers.contracts import Recorder
 
@@ -49,56 +52,103 @@ class Failure:
 
     job: Job
     reason: str
+    stopped: bool = False
 
     def __str__(self) -> str:
+        if self.stopped:
+            return f"{self.job.name} stopped; resume continues it (log: {self.job.folder / LOG})"
         return f"{self.job.name} failed: {self.reason} (see {self.job.folder / LOG})"
 
 
-class Board:
-    """One progress bar per active run and one for all runs; nothing is shown without a terminal."""
+LINE_SECONDS = 60
 
-    def __init__(self, jobs: Sequence[Job], display: Progress | None):
-        self.display = display
-        self.done: dict[str, float] = {}
+
+class Board:
+    """How runs are doing: a bar for each active one and one for all, or without a terminal a line a minute.
+
+    Args:
+        display: None = without a terminal.
+    """
+
+    def __init__(self, jobs: Sequence[Job], console: Console, display: RunsDisplay | None):
+        self.jobs, self.console, self.display = jobs, console, display
         self.bars: dict[str, Bar] = {}
-        if display is None:
-            return
+        self.done = {job.name: 0.0 for job in jobs}
+        self.scores: dict[str, dict[int, float]] = {}
+        self.finished = 0
         for job in jobs:
             total = job.config.budget.total
             self.done[job.name] = total if job.finished else min(total, last_spent(job.folder, job.config.budget))
-        total = sum(job.config.budget.total for job in jobs)
-        self.all = display.add_task(f"{len(jobs)} runs", total=total, note="")
+            if job.finished:
+                self._count(job, last_score(job.folder))
+        self.total = sum(job.config.budget.total for job in jobs)
+        self.began = self.said = time.monotonic()
+        if display is not None:
+            self.all = display.add_task(f"{len(jobs)} runs", total=self.total, **dict.fromkeys(FIELDS, ""))
         self.refresh()
 
     def recorders(self, job: Job) -> list[Recorder]:
-        """The recorder that moves the bar of a run; the bar's clock starts now."""
-        if self.display is None:
-            return []
-        bar = self.bars[job.name] = Bar.add(self.display, job.name, job.config.budget, self.done[job.name], "waiting")
+        """The recorder that follows a run; the clock of its bar starts now."""
+        bar = self.bars[job.name] = Bar(self.display, job.name, job.config.budget, self.done[job.name])
         bar.begin()
         return [bar]
 
     def refresh(self) -> None:
-        """Update the bar of all runs."""
+        """Update the bar of all runs, or print a line if a minute has passed."""
+        self.done |= {name: bar.completed for name, bar in self.bars.items()}
         if self.display is not None:
-            self.done |= {name: bar.completed for name, bar in self.bars.items()}
-            self.display.update(self.all, completed=self._completed())
+            self.display.footer = f"{self.standing()}{self._logs()}"
+            self.display.update(self.all, completed=sum(self.done.values()))
+        elif time.monotonic() - self.said >= LINE_SECONDS:
+            self.said = time.monotonic()
+            share = sum(self.done.values()) / max(self.total, 1e-9)
+            words = [f"{(self.said - self.began) / 60:.0f} min, {share:.0%}", self.standing()]
+            self.console.print(
+                "; ".join([*words, *(bar.line() for bar in self.bars.values())]), highlight=False, markup=False
+            )
+
+    def standing(self) -> str:
+        """How many runs are done, and the best arm so far: by the last pass@1 of its finished runs."""
+        told = f"{self.finished} of {len(self.jobs)} runs done"
+        means = {arm: fmean(scores.values()) for arm, scores in self.scores.items()}
+        if not means:
+            return told
+        best = max(means, key=lambda arm: means[arm])
+        return f"{told}, best arm so far: {best}, pass@1 {means[best]:.3f} (seeds: {len(self.scores[best])})"
 
     def take_away(self, job: Job) -> None:
         """Remove the bar of a run that has ended, since a hundred of them would fill the screen."""
+        bar = self.bars[job.name]
+        if job.finished:
+            self._count(job, bar.score)
+        self.refresh()
+        del self.bars[job.name]
         if self.display is not None:
-            self.refresh()
-            self.display.remove_task(self.bars.pop(job.name).task)
+            self.display.remove_task(bar.task)
 
-    def _completed(self) -> float:
-        return sum(self.done.values())
+    def _count(self, job: Job, score: float | None) -> None:
+        self.finished += 1
+        if score is not None:
+            self.scores.setdefault(job.arm, {})[job.seed] = score
+
+    def _logs(self) -> str:
+        active = [job.folder / LOG for job in self.jobs if job.name in self.bars]
+        return f"; log: {active[0]}{' ...' if len(active) > 1 else ''}" if active else ""
+
+
+def last_score(folder: Path) -> float | None:
+    """The last held-out pass@1 of a run, if it was evaluated."""
+    path, remedy = folder / "evaluations.jsonl", "remove its last line"
+    lines = read_whole(path, remedy).split(b"\n")[:-1] if path.exists() else []
+    with reading(path, remedy):
+        return float(json.loads(lines[-1])["pass_at_1"]) if lines else None
 
 
 @contextmanager
 def board_of(jobs: Sequence[Job], console: Console) -> Iterator[Board]:
     """The board of these jobs, shown until the context ends."""
     if not console.is_terminal:
-        yield Board(jobs, None)
+        yield Board(jobs, console, None)
         return
-    with progress_display(console) as display:
-        yield Board(jobs, display)
+    with RunsDisplay(console) as display:
+        yield Board(jobs, console, display)

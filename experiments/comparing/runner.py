@@ -113,7 +113,8 @@ class Runner:
 
     def _finish(self, one: Running, status: int) -> list[Failure]:
         one.forwarder.poll()
-        state = "finished" if status == 0 and one.job.finished else "failed"
+        stopped = read_state(one.job.folder) == "stopped"
+        state = "finished" if status == 0 and one.job.finished else "stopped" if stopped else "failed"
         for recorder in one.forwarder.recorders:
             recorder.close(state)
         if state == "finished":
@@ -121,8 +122,8 @@ class Runner:
             return []
         if read_state(one.job.folder) == "starting":
             write_json(one.job.folder / STATUS, {"state": state})
-        failure = Failure(one.job, last_words(one.job, status))
-        self.console.print(f"[red]{failure}[/red]", soft_wrap=True)
+        failure = Failure(one.job, last_words(one.job, status), stopped)
+        self.console.print(str(failure), style="yellow" if stopped else "red", soft_wrap=True, markup=False)
         return [failure]
 
     def _tracked(self, job: Job) -> list[Recorder]:

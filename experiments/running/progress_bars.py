@@ -1,12 +1,16 @@
 """Recorders for people: a progress bar in a terminal, one line per step in a log file."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from statistics import fmean
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
 
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.loop.loop_options import Budget
@@ -33,39 +37,118 @@ def spent(record: Mapping[str, Any], budget: Budget) -> float:
     return float(record["step"] + 1 if budget.unit == "steps" else record.get(budget.unit, 0.0))
 
 
+class RunsDisplay(Progress):
+    """Progress bars of runs, under column heads; `footer` is the line below them."""
+
+    footer = ""
+
+    def __init__(self, console: Console):
+        heads = {
+            "note": "state",
+            "rate": "pass rate",
+            "zero_variance": "zero var.",
+            "speed": "tokens/s",
+            "score": "pass@1",
+        }
+        fields = (TextColumn(f"{{task.fields[{name}]}}", table_column=Column(head)) for name, head in heads.items())
+        super().__init__(
+            TextColumn("{task.description}", table_column=Column("run")),
+            BarColumn(bar_width=10, table_column=Column("budget")),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(table_column=Column("elapsed")),
+            TimeRemainingColumn(table_column=Column("left")),
+            *fields,
+            console=console,
+            speed_estimate_period=HOUR,
+        )
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        table = self.make_tasks_table(self.tasks)
+        table.show_header = True
+        yield table
+        yield Text(self.footer, style="dim")
+
+
+FIELDS = ("note", "rate", "zero_variance", "speed", "score")
+WINDOW = 8  # steps whose means are compared for a trend
+
+
 class Bar:
-    """A recorder that moves one progress bar."""
+    """A recorder that tells how a run is doing: on its bar, or in a line.
 
-    def __init__(self, display: Progress, task: TaskID, budget: Budget, completed: float):
-        self.display, self.task, self.budget, self.completed = display, task, budget, completed
-        self.pass_at_1 = ""
+    Args:
+        display: None = no bar.
+    """
 
-    @classmethod
-    def add(cls, display: Progress, name: str, budget: Budget, done: float, note: str) -> "Bar":
-        """Add a bar that stands at `done` of the budget; its clock is not started yet."""
-        task = display.add_task(name, start=False, total=budget.total, note=note)
-        display.update(task, completed=done)
-        return cls(display, task, budget, done)
+    def __init__(self, display: Progress | None, name: str, budget: Budget, completed: float):
+        self.display, self.name, self.budget, self.completed = display, name, budget, completed
+        self.fields = dict.fromkeys(FIELDS, "")
+        self.rates: deque[float] = deque(maxlen=2 * WINDOW)
+        self.spent: tuple[float, float] | None = None
+        self.score: float | None = None
+        if display is not None:
+            self.task = display.add_task(name, start=False, total=budget.total, **self.fields)
+            display.update(self.task, completed=completed)
 
     def begin(self) -> None:
         """Start the clock."""
-        self.display.start_task(self.task)
-        self.display.update(self.task, note="starting")
+        if self.display is not None:
+            self.display.start_task(self.task)
+        self._show(note="starting")
 
     def step(self, record: Mapping[str, Any]) -> None:
         self.completed = min(spent(record, self.budget), self.budget.total)
-        groups = record["groups"]
-        trained = f"{groups.get('trained', 0)}/{groups['rolled_out']} groups trained"
-        note = f"step {record['step'] + 1}, {trained}{self.pass_at_1}"
-        self.display.update(self.task, completed=self.completed, note=note)
+        groups, now = record["groups"], (record.get("tokens", 0), record.get("seconds", 0.0))
+        if self.spent is not None and now[1] > self.spent[1]:
+            self.fields["speed"] = f"{(now[0] - self.spent[0]) / (now[1] - self.spent[1]):,.0f}"
+        self.spent = now
+        if (rate := training_pass_rate(record)) is not None:
+            self.rates.append(rate)
+            self.fields["rate"] = f"{rate:.2f}{trend([*self.rates])}"
+        self.fields["zero_variance"] = f"{groups.get('zero_variance', 0) / max(groups['rolled_out'], 1):.0%}"
+        self._show(note=f"step {record['step'] + 1}")
 
     def evaluation(self, record: Mapping[str, Any]) -> None:
-        self.pass_at_1 = f", pass@1 {record['pass_at_1']:.3f}"
-        self.display.update(self.task, note=f"step {record['step']}{self.pass_at_1}")
+        self.score = record["pass_at_1"]
+        self._show(score=f"{self.score:.3f}")
 
     def close(self, state: str) -> None:
-        self.display.update(self.task, note=f"{state}{self.pass_at_1}")
-        self.display.stop_task(self.task)
+        self._show(note=state)
+        if self.display is not None:
+            self.display.stop_task(self.task)
+
+    def line(self) -> str:
+        """How the run is doing, in words."""
+        words = {
+            "rate": "pass rate {}",
+            "zero_variance": "{} zero variance",
+            "speed": "{} tokens/s",
+            "score": "pass@1 {}",
+        }
+        told = [text.format(self.fields[name]) for name, text in words.items() if self.fields[name]]
+        return ", ".join([f"{self.name} {self.completed / self.budget.total:.0%}", self.fields["note"], *told])
+
+    def _show(self, **fields: str) -> None:
+        self.fields |= fields
+        if self.display is not None:
+            self.display.update(self.task, completed=self.completed, **self.fields)
+
+
+def training_pass_rate(record: Mapping[str, Any]) -> float | None:
+    """The share of the rollouts in a step's groups that passed; None if no group was scored."""
+    counts = [record.get(f"{kind}_counts") or [0] for kind in ("fresh", "prefix", "generated", "hinted")]
+    groups = sum(map(sum, counts))
+    rates = sum(k / (len(each) - 1) * count for each in counts if len(each) > 1 for k, count in enumerate(each))
+    return rates / groups if groups else None
+
+
+def trend(rates: Sequence[float]) -> str:
+    """An arrow from the mean of the earlier half to that of the later one, where they differ by more than 0.02."""
+    half = len(rates) // 2
+    if not half:
+        return ""
+    change = fmean(rates[-half:]) - fmean(rates[:half])
+    return " \u2191" if change > 0.02 else " \u2193" if change < -0.02 else " \u2192"
 
 
 class Lines:
@@ -100,7 +183,7 @@ def single_run(console: Console, name: str, budget: Budget, done: float) -> Iter
     if not console.is_terminal:
         yield Lines(budget, functools.partial(console.out, highlight=False))
         return
-    with progress_display(console) as display:
-        bar = Bar.add(display, name, budget, min(done, budget.total), "starting")
+    with RunsDisplay(console) as display:
+        bar = Bar(display, name, budget, min(done, budget.total))
         bar.begin()
         yield bar

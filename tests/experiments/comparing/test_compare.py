@@ -161,8 +161,9 @@ def test_a_terminal_shows_what_runs_and_keeps_what_has_ended(comparison: Compari
     assert "b seed 0 finished" in lines
     assert any(line.startswith("a seed 0 failed: the learner: NaN") for line in lines)
     # The bars of the two runs are gone, and a crash after half of a run leaves that half on the bar of all.
-    last = [line for line in lines if line][-1]
+    *_, last, standing = [line for line in lines if line]
     assert last.startswith("2 runs") and " 75%" in last
+    assert standing == "1 of 2 runs done, best arm so far: b, pass@1 0.500 (seeds: 1)"
 
 
 def test_a_killed_run_is_reported_by_its_signal(comparison: ComparisonConfig, monkeypatch: pytest.MonkeyPatch) -> None:
