@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from rich.console import Console
 
@@ -84,7 +85,8 @@ class Board:
         self.total = sum(job.config.budget.total for job in jobs)
         self.began = self.said = time.monotonic()
         if display is not None:
-            self.all = display.add_task(f"{len(jobs)} runs", total=self.total, **dict.fromkeys(FIELDS, ""))
+            fields: dict[str, Any] = dict.fromkeys(FIELDS, "")
+            self.all = display.add_task(f"{len(jobs)} runs", total=self.total, **fields)
         self.refresh()
 
     def recorders(self, job: Job) -> list[Recorder]:

@@ -82,7 +82,7 @@ class Bar:
 
     def __init__(self, display: Progress | None, name: str, budget: Budget, completed: float):
         self.display, self.name, self.budget, self.completed = display, name, budget, completed
-        self.fields = dict.fromkeys(FIELDS, "")
+        self.fields: dict[str, Any] = dict.fromkeys(FIELDS, "")
         self.rates: deque[float] = deque(maxlen=2 * WINDOW)
         self.spent: tuple[float, float] | None = None
         self.score: float | None = None
@@ -128,7 +128,7 @@ class Bar:
         told = [text.format(self.fields[name]) for name, text in words.items() if self.fields[name]]
         return ", ".join([f"{self.name} {self.completed / self.budget.total:.0%}", self.fields["note"], *told])
 
-    def _show(self, **fields: str) -> None:
+    def _show(self, **fields: Any) -> None:
         self.fields |= fields
         if self.display is not None:
             self.display.update(self.task, completed=self.completed, **self.fields)
