@@ -60,12 +60,8 @@ def write_page(comparison: Comparison, summary: Summary) -> Path:
     return path
 
 
-def page_text(comparison: Comparison, summary: Summary, live: bool = False) -> str:
-    """The page as HTML.
-
-    Args:
-        live: whether the page asks its server every few seconds if it has changed.
-    """
+def page_text(comparison: Comparison, summary: Summary) -> str:
+    """The page as HTML."""
     started = comparison.started()
     drawn = charts(started, summary)
     views = problem_views(started)
@@ -73,7 +69,6 @@ def page_text(comparison: Comparison, summary: Summary, live: bool = False) -> s
         "report.html.j2",
         library=library(),
         title=str(comparison.config.get("name") or comparison.directory.resolve().name),
-        live=live,
         verdict=conclude(summary),
         facts=facts(comparison, summary),
         cards=cards(summary, arm_colors(comparison)),

@@ -37,6 +37,7 @@ CONFIG: Spec = {
         "columns": 6,
         "labelColor": INK,
         "symbolStrokeWidth": 2,
+        "symbolOpacity": 1,
         "labelLimit": 260,
     },
     "line": {"strokeWidth": 1.8},

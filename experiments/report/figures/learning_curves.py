@@ -33,6 +33,7 @@ def learning_curves(comparison: Comparison) -> Chart | None:
     alone = all(len(runs) == 1 for runs in comparison.runs.values())
     rows = [row for arm, runs in comparison.runs.items() for row in _curve(arm, runs, design, apart, alone)]
     y = value("y", "held-out pass@1", scale={"zero": False})
+    x = {**X, "title": design.headline.label}
     color, tips = by_arm(comparison), ["arm", "run", "y:.3f", "low:.3f", "high:.3f", "x:,.0f"]
     targets = [
         {"mark": {"type": "rule", "strokeDash": [2, 3], "color": MUTED}, "encoding": {"y": {"datum": target}}}
@@ -41,17 +42,16 @@ def learning_curves(comparison: Comparison) -> Chart | None:
     mean, single = {"filter": "datum.run == 'mean'"}, {"filter": "datum.run != 'mean'"}
     band = {
         "mark": {"type": "area", "opacity": 0.13},
-        "encoding": {"x": X, "y": value("low", "held-out pass@1"), "y2": {"field": "high"}, "color": color},
+        "encoding": {"x": x, "y": value("low", "held-out pass@1"), "y2": {"field": "high"}, "color": color},
     }
     layers = [
         {**band, "transform": [mean, {"filter": "isValid(datum.low)"}]},
-        {**lines(y, color, tips, strokeWidth=0.7, opacity=0.6)[0], "transform": [single]},
-        {**lines(y, color, tips, point={"size": 26})[0], "transform": [mean]},
-        lines(y, color, tips)[1],
+        {**lines(y, color, tips, x, strokeWidth=0.7, opacity=0.6)[0], "transform": [single]},
+        {**lines(y, color, tips, x, point={"size": 26})[0], "transform": [mean]},
+        lines(y, color, tips, x)[1],
         *targets,
     ]  # fmt: skip
-    chosen = chart(rows, layers, height=250)
-    return chosen and Chart({**chosen.spec, "x": design.headline.label})
+    return chart(rows, layers, height=250)
 
 
 def _curve(arm: str, runs: Sequence[Run], design: Design, apart: bool, alone: bool) -> list[dict[str, object]]:

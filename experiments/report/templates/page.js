@@ -23,13 +23,6 @@ for (const table of document.querySelectorAll("table:has(thead)")) {
 const NIGHT = { "000000": "#e4e7eb", "1f2933": "#e4e7eb", "66717e": "#9aa5b1", e4e7eb: "#323f4b" };
 const stored = document.getElementById("data");
 if (stored) explore(JSON.parse(stored.textContent));
-if (stored?.dataset.live !== undefined) {
-  setInterval(async () => {
-    const now = await fetch("version").then(answer => answer.text(), () => "");
-    if (now && now !== (stored.version ??= now)) location.reload();
-  }, 3000);
-}
-
 function explore({ arms, first, measures, spent, charts }) {
   const key = "halfway " + location.pathname;
   const kept = (() => { try { return JSON.parse(sessionStorage.getItem(key)) ?? {}; } catch { return {}; } })();

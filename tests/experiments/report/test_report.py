@@ -206,6 +206,12 @@ def test_two_or_three_seeds_are_drawn_as_runs() -> None:
     assert drawn == wanted | {("late", "mean")} and not any("low" in row for row in rows), "and no band"
 
 
+def test_saved_curves_name_the_measure_that_they_show(page):
+    drawn = learning_curves(load_comparison_records(page.parent))
+    titles = {layer["encoding"]["x"]["title"] for layer in drawn.spec["spec"]["layer"] if "x" in layer["encoding"]}
+    assert titles == {"rollouts"} and all(row["x"] == row["rollouts"] for row in drawn.rows)
+
+
 def test_ramps_run_from_end_to_end():
     assert shades(("#000000", "#ff8000"), 3) == ["#000000", "#804000", "#ff8000"]
     assert shades(("#000000", "#ff8000"), 1) == ["#804000"] and shades(("#000000", "#ff8000"), 0) == []
