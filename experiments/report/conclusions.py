@@ -6,12 +6,12 @@ import numpy as np
 
 from halfway.experiments.report.analysis.decisions import Decided
 from halfway.experiments.report.analysis.equal_cost import Matched, MatchedRow
+from halfway.experiments.report.analysis.pooled import PooledRatio
 from halfway.experiments.report.analysis.savings import END
 from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.statistics.intervals import FEW
 from halfway.experiments.report.statistics.multiple import seeds_needed
 from halfway.experiments.report.tables.contrasts import contrast_family
-from halfway.experiments.report.tables.costs import ratio_text
 from halfway.experiments.report.text_tables import interval, number
 
 
@@ -29,7 +29,7 @@ def conclude(summary: Summary) -> list[str]:
     if summary.failed:
         said.append(f"Failed before the first step: {', '.join(summary.failed)}.")
     if arms := [f"{arm.arm} ({arm.told})" for arm in summary.arms if arm.told]:
-        said.append(f"Told more than the outcomes of rollouts: {'; '.join(arms)}.")
+        said.append(f"Extra information, beside the outcomes of rollouts: {'; '.join(arms)}.")
     return said
 
 
@@ -60,8 +60,8 @@ def sentence_of_same(one: Decided) -> str:
 def _decisions(summary: Summary) -> Iterator[str]:
     """The share of decisions in which arms differ from the baseline, and members that never acted."""
     if others := [one for one in summary.decided if not one.same]:
-        shares = ", ".join(f"{one.arm} {one.differing:.0%}" for one in others)
-        yield f"Decisions unlike those of {others[0].reference}: {shares}."
+        shares = ", ".join(f"{one.arm} {100 * one.differing:.0f} %" for one in others)
+        yield f"Decisions that differ from {others[0].reference}'s: {shares}."
     for idle in summary.idle:
         if idle.arm not in summary.same:
             what = f"it chose, skipped and changed none of {idle.groups:,} groups"
@@ -69,7 +69,7 @@ def _decisions(summary: Summary) -> Iterator[str]:
 
 
 def _comparison(summary: Summary, headline: Matched, rows: Sequence[MatchedRow]) -> Iterator[str]:
-    """Who is highest at equal cost, which differences are clear, and what that saves."""
+    """The highest arm at equal cost, significant differences, and savings."""
     best, *_, last = sorted(rows, key=lambda row: -row.pass_at_1.value)
     yield (
         f"Where every run has spent {headline.axis.phrase(headline.amount)}, {best.arm} is highest with "
@@ -79,21 +79,32 @@ def _comparison(summary: Summary, headline: Matched, rows: Sequence[MatchedRow])
     clear = [row for row in headline.contrasts if row.clear]
     for row in clear:
         shown_as = number if row.seeds <= FEW else interval
-        yield f"{row.arm} minus {row.reference} is {shown_as(row.difference, 3, True)}: clear."
+        yield f"{row.arm} minus {row.reference}: {shown_as(row.difference, 3, True)}, significant."
     shown = [row.smallest_shown for row in headline.contrasts if row.smallest_shown is not None and row.seeds > FEW]
     if not headline.contrasts:
         yield "No planned contrast has runs of both its arms yet."
     elif all(row.p is None for row in headline.contrasts):
-        yield "One seed shows no spread over seeds, so no difference can be clear."
+        yield "One seed shows no spread over seeds, so no difference can be significant."
     elif not clear:
-        yield f"Nothing is clear after Holm's adjustment over {family}{_smallest(shown)}."
+        yield f"No difference is significant after Holm's adjustment over {family}{_smallest(shown)}."
     yield from _seeds_needed(summary, headline)
     for found in summary.savings:
         if found.axis == headline.axis:
-            saving = [(row.arm, row.ratios[END]) for row in found.rows if row.ratios.get(END)]
-            told = [f"{arm} {ratio_text(ratio)}" for arm, ratio in saving if ratio is not None and ratio.clear]
-            if told:
-                yield f"Until {found.baseline}'s end it takes {', '.join(told)} of its {found.axis.label}."
+            for row in found.rows:
+                ratio = row.ratios.get(END)
+                if ratio is not None and ratio.clear and ratio.value is not None:
+                    saved = f"{_fewer(ratio)} {found.axis.label}"
+                    yield f"{row.arm} reaches {found.baseline}'s final score with {saved} (significant)."
+
+
+def _fewer(ratio: PooledRatio) -> str:
+    """A multiple of a cost as what it saves or adds, in percent."""
+    assert ratio.value is not None
+    less = ratio.value <= 1
+    bounds = [bound if bound is None else 100 * (1 - bound if less else bound - 1) for bound in (ratio.low, ratio.high)]
+    shown = ["never" if bound is None else f"{bound:.0f}" for bound in (reversed(bounds) if less else bounds)]
+    within = f" [{', '.join(shown)}]" if ratio.p is not None else ""
+    return f"{100 * abs(1 - ratio.value):.0f} %{within} {'fewer' if less else 'more'}"
 
 
 def _seeds_needed(summary: Summary, headline: Matched) -> Iterator[str]:
@@ -110,8 +121,8 @@ def _seeds_needed(summary: Summary, headline: Matched) -> Iterator[str]:
     many = f"about {needed}" if needed else "more than 1,000"
     yield (
         f"{row.seeds} seeds show little: a difference as large as that of {row.arm} from {row.reference} "
-        f"({row.difference.value:+.3f}) needs {many} seeds of each arm to be clear "
-        "four times out of five."
+        f"({row.difference.value:+.3f}) needs {many} seeds of each arm to be "
+        "significant four times out of five."
     )
 
 

@@ -74,7 +74,7 @@ def test_an_arm_that_is_another_one_is_named_and_not_compared() -> None:
     assert all([row.arm for row in found.contrasts] == ["pros"] for found in summary.matched)
     first, *others = conclude(summary)
     assert first.startswith("mine made the same decisions as grpo in all 8 groups")
-    assert "Decisions unlike those of grpo: pros 100%." in others
+    assert "Decisions that differ from grpo's: pros 100 %." in others
     shown = {table.title: {row[0]: row for row in table.rows} for table in tables(summary)}
     assert shown["Arms"]["mine"][1] == "-" and shown["What the rollouts gave"]["mine"][-1] == "none"
 
