@@ -90,11 +90,11 @@ def _comparison(summary: Summary, headline: Matched, rows: Sequence[MatchedRow])
     yield from _seeds_needed(summary, headline)
     for found in summary.savings:
         if found.axis == headline.axis:
-            for row in found.rows:
-                ratio = row.ratios.get(END)
+            for saving in found.rows:
+                ratio = saving.ratios.get(END)
                 if ratio is not None and ratio.clear and ratio.value is not None:
                     saved = f"{_fewer(ratio)} {found.axis.label}"
-                    yield f"{row.arm} reaches {found.baseline}'s final score with {saved} (significant)."
+                    yield f"{saving.arm} reaches {found.baseline}'s final score with {saved} (significant)."
 
 
 def _fewer(ratio: PooledRatio) -> str:
