@@ -22,7 +22,17 @@ from halfway.curriculum.tasks.numbers import (
     plain_number,
     tidy,
 )
-from halfway.curriculum.tasks.words import is_word, read_choice, read_words, stated_choice, units_differ
+from halfway.curriculum.tasks.words import (
+    denies_code,
+    is_word,
+    last_code,
+    read_choice,
+    read_code,
+    read_words,
+    stated_choice,
+    stated_words,
+    units_differ,
+)
 
 SYMBOLIC_TIMEOUT = 5
 """Seconds that math-verify may take for one parse or comparison."""
@@ -38,7 +48,7 @@ def _judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     """Whether the final expression equals the answer: plain numbers exactly, words as text, all else by math-verify.
 
     An integer is equal or not; other plain numbers may differ by a millionth of the answer. Words are equal whatever
-    their case and article, options by their letter or, as in (A) 12, by what it stands for. Where math-verify says
+    their case and article, options by their letter or, as in (A) 12, by what it stands for. Dates and scores such as 3-1 are no differences. Where math-verify says
     "equal", these still fail: numbers with different leading digits below 1e-6, known units that differ (feet,
     meters), bases that differ (1010_2, 1010_3), a chain of equations with two values (2+2=5), for a value an equation
     to be solved (x^2=4 for 4), and an answer that the response denies outside a box. What stands before </think> does
@@ -123,14 +133,17 @@ def _is_bare(response: str) -> bool:
 
 def _unwrap(text: str) -> str:
     """The text without its LaTeX commands."""
-    return re.sub(r"\\[a-zA-Z]+", " ", text)
+    return re.sub(r"\\(?:begin|end)\{\w+\*?\}|\\[a-zA-Z]+", " ", text)
 
 
 def _judge_text(expected: str, response: str, final: str | None, seconds: int) -> bool | None:
     """The verdict where answer and response are words or options; None where they are to be compared as expressions."""
+    if (code := read_code(expected)) is not None:
+        given_code = last_code(response) if final is None else read_code(final)
+        return given_code == code and not hedges(response) and not (final is None and denies_code(response))
     right = read_choice(expected)
     given = stated_choice(response) if final is None else read_choice(final)
-    words = read_words(response if final is None else final) if is_word(expected) else None
+    words = read_words(stated_words(response) if final is None else final) if is_word(expected) else None
     if expected.strip().islower():  # a variable
         right = None
     if right is not None and given is not None:
@@ -210,8 +223,14 @@ def _symbolic_reference(answer: str, seconds: int) -> tuple[Any, ...]:
     return tuple(load_extra("math_verify", "the symbolic verifier").parse(text, parsing_timeout=seconds))
 
 
+_DEGREES = re.compile(r"\s?\N{DEGREE SIGN}|\\degree(?![a-zA-Z])")
+_PRODUCT = re.compile("[\N{MIDDLE DOT}\N{DOT OPERATOR}]")
+_FUNCTION = re.compile(r"(?<![\\a-zA-Z])(sin|cos|tan|log|ln|exp)(?=\s?\()")
+
+
 def _spell_out(text: str) -> str:
-    """The text as math-verify can read it: money without its escaped sign, numbers `tidy`, one kind of box and root."""
+    """The text as math-verify can read it: signs of degrees, products and functions in LaTeX, numbers `tidy`."""
+    text = _FUNCTION.sub(r"\\\1", _DEGREES.sub(r"^{\\circ}", _PRODUCT.sub(r" \\cdot ", text)))
     braced = re.sub(r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)  # else it reads nothing but the factor before it
     plain = tidy(re.sub(r"\\\$\s?(?=[\d.])", "", braced))
     return plain.replace("\\fbox", "\\boxed").replace("\\varnothing", "\\emptyset")

@@ -34,7 +34,7 @@ from halfway.curriculum.tasks.data_files import (
     stem,
     value_at,
 )
-from halfway.curriculum.tasks.layouts import CONVERSATION, recognised
+from halfway.curriculum.tasks.layouts import CONVERSATION, recognised, unseen_options
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id, content_ids
 from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
 
@@ -140,7 +140,8 @@ class Rows(Source):
                 there are no good rows; the message names the first bad row.
         """
         files = self.files()
-        layout = recognised(next(filter(None, map(sample, files)), []), self)
+        rows = next(filter(None, map(sample, files)), [])
+        layout = recognised(rows, self)
         plain = replace(self, **layout.columns) if layout else self
         with without_collection():
             reader = _Reader(plain).read(files)
@@ -155,7 +156,9 @@ class Rows(Source):
         keys = [blake2b(problem.id.encode("utf-8", "replace"), key=key).digest() for problem in problems]
         problems = [problems[i] for i in sorted(range(len(problems)), key=keys.__getitem__)]
         examples = tuple(f"{where} {why}" for where, why in bad[:MAX_EXAMPLES])
-        notes = (*([str(layout)] if layout else []), *reader.doubts())
+        options = unseen_options(rows, plain)
+        unseen = f"warning: prompts do not show the options in the column {options}; write them into the prompts"
+        notes = (*([str(layout)] if layout else []), *([unseen] if options else []), *reader.doubts())
         report = SourceReport(len(problems), Counter(why.reason for _, why in bad), examples, notes)
         return Loaded(tuple(problems), report)
 
@@ -445,7 +448,8 @@ def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | B
     messages = [(entry.get("role"), _content(entry.get("content"))) for entry in listed]
     for entry, message in zip(listed, messages, strict=True):
         if not all(isinstance(part, str) and part.strip() for part in message):
-            return Bad(f"{column} has a message without role and content", one_line(entry))
+            lacks = "with parts that are not text" if isinstance(entry.get("content"), list) else "without role and content"
+            return Bad(f"{column} has a message {lacks}", one_line(entry))
     if not messages or messages[-1][0] == "assistant":
         return Bad(f"{column} does not end with a message to the policy", one_line(listed))
     return tuple(Message(role, content) for role, content in messages)

@@ -10,6 +10,7 @@ CONVERSATION = "messages"
 PROMPTS = ("prompt", CONVERSATION, "question", "problem")
 ANSWERS = ("answer", "reward_model.ground_truth", "final_answer", "ground_truth", "solution")
 """Columns of prompts and answers; the first that a row has is taken."""
+OPTIONS = ("choices", "options")
 SOLUTION, LONGEST = "solution", 64
 """The column that may hold a whole solution, and the most characters of an answer proper in it."""
 MARK = "####"
@@ -59,16 +60,39 @@ def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | No
     return Layout(_name(known, columns), columns)
 
 
+def unseen_options(rows: Sequence[Mapping[str, Any]], given: Columns) -> str:
+    """The column of a multiple-choice question's options that prompts do not show; empty if there is none."""
+    for name in OPTIONS:
+        shown = [_shows(value_at(row, given.prompt_column), listed) for row in rows if (listed := _listed(row.get(name)))]
+        if shown and 2 * sum(shown) < len(shown):
+            return name
+    return ""
+
+
+def _listed(value: Any) -> list[str]:
+    """Options as texts, given as a list, or by their letters or as {"text": [...]} in a mapping; else empty."""
+    if isinstance(value, Mapping):
+        value = value["text"] if "text" in value else list(value.values())
+    listed = isinstance(value, list) and len(value) > 1 and all(isinstance(each, str) for each in value)
+    return value if listed else []
+
+
+def _shows(prompt: Any, listed: Sequence[str]) -> bool:
+    if isinstance(prompt, list):
+        prompt = "\n".join(str(each.get("content")) for each in prompt if isinstance(each, Mapping))
+    return isinstance(prompt, str) and all(each.strip() in prompt for each in listed)
+
+
 def _is_final(solution: Any) -> bool:
     """Whether the final answer of a solution can be told from its other text."""
     return not isinstance(solution, str) or len(solution) <= LONGEST or MARK in solution or "\\boxed" in solution
 
 
 def _first(known: Mapping[str, Any], given: str, others: Sequence[str]) -> str:
-    """The column given, unless it is the usual one and missing; then the first of the others that there is."""
+    """The column given, unless it is the usual one and missing; then the first of the others, in any case."""
     if given in known or given != others[0]:
         return given
-    return next((name for name in others if name in known), given)
+    return next((name for other in others for name in known if name.casefold() == other), given)
 
 
 def _name(known: Mapping[str, Any], columns: Mapping[str, str]) -> str:

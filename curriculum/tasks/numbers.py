@@ -7,7 +7,7 @@ from functools import lru_cache
 
 # A sign belongs to the number unless it stands between two operands, as in 5-3.
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
-_POWER = r"(?:\s?(?:x|\*|\\times|\\cdot|\N{MULTIPLICATION SIGN})\s?10\s?(?:\^|\*\*)\s?\{?(?P<ten>[+-]?\d+)\}?)"
+_POWER = r"(?:\s?(?:x|\*|\\times|\\cdot|[\N{MULTIPLICATION SIGN}\N{MIDDLE DOT}\N{DOT OPERATOR}])\s?10\s?(?:\^|\*\*)\s?\{?(?P<ten>[+-]?\d+)\}?)"
 _NUMBER = re.compile(
     rf"(?:(?<![\w).])[+-]\$?)?(?<![\w.^])(?<![\^_]\{{)(?<!\^[+-])(?<!\^\{{[+-])"
     rf"(?:\\[dt]?frac\s?\{{(?P<n>-?\d+)\}}\s?\{{(?P<d>\d+)\}}"
@@ -43,6 +43,8 @@ _MIXED = re.compile(
 _REPEATING = re.compile(r"(?<![\d.,])(\d{0,15})\.(\d{0,15})\\(?:overline|bar|dot)\s?\{(\d{1,15})\}")
 _VULGAR = re.compile("[\u00bc-\u00be\u2150-\u215e]")
 _SUPERSCRIPTS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b", "0123456789-")
+_DASH_AS_MINUS = re.compile(r"(?<![^\s(\[{$=,])[\u2010\u2011\u2013\ufe63\uff0d](?=\s?[\d.\\])")
+"""A hyphen or an en dash that typesetting put before a number; between two it may mean a range."""
 _SUPERSCRIPT = re.compile("\u207b?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 
 
@@ -53,6 +55,7 @@ def tidy(text: str) -> str:
     """
     text = _VULGAR.sub(_fraction_in_ascii, text)
     text = _SUPERSCRIPT.sub(lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
+    text = _DASH_AS_MINUS.sub("-", text)
     text = text.replace("\N{MINUS SIGN}", "-").replace("\\$", "$").replace(",\\!", ",")
     text = _REPEATING.sub(_repeating, _SCIENTIFIC.sub(_digits, _SPACED.sub("", text)))
     return _MIXED.sub(_improper, text)

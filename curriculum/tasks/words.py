@@ -33,6 +33,59 @@ def is_word(text: str) -> bool:
     return bool(_WRAPPER.search(text) or capitals or words == "no" or len(longest) >= 4 or spoken)
 
 
+_STATED = re.compile(r"\b(?:answer|result)(?:\s+is)?\s*:?\s*(?=\S)([^\n]{1,80})$", re.I)
+_DOUBTED = re.compile(r"\b(?:not|never|no|nor|if|whether|cannot|doubt)\b|n't\b|\?", re.I)
+
+
+def stated_words(response: str) -> str:
+    """What a response says at its end after "answer" or "result"; all of it if it does not, or doubts it."""
+    text = response.strip()
+    found = _STATED.search(text)
+    sentence = re.split(r"[.!?\n]\s", text[: found.start()])[-1] if found else ""
+    return found[1] if found and not _DOUBTED.search(sentence) else text
+
+
+_SEPARATED = r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}"
+_CODE = re.compile(rf"(?<![\w.,/^-])(?:{_SEPARATED}|\d+(?:-\d+)+)(?![\w^/-]|[.,]\d)")
+_DASHES = re.compile(r"(?<=\d)\s?[\u2010-\u2013\u2212-]\s?(?=\d)")
+_DENIED_CODE = re.compile(r"(?:\b(?:not|never|cannot)\b|n't\b)[^.!?\d]{0,40}$", re.I)
+
+
+def _codes(text: str) -> list["re.Match[str]"]:
+    bare = _DASHES.sub("-", _SPACES.sub(" ", re.sub(r"[{}$*\"]", "", _WRAPPER.sub("", text)))).strip()
+    return list(_CODE.finditer(bare))
+
+
+def read_code(text: str) -> tuple[str, ...] | None:
+    """The parts of a date such as 2024-01-02 or 1/2/2024, a score or a range such as 3-1; None for other texts.
+
+    Algebra would take them for differences and quotients, and so one date for another.
+    """
+    found = _codes(text.strip().removesuffix("."))
+    return _parts(found[0]) if len(found) == 1 and found[0][0] == found[0].string else None
+
+
+def last_code(text: str) -> tuple[str, ...] | None:
+    """`read_code` of the last one in a text."""
+    found = _codes(text)
+    return _parts(found[-1]) if found else None
+
+
+def denies_code(text: str) -> bool:
+    """Whether a text denies its last date, score or range."""
+    found = _codes(text)
+    return bool(found and _DENIED_CODE.search(found[-1].string[: found[-1].start()]))
+
+
+def _parts(found: "re.Match[str]") -> tuple[str, ...] | None:
+    """The parts, of dates without leading zeros; None for points and fractions that are no dates, such as 1/2/3."""
+    parts = re.split(r"[-/.]", found[0])
+    dated = len(parts) == 3 and 4 in (len(parts[0]), len(parts[2]))
+    if not dated and found[1] in ("/", "."):
+        return None
+    return tuple(part.lstrip("0") for part in parts) if dated else tuple(parts)
+
+
 class Choice(NamedTuple):
     """The letter of an option, and what the text says after it."""
 
@@ -48,6 +101,7 @@ _CHOICE = re.compile(
 )
 _STATED_CHOICE = re.compile(r"\b(?:answer|option|choice)(?:\s+is)?[:\s]*[*$]*\(?([A-J])\)?[*$]*\.?\s*$", re.I)
 
+_OTHERS = re.compile(r"\b(?:or|and|but|not|maybe)\b|.\b[A-J]\)", re.I)
 _STATED_WITH_CONTENT = re.compile(
     r"\b(?:answer|option|choice)\s+is:?\s+[*$]*\(?([A-J])\)\s+"  # The answer is (C) 12
     r"(?!.*(?:\b(?:or|and|but|not|maybe)\b|\([A-J]\)))(\S.*)$",
@@ -69,7 +123,10 @@ def stated_choice(response: str) -> Choice | None:
     found = _STATED_CHOICE.search(response[-80:])
     if whole := _STATED_WITH_CONTENT.search(response[-80:].rstrip(" .*$")):
         return Choice(whole[1].upper(), whole[2])
-    return Choice(found[1].upper(), "") if found and found[1].isupper() else read_choice(response)
+    if found and found[1].isupper():
+        return Choice(found[1].upper(), "")
+    stated = stated_words(response)
+    return None if stated != response.strip() and _OTHERS.search(stated) else read_choice(stated)
 
 
 _UNITS = {

@@ -166,6 +166,34 @@ def test_a_layout_is_recognised_and_said(row: dict[str, Any], said: str, name: s
     assert split(File(str(tmp_path / name)), None, 0, STREAM).report.notes == (said,)
 
 
+MMLU = {"question": "1+1?", "choices": ["2", "3 or so"], "answer": 0}
+
+
+@pytest.mark.parametrize(
+    ("row", "unseen"),
+    [
+        (MMLU, "choices"),
+        ({"prompt": USER, "options": {"A": "one", "B": "two"}, "answer": "B"}, "options"),
+        ({"question": "1+1?", "choices": {"text": ["one", "two"], "label": ["A", "B"]}, "answer": "B"}, "choices"),
+        (MMLU | {"question": "1+1?\nA) 2\nB) 3 or so"}, ""),
+        (MMLU | {"choices": []}, ""),
+    ],
+)
+@pytest.mark.parametrize("name", ["t.jsonl", "t.parquet"])
+def test_options_that_prompts_do_not_show_are_said(row: dict[str, Any], unseen: str, name: str, tmp_path: Path) -> None:
+    (table if name.endswith("t") else WRITERS[name])(tmp_path / name, [row])
+    warnings = [note for note in File(str(tmp_path / name)).load(None, STREAM).report.notes if "warning" in note]
+    said = f"warning: prompts do not show the options in the column {unseen}; write them into the prompts"
+    assert warnings == ([said] if unseen else [])
+
+
+def test_columns_are_recognised_in_any_case(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(lines([{"ID": "2024-I-1", "Problem": "1+1?", "Answer": 2}]))
+    [problem], report = File(str(tmp_path / "t.jsonl")).load(None, STREAM)
+    assert (problem.prompt, problem.answer) == ("1+1?", "2")
+    assert report.notes == ("read as Problem and Answer: Problem, Answer",)
+
+
 def test_columns_that_are_named_are_taken(tmp_path: Path) -> None:
     table(tmp_path / "t.parquet", [VERL])
     (tmp_path / "t.jsonl").write_text(lines([VERL | {"extra_info": json.dumps(VERL["extra_info"])}]))
@@ -201,7 +229,7 @@ def test_a_message_may_be_a_list_of_texts(tmp_path: Path) -> None:
     assert problem.messages == (Message("user", "1+1?"),) and problem.prompt == "1+1?"
     parts.append({"type": "image"})
     (tmp_path / "t.jsonl").write_text(lines([{"prompt": [{"role": "user", "content": parts}], "answer": "2"}]))
-    with pytest.raises(UserError, match=r":1: prompt has a message without role and content"):
+    with pytest.raises(UserError, match=r":1: prompt has a message with parts that are not text"):
         load(tmp_path / "t.jsonl")
 
 
