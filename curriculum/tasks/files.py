@@ -448,8 +448,9 @@ def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | B
     messages = [(entry.get("role"), _content(entry.get("content"))) for entry in listed]
     for entry, message in zip(listed, messages, strict=True):
         if not all(isinstance(part, str) and part.strip() for part in message):
-            lacks = "with parts that are not text" if isinstance(entry.get("content"), list) else "without role and content"
-            return Bad(f"{column} has a message {lacks}", one_line(entry))
+            parts = isinstance(entry.get("content"), list)
+            what = "with parts that are not text" if parts else "without role and content"
+            return Bad(f"{column} has a message {what}", one_line(entry))
     if not messages or messages[-1][0] == "assistant":
         return Bad(f"{column} does not end with a message to the policy", one_line(listed))
     return tuple(Message(role, content) for role, content in messages)

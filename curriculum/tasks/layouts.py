@@ -63,7 +63,8 @@ def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | No
 def unseen_options(rows: Sequence[Mapping[str, Any]], given: Columns) -> str:
     """The column of a multiple-choice question's options that prompts do not show; empty if there is none."""
     for name in OPTIONS:
-        shown = [_shows(value_at(row, given.prompt_column), listed) for row in rows if (listed := _listed(row.get(name)))]
+        options = [(row, listed) for row in rows if (listed := _listed(row.get(name)))]
+        shown = [_shows(value_at(row, given.prompt_column), listed) for row, listed in options]
         if shown and 2 * sum(shown) < len(shown):
             return name
     return ""

@@ -7,7 +7,8 @@ from functools import lru_cache
 
 # A sign belongs to the number unless it stands between two operands, as in 5-3.
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
-_POWER = r"(?:\s?(?:x|\*|\\times|\\cdot|[\N{MULTIPLICATION SIGN}\N{MIDDLE DOT}\N{DOT OPERATOR}])\s?10\s?(?:\^|\*\*)\s?\{?(?P<ten>[+-]?\d+)\}?)"
+_TIMES = r"(?:x|\*|\\times|\\cdot|[\N{MULTIPLICATION SIGN}\N{MIDDLE DOT}\N{DOT OPERATOR}])"
+_POWER = rf"(?:\s?{_TIMES}\s?10\s?(?:\^|\*\*)\s?\{{?(?P<ten>[+-]?\d+)\}}?)"
 _NUMBER = re.compile(
     rf"(?:(?<![\w).])[+-]\$?)?(?<![\w.^])(?<![\^_]\{{)(?<!\^[+-])(?<!\^\{{[+-])"
     rf"(?:\\[dt]?frac\s?\{{(?P<n>-?\d+)\}}\s?\{{(?P<d>\d+)\}}"

@@ -322,8 +322,8 @@ def why_unknown(file: LogFile) -> str:
         return file.defect
     names = ", ".join(sorted(file.columns)[:MOST_NAMES]) + (", ..." if len(file.columns) > MOST_NAMES else "")
     return (
-        f"it has {names}, which no known trainer's log has; a table needs a problem and a reward; --reward NAME "
-        "says which column is the reward"
+        f"it has {names}, which no known trainer's log has; a table needs a problem and a reward; --problem NAME and "
+        "--reward NAME say which columns they are"
     )
 
 

@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 import pytest
 
+from halfway.curriculum import UserError
 from halfway.experiments.audit.auditing import Audited, audit
 from halfway.experiments.audit.tables import headline
 
@@ -207,3 +208,32 @@ def test_open_instruct_1406_advantages_confirm_the_rewards_or_contradict_them(tm
     mixed_up = [row(i, 10.0, (-1.0) ** i) for i in range(16)]
     one = audited(write(tmp_path / "a_rollouts_000000.jsonl", mixed_up))
     assert "advantages contradict this reading in 4 of 4 groups" in doubts(one)
+
+
+def test_a_table_by_column_has_its_steps(tmp_path: Path) -> None:
+    """As pandas writes with orient="list": one object with a list a column."""
+    rows = [(step, f"q{p}", float(i <= step)) for step in range(3) for p in range(2) for i in range(4)]
+    columns = dict(zip(("step", "prompt", "reward"), map(list, zip(*rows, strict=True)), strict=True))
+    (tmp_path / "log.json").write_text(json.dumps(columns))
+    one = audited(tmp_path / "log.json")
+    assert one.log.history.step_V.tolist() == [0, 0, 1, 1, 2, 2]
+    assert counts(one) == [(1, 4), (1, 4), (2, 4), (2, 4), (3, 4), (3, 4)]
+
+
+def test_rewards_may_be_words_and_rows_without_a_problem_are_counted(tmp_path: Path) -> None:
+    rows = [{"step": 0, "prompt": f"q{p}", "reward": word} for p in range(2) for word in ("pass", "FAIL", "passed")]
+    one = audited(write(tmp_path / "log.jsonl", [*rows, {"step": 0, "prompt": None, "reward": "pass"}]))
+    assert counts(one) == [(2, 3), (2, 3)]
+    assert one.log.reading.dropped == {"row without a problem": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"uid": "a", "reward": 1.0}, "--problem NAME and --reward NAME say which columns they are"),
+        ({"prompt": "q", "rewards": {"format": 1.0}}, "holds objects there; make columns of their parts"),
+    ],
+)
+def test_a_table_that_cannot_be_read_says_what_to_do(row: Row, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=said):
+        audit([write(tmp_path / "log.jsonl", [row] * 8)], replayed=())

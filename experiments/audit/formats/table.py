@@ -97,6 +97,7 @@ class ColumnNames(NamedTuple):
         return [name for name in dict.fromkeys(self) if name]
 
 
+VERDICT_WORDS = {"true": 1, "pass": 1, "passed": 1, "false": 0, "fail": 0, "failed": 0}
 VERDICTS = ("correct", "is_correct", "passed", "success", "acc")
 USUAL = {
     "problem": ("problem", "problem_id", "prompt_id", "question_id", "example_id", "task_id", "index", "id", *TEXTS),
@@ -205,6 +206,8 @@ class Table(Reader):
         weights = self.choices.weights(file.columns)
         problem, names = self.choices.problem, ", ".join(sorted(file.columns))
         require(not problem or file.has(problem), "--problem", problem, f"{file.path} has {names}")
+        whole = file.opens(columns.reward) != b"{"
+        require(whole, "--reward", columns.reward, f"{file.path} holds objects there; make columns of their parts")
         require(columns.enough, "--reward", self.choices.reward, f"{file.path} has no such column")
         step = self._steps.get(file.path)
         if not columns.step and step is None:
@@ -217,6 +220,10 @@ class Table(Reader):
                 columns, told = columns if _rewarded(batch, columns) else columns._replace(reward=""), True
                 self._tell(columns, weights, step, into)
             batch = self._kept(batch, columns, into)
+            if nameless := [i for i, value in enumerate(batch[columns.problem]) if value is None or value == ""]:
+                into.drop("row without a problem", len(nameless))
+                left_out = set(nameless)
+                batch = _picked(batch, [i for i in range(len(batch[columns.problem])) if i not in left_out])
             steps = self._steps_in(batch, columns, step or 0, into)
             if len(known := [i for i, value in enumerate(steps) if value is not None]) < len(steps):
                 into.drop("row whose step is not a number", len(steps) - len(known))
@@ -263,10 +270,12 @@ class Table(Reader):
 
     def _steps_in(
         self, batch: Batch, columns: ColumnNames, otherwise: int, into: HistoryBuilder
-    ) -> Sequence[int | None] | NDArray[Any]:
-        """The step of each row; None for a row whose step is not a number."""
+    ) -> Sequence[Any] | NDArray[Any]:
+        """The step of each row, or the steps of its rollouts; None for a row whose step is not a number."""
         if not columns.step:
             return [otherwise] * len(batch[columns.problem])
+        if columns.reward and (listed := _listed_steps(batch[columns.step], batch[columns.reward])):
+            return listed
         if columns.step == "epoch" and float in set(map(type, batch[columns.step])):
             into.guess("fractions of an epoch are steps, counted in thousandths")
             numbers = map(_number, batch[columns.step])
@@ -326,7 +335,7 @@ def _lines(file: LogFile, columns: ColumnNames, names: Sequence[str], into: Hist
     fields: list[tuple[str, Any, Any]] = []
     for i, name in enumerate(names):
         opens = file.opens(name)
-        if opens == b"[" and name in (columns.reward, columns.problem, columns.tokens):
+        if opens == b"[" and name in (columns.reward, columns.problem, columns.tokens, columns.step):
             fields.append((f"f{i}", list[Any] | None, None))
         elif opens not in (b"[", b"{") and (name not in words or name == columns.problem):
             fields.append((f"f{i}", float | int | bool | str | None, None))
@@ -461,7 +470,8 @@ def _expanded(
         listed = isinstance(problem, list) and not any(isinstance(part, dict) for part in problem)
         size = min(len(problem), len(row_rewards)) if listed else len(row_rewards)
         keys = list(map(_key, problem[:size])) if listed else [_key(problem)] * size
-        row = RolloutColumns([steps[i]] * size, keys, list(map(_number, row_rewards[:size])))
+        row_steps = steps[i][:size] if isinstance(steps[i], list) else [steps[i]] * size
+        row = RolloutColumns(row_steps, keys, list(map(_number, row_rewards[:size])))
         if not listed:
             row.groups = [next(rows)] * size
         if columns.tokens and size:
@@ -469,6 +479,16 @@ def _expanded(
         if columns.category:
             row.categories = [_text(batch[columns.category][i])] * size
         yield row
+
+
+def _listed_steps(steps: Sequence[Any], rewards: Sequence[Any]) -> list[list[int]]:
+    """The steps of rows that hold a whole table by column, a list of steps beside that of rewards; else empty."""
+    listed = [list(map(_step, each)) if isinstance(each, list) else [] for each in steps]
+    whole = [
+        isinstance(own, list) and len(own) == len(each) and None not in each
+        for own, each in zip(rewards, listed, strict=True)
+    ]
+    return cast(list[list[int]], listed) if all(whole) else []
 
 
 def _spread(value: Any, size: int) -> list[int]:
@@ -528,9 +548,9 @@ def _array(values: Sequence[Any], kinds: str) -> NDArray[Any] | None:
 
 
 def _number(value: Any) -> float | None:
-    """A cell as a number, with 1 and 0 for true and false; None if it is neither."""
+    """A cell as a number, with 1 and 0 for true and false, pass and fail; None if it is neither."""
     if isinstance(value, str):
-        value = {"true": 1, "false": 0}.get(value.strip().lower(), value)
+        value = VERDICT_WORDS.get(value.strip().lower(), value)
     try:
         return float(value) if isinstance(value, int | float | str) else None
     except (ValueError, OverflowError):
