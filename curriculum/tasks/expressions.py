@@ -48,12 +48,12 @@ def _judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     """Whether the final expression equals the answer: plain numbers exactly, words as text, all else by math-verify.
 
     An integer is equal or not; other plain numbers may differ by a millionth of the answer. Words are equal whatever
-    their case and article, options by their letter or, as in (A) 12, by what it stands for. Dates and scores such as 3-1 are no
-    differences. Where math-verify says
-    "equal", these still fail: numbers with different leading digits below 1e-6, known units that differ (feet,
-    meters), bases that differ (1010_2, 1010_3), a chain of equations with two values (2+2=5), for a value an equation
-    to be solved (x^2=4 for 4), and an answer that the response denies outside a box. What stands before </think> does
-    not count. A response in one line without words is its own final expression.
+    their case and article, options by their letter or, as in (A) 12, by what it stands for. Dates and scores such as
+    3-1 are no differences. Where math-verify says "equal", these still fail: numbers with different leading digits
+    below 1e-6, known units that differ (feet, meters), bases that differ (1010_2, 1010_3), a chain of equations with
+    two values (2+2=5), for a value an equation to be solved (x^2=4 for 4), and an answer that the response denies
+    outside a box. What stands before </think> does not count. A response in one line without words is its own final
+    expression.
     Each parse and comparison may take `SYMBOLIC_TIMEOUT` seconds.
 
     Raises:
