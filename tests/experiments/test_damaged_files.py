@@ -223,7 +223,7 @@ def test_numbers_that_no_run_has_are_one_line(kind: Any, field: str, value: Any,
     file.write_text(json.dumps(whole) + "\n")
     assert len(read_jsonl(file, kind)[0]) == 1
     file.write_text(json.dumps({**whole, field: value}) + "\n")
-    with pytest.raises(UserError, match=says(f"{file}:1", "mend or remove")):
+    with pytest.raises(UserError, match=says(f"{file}:1", "fix or remove")):
         read_jsonl(file, kind)
 
 

@@ -78,6 +78,9 @@ class Chart:
             else:
                 temporary.write_bytes(vl_convert.vegalite_to_pdf(self._paper()))
 
+    def __repr__(self) -> str:
+        return f"Chart({', '.join(self.panels)}; {len(self.rows)} rows)"
+
     def _repr_svg_(self) -> str:
         import vl_convert
 

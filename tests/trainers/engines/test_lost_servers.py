@@ -106,7 +106,10 @@ def served(answer: Any) -> Iterator[Server]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    class Listening(ThreadingHTTPServer):
+        request_queue_size = 512  # with five, the kernel drops connections, whose clients wait for seconds
+
+    with Listening(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield Server(f"127.0.0.1:{server.server_port}", usable=True)
         server.shutdown()
