@@ -13,15 +13,20 @@ INDEX = "model.safetensors.index.json"
 MOST_LAYERS, LARGEST = 10_000, 2**32
 """Layers of a model, and any other whole number of its configuration, beyond which it is refused."""
 REMEDY = "copy or download the model again"
+MERGE = "merge it into its model with merge_and_unload() of peft, and save that"
 
 
 def check_model_folder(folder: Path) -> None:
     """Refuse damaged files, pipes and devices, weights outside the folder, and sizes that no model has.
 
+    Outside are also the weights of an adapter alone, which names a model elsewhere.
+
     Raises:
         UserError: one line that names the file.
     """
     require_regular_files(folder)
+    if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
+        raise UserError(f"{folder / 'adapter_config.json'}: the folder is an adapter without its model; {MERGE}")
     found = {name: _read_object(folder / name) for name in (*JSON_FILES, INDEX) if (folder / name).exists()}
     for name, value in found.get("config.json", {}).items():
         most = MOST_LAYERS if name == "num_hidden_layers" else LARGEST

@@ -132,7 +132,7 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     import torch
 
     leave_sklearn_out()
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     if Path(path).is_dir():
         check_model_folder(Path(path))
@@ -143,21 +143,49 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
         tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         require_vocabulary(tokenizer, options.path)
         tokenizer.encode("1")  # which reads settings that nothing has checked
-        model = AutoModelForCausalLM.from_pretrained(
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+        use_own_kernels(config, options.attn_implementation)
+        model, report = AutoModelForCausalLM.from_pretrained(
             path,
+            config=config,
             dtype=getattr(torch, options.dtype),
             attn_implementation=options.attn_implementation,
             trust_remote_code=False,
             use_safetensors=True,
+            output_loading_info=True,
         )
     except UserError:
         raise
     except Exception as error:  # the libraries that read the folder raise anything
         raise UserError(f"model.path: {options.path!r} cannot be loaded: {one_line(error)}") from error
+    require_whole(model, sorted(report["missing_keys"]), options.path)
     ends = find_end_tokens(tokenizer, model)
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
     make_savable(model, ends, padding)
     return Policy(model, tokenizer, ends, padding, path, options.chat == "all", options.system)
+
+
+def use_own_kernels(config: Any, attention: str) -> None:
+    """Set the attention kernel in a model's configuration and its parts, and forget which others it names.
+
+    A name such as owner/kernel there wins over what `from_pretrained` is asked for, and stands for code on a hub.
+    """
+    config._attn_implementation = attention
+    if hasattr(config, "_experts_implementation"):
+        config._experts_implementation = None
+    for part in vars(config).values():
+        if hasattr(part, "_attn_implementation"):
+            use_own_kernels(part, attention)
+
+
+def require_whole(model: Any, missing: list[str], path: str) -> None:
+    """Raise UserError for weights that are missing, which `transformers` draws at random."""
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise UserError(
+            f"model.path: {path!r} lacks weights of {type(model).__name__}: {missing[0]}{more}; "
+            "copy or download the model again"
+        )
 
 
 def require_vocabulary(tokenizer: Any, path: str) -> None:

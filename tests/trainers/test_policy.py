@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from paths import REPOSITORY
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from halfway.curriculum import UserError
@@ -54,6 +55,20 @@ def write(name: str, text: str) -> Any:
     return lambda folder: (folder / name).write_text(text)
 
 
+def leave_the_adapter(folder: Path) -> None:
+    set_in("adapter_config.json", base_model_name_or_path="owner/other")(folder)
+    (folder / "config.json").unlink()
+
+
+def leave_out(weight: str) -> Any:
+    def change(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        del weights[weight]
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "file", "words"),
     [
@@ -82,6 +97,8 @@ def write(name: str, text: str) -> Any:
             "files of the folder",
         ),
         (set_in("model.safetensors.index.json", weight_map={"a": "b.safetensors"}), "b.safetensors", "missing"),
+        (leave_the_adapter, "adapter_config.json", "merge"),
+        (leave_out("model.norm.weight"), "model.path", "lacks weights of Qwen3ForCausalLM: model.norm.weight"),
     ],
 )
 def test_a_damaged_or_strange_folder_costs_one_line(tmp_path: Path, change: Any, file: str, words: str) -> None:
@@ -103,3 +120,13 @@ def test_a_policy_loads_without_scikit_learn_which_others_still_find() -> None:
         "assert is_sklearn_available() == (found.find_spec('sklearn') is not None)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("name", ["_attn_implementation", "attn_implementation"])
+@pytest.mark.parametrize("kernel", ["owner/kernel", "flash_attention_2"])
+def test_a_model_chooses_no_kernel_from_a_hub(tmp_path: Path, name: str, kernel: str) -> None:
+    """transformers gives the name in the configuration precedence, and a package loads it as code."""
+    shutil.copytree(SUMS, tmp_path / "model")
+    set_in("config.json", **{name: kernel})(tmp_path / "model")
+    policy = load_policy(ModelOptions(attn_implementation="eager"), str(tmp_path / "model"))
+    assert policy.model.config._attn_implementation == "eager"

@@ -23,6 +23,7 @@ from halfway.trainers.distributed.ports import use_interface_towards
 from halfway.trainers.learner.adapters import adapter_parameters, has_adapters, load_adapters, save_adapters
 from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.weights import full_tensor, is_partitioned, named_weights
+from halfway.trainers.model_folder import MERGE
 
 POLICY_FOLDER = "policy"
 OPTIMIZER_FILE = "optimizer.pt"
@@ -155,8 +156,10 @@ def build_accelerator() -> Accelerator:
 
 
 def build_optimizer(policy: nn.Module, options: LearnerOptions) -> torch.optim.AdamW:
-    """AdamW over the weights to be trained."""
+    """AdamW over the weights to be trained. Raises UserError if there are none."""
     trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
+    if not trained:
+        raise UserError(f"model.path: all weights are frozen, as by an adapter in the folder; {MERGE}")
     return torch.optim.AdamW(trained, options.lr, options.betas, options.eps, weight_decay=options.weight_decay)
 
 

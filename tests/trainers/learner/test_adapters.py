@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from halfway.curriculum import Stream, UserError
 from halfway.trainers.learner.adapters import adapter_parameters, adapters_off, add_adapters
+from halfway.trainers.learner.backend import build_optimizer
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.learner_options import LearnerOptions, LoraOptions
 from halfway.trainers.learner.weights import copy_weights, named_weights
@@ -126,3 +127,13 @@ def test_bfloat16_weights_have_float32_adapters() -> None:
 def test_layers_that_the_model_does_not_have_are_refused() -> None:
     with pytest.raises(UserError, match=says("model.lora.targets", "'no_proj'")):
         add_adapters(build_model(), LoraOptions(rank=2, targets=("no_proj",)))
+
+
+def test_a_model_whose_adapter_lies_beside_its_weights_trains_nothing_and_is_refused(tmp_path: Path) -> None:
+    """transformers loads both and freezes all weights."""
+    build_model().save_pretrained(tmp_path)
+    settings = peft.LoraConfig(r=2, target_modules=["q_proj"])
+    peft.get_peft_model(build_model(), settings).save_pretrained(tmp_path)
+    policy = AutoModelForCausalLM.from_pretrained(tmp_path)
+    with pytest.raises(UserError, match=says("model.path", "frozen", "merge_and_unload")):
+        build_optimizer(policy, LearnerOptions())
