@@ -145,7 +145,8 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
         tokenizer.encode("1")  # which reads settings that nothing has checked
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         use_own_kernels(config, options.attn_implementation)
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loader: Any = AutoModelForCausalLM
+        model, report = loader.from_pretrained(
             path,
             config=config,
             dtype=getattr(torch, options.dtype),
