@@ -19,6 +19,8 @@ from halfway.curriculum.tasks.numbers import (
     denies,
     final_answer,
     hedges,
+    is_to_be_solved,
+    only_denied,
     plain_number,
     tidy,
 )
@@ -32,6 +34,7 @@ from halfway.curriculum.tasks.words import (
     stated_choice,
     stated_words,
     units_differ,
+    without_unit,
 )
 
 SYMBOLIC_TIMEOUT = 5
@@ -53,7 +56,9 @@ def _judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     below 1e-6, known units that differ (feet, meters), bases that differ (1010_2, 1010_3), a chain of equations with
     two values (2+2=5), for a value an equation to be solved (x^2=4 for 4), and an answer that the response denies
     outside a box. What stands before </think> does not count. A response in one line without words is its own final
-    expression.
+    expression, as is what follows "answer is" or "answer:" at the end of an unmarked one. Which of several numbers in
+    other unmarked text is meant cannot be told, so that a refusal in a sentence that names the answer may pass: ask for
+    a box.
     Each parse and comparison may take `SYMBOLIC_TIMEOUT` seconds.
 
     Raises:
@@ -80,12 +85,17 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
     """The verdict, inside a helper's process: None if a time-out kept math-verify from finding the texts equal."""
     response = after_thoughts(response)
     final = final_answer(response)
+    final = final and re.sub(r"^\s*\*\*(.*?)\*\*\s*$", r"\1", final)
     expected = final_answer(answer) or answer
     if (verdict := _judge_text(expected, response, final, seconds)) is not None:
         return verdict
     if final is None and _is_bare(response):
         final = response.strip().removesuffix(".")
+    if final is None and (said := _SAID.search(response)) and _is_bare(said[1]):
+        final = said[1]
     reference, given = plain_number(expected), plain_number(response if final is None else final)
+    if reference is not None and given is None and final is not None:
+        given = plain_number(without_unit(final))
     if reference is not None and given is not None and not hedges(response):
         return close(given, reference, TOLERANCE)
     if reference is not None and not response:  # as when answers are checked: it can be read
@@ -98,6 +108,8 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
             if late:
                 return None
             raise ValueError(f"math-verify finds no expression in the answer {answer!r}")
+        if final is not None and not final.strip("\\ ~,;:!"):
+            return False
         text = response
         if final is not None and "\\boxed" not in _spell_out(response):  # between tags, which math-verify ignores
             prose = re.search(r"[^\W\d_]{2,} [^\W\d_]{2,}|[^$]\$|\\[(\[]", final)
@@ -113,14 +125,17 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
                 or (is_word(expected) and read_words(stated) not in (None, read_words(expected)))  # act for cat
                 or units_differ(answer, response if final is None else final)
                 or bases_differ(expected, stated)
+                or {_kind(expected), _kind(stated)} == {"set", "tuple"}
                 or (final is None and denies(response))
+                or (final is None and reference is not None and only_denied(response, reference))
                 or _contradicts_itself(stated, seconds)
-                or ("=" not in expected and _is_to_be_solved(stated))
+                or ("=" not in expected and is_to_be_solved(stated))
                 or (reference is not None and final is not None and _RELATION.search(final))
             )
     return None if late else False
 
 
+_SAID = re.compile(r"\banswer(?: is|:)\s+(\S[^\n]*?)\.?\s*$", re.I)
 _FORMULA = re.compile(r"(?:\$|\\\()([^$]+?)(?:\$|\\\))")
 _BARE_WORD = re.compile(r"(?<!\\)(?<![^\W\d_])(?!(?:sqrt|log|ln|exp|sin|cos|tan|pi)(?![^\W\d_]))[^\W\d_]{2,}")
 
@@ -232,6 +247,12 @@ _FUNCTION = re.compile(r"(?<![\\a-zA-Z])(sin|cos|tan|log|ln|exp)(?=\s?\()")
 def _spell_out(text: str) -> str:
     """The text as math-verify can read it: signs of degrees, products and functions in LaTeX, numbers `tidy`."""
     text = _FUNCTION.sub(r"\\\1", _DEGREES.sub(r"^{\\circ}", _PRODUCT.sub(r" \\cdot ", text)))
+    text = re.sub(r"(?<=[\w)}])( ?)\*\*\1(?=[\d({])", "^", text)  # x**2
+    text = re.sub(r"(?<![a-zA-Z\\])sqrt\s?\(([^()]*)\)", r"\\sqrt{\1}", text)
+    text = re.sub(r"(?<=\w)\s?\*\s?(?=[\w(\\])", r" \\cdot ", text)
+    text = re.sub(r"(?<![a-zA-Z\\])pi(?![a-zA-Z])|\N{GREEK SMALL LETTER PI}", r"\\pi ", text)
+    text = re.sub(r"\N{SQUARE ROOT}\s?(\d+|[a-z])", r"\\sqrt{\1}", text)
+    text = re.sub(r"\\[bB]igg?[lr](?![a-zA-Z])", "", text)
     braced = re.sub(r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)  # else it reads nothing but the factor before it
     plain = tidy(re.sub(r"\\\$\s?(?=[\d.])", "", braced))
     return plain.replace("\\fbox", "\\boxed").replace("\\varnothing", "\\emptyset")
@@ -255,7 +276,17 @@ def _value(part: Any) -> complex | None:
         return None
 
 
-_RELATION = re.compile(r"\\(?:neq?|leq?|geq?|lt|gt|not)(?![a-zA-Z])|\\text\s*\{\s*not\b|[<>\u2260\u2264\u2265]")
+def _kind(text: str) -> str | None:
+    """Whether a text in brackets is a set or a tuple (or an open interval); None for all else."""
+    core = re.sub(r"\\(?:left|right)(?![a-zA-Z])|[\s$]", "", text)
+    if core.startswith("\\{") and core.endswith("\\}"):
+        return "set"
+    return "tuple" if re.fullmatch(r"\([^()]*,[^()]*\)", core) else None
+
+
+_RELATION = re.compile(
+    r"\\(?:to|rightarrow|neq?|leq?|geq?|lt|gt|not)(?![a-zA-Z])|\\text\s*\{\s*not\b|[<>\u2260\u2264\u2265]"
+)
 
 
 def _contradicts_itself(stated: str, seconds: int) -> bool:
@@ -281,17 +312,3 @@ def _last_place(side: str) -> float:
     """One in the last place of a decimal; for all else what rounding takes."""
     places = re.fullmatch(r"[\s$-]*\d*\.(\d+)[\s$.]*", side)
     return float(10 ** -len(places[1])) if places else 1e-9
-
-
-_EQUATION = re.compile(r"(?:\\(?:[dt]?frac|sqrt|cdot)(?![a-zA-Z])|[\d\s+\-^{}().*/a-zA-Z])+")
-
-
-def _is_to_be_solved(stated: str) -> bool:
-    """Whether an equation's left side is an expression in one unknown, as in x^2=4 and 2x+1=5, not a name or f(2)."""
-    left, equals, _ = stated.partition("=")
-    letters = set(re.findall("[a-zA-Z]", _unwrap(left)))
-    if not equals or len(letters) != 1 or not _EQUATION.fullmatch(left):
-        return False
-    [unknown] = letters
-    applied = re.search(rf"{unknown}[\s^{{}}\-\d()]*\(", left)
-    return left.strip(" ${}()") != unknown and not applied

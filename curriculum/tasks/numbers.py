@@ -34,8 +34,9 @@ _OPERATION = re.compile(
     r"|\b(?:not|or|sqrt|log|ln|exp|sin|cos|tan)\b",
     re.I,
 )
-_IN_WORDS = re.compile(r"\b(?:not|or|hundred|thousand|million|billion|trillion)\b", re.I)
+_IN_WORDS = re.compile(r"\b(?:not|or|refuse|cannot|can't|unsure|hundred|thousand|million|billion|trillion)\b", re.I)
 _FACTOR = re.compile(r"\s?(?:/\s?)?[eiknxyz](?![^\W\d_])|[!_(]")
+_GROUPED = re.compile(r"[+-]?\d{1,3}(?: \d{3})+")
 _LONE_SIGN = re.compile(r"(^|=)(\s*\$?)-\s+(?=[\d.\\$])")
 _MIXED = re.compile(
     r"(?<![\w.,/^\\])(?<![\^_]\{)(\d{1,15})"
@@ -106,7 +107,7 @@ def plain_number(text: str) -> Fraction | None:
     core = tidy(text).strip().removesuffix(".")
     core = core.strip("$").strip() if core.count("$") == 2 else core.replace("$", "", 1)
     core = _LONE_SIGN.sub(r"\1\2-", core)
-    found = _NUMBER.fullmatch(core)
+    found = _NUMBER.fullmatch(re.sub(r"\s", "", core) if _GROUPED.fullmatch(core) else core)
     return _value(found) if found else None
 
 
@@ -146,6 +147,10 @@ def stated_number(response: str) -> Fraction | None:
     if hedges(response):
         return None
     side = re.split(r"=|\\approx|\N{ALMOST EQUAL TO}", marked)[-1]
+    if is_to_be_solved(marked) or _is_false(marked):
+        return None
+    if (alone := plain_number(side)) is not None:
+        return alone
     try:
         return _only_number(side)
     except ValueError:  # sentences pass between tags, but not in boxes
@@ -176,6 +181,44 @@ def hedges(text: str) -> bool:
     return before is not None and before[1].strip() != (final_answer(text) or "").strip()
 
 
+_EQUATION = re.compile(r"(?:\\(?:[dt]?frac|sqrt|cdot)(?![a-zA-Z])|[\d\s+\-^{}().*/a-zA-Z])+")
+
+
+def is_to_be_solved(stated: str) -> bool:
+    """Whether an equation's left side is an expression in one unknown, as in x^2=4 and 2x+1=5, not a name or f(2)."""
+    left, equals, _ = stated.partition("=")
+    letters = set(re.findall("[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", " ", left)))
+    if not equals or len(letters) != 1 or not _EQUATION.fullmatch(left):
+        return False
+    [unknown] = letters
+    applied = re.search(rf"{unknown}[\s^{{}}\-\d()]*\(", left)
+    return left.strip(" ${}()") != unknown and not applied
+
+
+def _is_false(stated: str) -> bool:
+    """Whether a chain of equations has a sum or product of integers with another value than its last side."""
+    *texts, end = stated.split("=")
+    last, found = plain_number(end), map(_arithmetic, texts)
+    return last is not None and any(value is not None and value.denominator == 1 and value != last for value in found)
+
+
+def _arithmetic(text: str) -> Fraction | None:
+    """The value of a text of plain numbers and + - * without brackets; None for all else."""
+    plain = re.sub(r"\\(?:times|cdot)(?![a-zA-Z])|\N{MULTIPLICATION SIGN}", "*", tidy(text)).replace("$", "")
+    if not re.fullmatch(r"\s*[\d.,]+(?:\s*[-+*]\s*[\d.,]+)*\s*", plain):
+        return None
+    total = Fraction(0)
+    for sign, product in re.findall(r"(^|[-+])([^-+]+)", plain):
+        value = Fraction(1)
+        for factor in product.split("*"):
+            number = plain_number(factor)
+            if number is None:
+                return None
+            value *= number
+        total += -value if sign == "-" else value
+    return total
+
+
 _BASE = re.compile(r"[\dA-F]+\s*_\s*\{?\s*(\d+)\s*\}?[\s$.]*")
 
 
@@ -196,12 +239,16 @@ _DENIAL = re.compile(
     re.I,
 )
 _LAST_FORMULA = re.compile(r"(?:\$[^$]+\$|\\\([^$]+?\\\))\W*$")
+_NO_ANSWER = re.compile(r"\banswer(?: is|:)\W*(?:unknown|unclear|i (?:do not|don't) know|not [^\d]+)\W*$", re.I)
+_BETWEEN = re.compile(r"[\s,$*]*(?:\\text\s*\{\s*)?(?:or|and)(?:\s+(?:maybe|perhaps|possibly|even))?[\s}$*]*")
 _REJECTION = re.compile(r"\W*(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))", re.I)
 
 
 def denies(text: str) -> bool:
-    """Whether a text denies its last number or formula, as in "certainly not 42" or "42 is wrong"."""
+    """Whether a text denies its last number or formula, as in "not 42" and "42 is wrong", or names two, "41 or 42"."""
     plain = tidy(text)
+    if _NO_ANSWER.search(plain[-60:]) or _names_two(plain):
+        return True
     formula = _LAST_FORMULA.search(plain[-200:])
     if formula and _DENIAL.search(plain[-200:][: formula.start()]):
         return True
@@ -210,6 +257,23 @@ def denies(text: str) -> bool:
         return False
     before, after = plain[: matches[-1].start()], plain[matches[-1].end() :]
     return bool(_DENIAL.search(before[-60:]) or _REJECTION.match(after))
+
+
+def only_denied(text: str, number: Fraction) -> bool:
+    """Whether a text names a number and denies it each time, as in "not 42. It is 41"."""
+    plain = tidy(text)
+    places = [found.start() for found in _NUMBER.finditer(plain) if _value(found) == number]
+    return bool(places) and all(_DENIAL.search(plain[max(0, place - 60) : place]) for place in places)
+
+
+def _names_two(plain: str) -> bool:
+    """Whether a text ends in two different numbers with "or" between them, or in "between 1 and 2"."""
+    matches = list(_NUMBER.finditer(plain))[-2:]
+    if len(matches) < 2 or _value(matches[0]) == _value(matches[1]):
+        return False
+    joint = plain[matches[0].end() : matches[1].start()]
+    between = re.search(r"\bbetween[\s$]*$", plain[: matches[0].start()][-20:])
+    return bool(_BETWEEN.fullmatch(joint)) and ("or" in joint or between is not None)
 
 
 def close(number: Fraction, reference: Fraction, tolerance: float) -> bool:

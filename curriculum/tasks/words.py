@@ -180,3 +180,9 @@ def units_differ(answer: str, final: str) -> bool:
     units = [_UNITS.get(one[1].lower()) if one else None for one in found]
     powers = {one[2] for one in found if one and one[2]}
     return None not in units and (units[0] != units[1] or len(powers) > 1)
+
+
+def without_unit(text: str) -> str:
+    """The text without a known unit after its number, as in "12 dollars"."""
+    found = re.fullmatch(r"(.*\d)\s*([A-Za-z]+)\s*", text)
+    return found[1] if found and found[2].lower() in _UNITS else text
