@@ -27,7 +27,7 @@ def check_model_folder(folder: Path) -> None:
     require_regular_files(folder)
     if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
         raise UserError(f"{folder / 'adapter_config.json'}: the folder is an adapter without its model; {MERGE}")
-    found = {name: _read_object(folder / name) for name in (*JSON_FILES, INDEX) if (folder / name).exists()}
+    found = {name: read_object(folder / name) for name in (*JSON_FILES, INDEX) if (folder / name).exists()}
     for name, value in found.get("config.json", {}).items():
         most = MOST_LAYERS if name == "num_hidden_layers" else LARGEST
         if isinstance(value, int) and not isinstance(value, bool):
@@ -67,7 +67,8 @@ def _check_safetensors(path: Path) -> None:
         raise ValueError(f"it has {size} bytes, and its header says {expected}")
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. Raises UserError, one line that names the file, for all else."""
     with reading(path, REMEDY):
         value = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):

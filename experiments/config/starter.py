@@ -11,7 +11,8 @@ from halfway.curriculum.tasks.data_files import kind_of, sample
 from halfway.curriculum.tasks.files import Rows
 from halfway.curriculum.tasks.layouts import recognised
 from halfway.curriculum.tasks.task_rewards import NAME
-from halfway.experiments.config.paths import exists
+from halfway.experiments.config.paths import exists, find
+from halfway.trainers.model_folder import read_object
 
 HOSTS = ("halfway", "trl", "verl", "trinity", "tinker", "prime_rl")
 
@@ -35,13 +36,13 @@ problems:
 model:
   path: {model} # a Hugging Face folder, or owner/name on its hub
   dtype: {dtype}
-  chat: all # prompts that are plain text become a user's message; for a base model: messages
+  chat: {chat}
 {chain}fill:
   policy: refill # rounds of rollouts until the batch is full of groups that teach
   groups: 64
 rollouts:
   num_rollouts: 8 # a group
-  max_response_tokens: 1024
+  max_response_tokens: {response}
 {engine}learner:
   lr: 1e-6
 {sharded}budget:
@@ -50,6 +51,12 @@ evaluation:
   problems: 256 # held out
   points: 10
 {cluster}"""
+CHATS = {
+    "all": "all # prompts that are plain text become a user's message; for a base model: messages",
+    "messages": "messages # the tokenizer has no chat template; all would make messages of plain prompts",
+}
+TEMPLATES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates")
+CONFIG, TOKENIZER, MOST_TOKENS = "config.json", "tokenizer_config.json", 1024
 VLLM = "  engine: {{vllm: {{dtype: bfloat16, eager: false, max_length: 4096, kv_cache_gib: 20}}}}\n"
 SERVERS = (
     "  engine: {{vllm_servers: {{dtype: bfloat16, eager: false, max_length: 4096, kv_cache_gib: 20, count: {gpus}, "
@@ -81,12 +88,15 @@ def _own(file: Path, data: str, model: str, gpus: int) -> str:
     """The recipe for Halfway's trainer."""
     alone = gpus < 2
     kind, options, read = _source(data)
+    chat, response = fitting(model)
     return OWN.format(
         file=file,
         kind=kind,
         options=options,
         read=read,
         model=json.dumps(model),
+        chat=CHATS[chat],
+        response=response,
         chain=CHAIN,
         train=f"run {file}" if alone else f"launch {file}",
         dtype="bfloat16" if gpus else "float32",
@@ -94,6 +104,17 @@ def _own(file: Path, data: str, model: str, gpus: int) -> str:
         sharded=f"  deepspeed: {{zero_stage: {2 if alone else 3}}}\n  mismatch: token_truncated\n" if gpus else "",
         cluster=CLUSTER.format(file=file, gpus=gpus) if gpus else "",
     )
+
+
+def fitting(model: str) -> tuple[str, int]:
+    """What goes through the chat template, and the length of responses, as a model takes them if it is here."""
+    folder = find(model).expanduser()
+    found = {name: read_object(folder / name) for name in (CONFIG, TOKENIZER) if (folder / name).is_file()}
+    spoken = found.get(TOKENIZER, {"chat_template": ""}).get("chat_template") is not None
+    chat = "all" if spoken or any((folder / name).exists() for name in TEMPLATES) else "messages"
+    positions = found.get(CONFIG, {}).get("max_position_embeddings")
+    known = isinstance(positions, int) and positions > 1
+    return chat, min(MOST_TOKENS, positions // 2) if known else MOST_TOKENS
 
 
 def source_of(data: str) -> dict[str, dict[str, str]]:

@@ -17,7 +17,7 @@ from halfway.experiments.config.loading import load_run_config, to_plain
 from halfway.experiments.config.names import name_of
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.run import RunConfig, parse_run_config
-from halfway.experiments.config.starter import source_of
+from halfway.experiments.config.starter import fitting, source_of
 from halfway.experiments.report.text_tables import NONE, TextTable, table_of
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.checks import describe_verifiers, shorten
@@ -36,8 +36,6 @@ SETTINGS, FINDINGS, KEPT = "settings.json", "survey.json", "problems.jsonl"
 EXAMPLES, LONGEST = 3, 200
 """Number of problems whose texts are shown, and the characters of each."""
 ASSUMED: Mapping[str, Any] = {
-    "model": {"chat": "all"},
-    "rollouts": {"max_response_tokens": 1024},
     "controllers": ["uniform"],
     "evaluation": {"problems": 0, "points": 0},
     "budget": {"steps": 1},
@@ -59,7 +57,13 @@ def survey_config(words: Sequence[str], samples: int) -> RunConfig:
         case [recipe] if Path(recipe).suffix in (".yaml", ".yml"):
             return load_run_config(Path(recipe), changes)
         case [model, data]:
-            given = {"name": name_of(stem(data)), "model": {"path": model}, "problems": {"source": source_of(data)}}
+            chat, response = fitting(model)
+            given = {
+                "name": name_of(stem(data)),
+                "model": {"path": model, "chat": chat},
+                "rollouts": {"max_response_tokens": response},
+                "problems": {"source": source_of(data)},
+            }
             raw = yaml_bases.merge(ASSUMED, given)
             return parse_run_config(yaml_bases.merge(raw, yaml_files.parse_overrides(changes)))
     raise UserError(f"survey: {' '.join(words)!r} is not acceptable; give a recipe (.yaml), or MODEL and DATA")

@@ -9,10 +9,11 @@ import pytest
 from paths import REPOSITORY
 from typer.testing import CliRunner
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
-from halfway.experiments.config.starter import HOSTS
+from halfway.experiments.config.starter import HOSTS, write_starter
 from halfway.experiments.schema import schema
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema")
@@ -96,3 +97,19 @@ def test_a_starter_for_a_host_is_a_chain_and_names_the_hosts_page(host: str, tmp
     assert CliRunner().invoke(app, ["init", str(file), "--host", host]).exit_code == 0
     assert list(halfway.from_yaml(file).members) == ["uniform", "greso"]
     assert (REPOSITORY / "docs/hosts" / f"{host}.md").exists() and f"docs/hosts/{host}.md" in file.read_text()
+
+
+def test_a_first_recipe_fits_a_model_that_is_here(tmp_path: Path) -> None:
+    """Its tokens, and whether its tokenizer has a chat template."""
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({"max_position_embeddings": 256}))
+    (model / "tokenizer_config.json").write_text("{}")
+    plain = write_starter(tmp_path / "plain.yaml", "rows.jsonl", str(model), gpus=0, host="halfway")
+    assert "  chat: messages #" in plain and "  max_response_tokens: 128\n" in plain
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    spoken = write_starter(tmp_path / "spoken.yaml", "rows.jsonl", str(model), gpus=0, host="halfway")
+    assert "  chat: all #" in spoken
+    (model / "config.json").write_text("[]")
+    with pytest.raises(UserError, match=r"config\.json"):
+        write_starter(tmp_path / "damaged.yaml", "rows.jsonl", str(model), gpus=0, host="halfway")
