@@ -113,8 +113,8 @@ def fitting(model: str) -> tuple[str, int]:
     spoken = found.get(TOKENIZER, {"chat_template": ""}).get("chat_template") is not None
     chat = "all" if spoken or any((folder / name).exists() for name in TEMPLATES) else "messages"
     positions = found.get(CONFIG, {}).get("max_position_embeddings")
-    known = isinstance(positions, int) and positions > 1
-    return chat, min(MOST_TOKENS, positions // 2) if known else MOST_TOKENS
+    most = positions // 2 if isinstance(positions, int) and positions > 1 else MOST_TOKENS
+    return chat, min(MOST_TOKENS, most)
 
 
 def source_of(data: str) -> dict[str, dict[str, str]]:
