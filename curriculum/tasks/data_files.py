@@ -9,6 +9,7 @@ import glob
 import gzip
 import io
 import json
+import os
 import re
 import stat
 import zlib
@@ -34,6 +35,8 @@ KINDS = {
     ".parquet": "parquet",
 }
 PACKED = {".gz": "gzip", ".zst": "zstd"}
+MOST_ENTRIES = 100_000
+"""Files and folders among which the data files of a folder or a pattern are looked for."""
 FORMATS = "a .jsonl, .json, .csv or .parquet file, packed as .gz or .zst or not, or a folder or pattern of such files"
 ABOUT = frozenset({"dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json"})
 """Files about a data set that the library `datasets` writes beside its rows."""
@@ -143,6 +146,24 @@ def stem(path: str) -> str:
     return plain.name
 
 
+def require_few(folder: Path, pattern: str) -> None:
+    """Refuse a pattern with folders, or all below a folder ("**"), that would search more than `MOST_ENTRIES` files.
+
+    Raises:
+        UserError: one line with the folder.
+    """
+    *folders, last = Path(pattern).parts or ("",)
+    if last != "**" and not any(map(glob.has_magic, folders)):
+        return
+    searched = 0
+    for _, inner, files in os.walk(folder):
+        searched += len(inner) + len(files)
+        if searched > MOST_ENTRIES:
+            raise UserError(
+                f"{folder / pattern}: has more than {MOST_ENTRIES:,} files to search; name the folder of the data"
+            )
+
+
 def shards(path: str) -> list[Path]:
     """The data files at a path: a file, a folder's, or those of a pattern, in the natural order of their names.
 
@@ -151,6 +172,7 @@ def shards(path: str) -> list[Path]:
     """
     given = Path(path).expanduser()
     if given.is_dir():
+        require_few(given, "**")
         files = [file for file in given.rglob("*") if file.name not in ABOUT and kind_of(file)[0] and not file.is_dir()]
         files = [file for file in files if not any(part[0] == "." for part in file.relative_to(given).parts)]
         if not files:
@@ -160,6 +182,7 @@ def shards(path: str) -> list[Path]:
     else:
         base = next((folder for folder in given.parents if folder.is_dir()), Path("."))  # its brackets are no pattern
         pattern = str(given.relative_to(base))
+        require_few(base, pattern)
         found = [] if given.exists() else glob.glob(pattern, root_dir=base, recursive=True)
         files = [base / each for each in found if (base / each).is_file()] or [given]
     for file in files:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_whole
+from halfway.curriculum.tasks.data_files import require_few
 
 REPOSITORY = yaml_bases.REPOSITORY
 """The checkout, or the installed package, which contains recipes and starting models."""
@@ -84,7 +85,11 @@ def find(value: str) -> Path:
 
 def exists(path: Path) -> bool:
     """Whether a file or folder is there, or any that a pattern such as data/train-*.parquet means."""
-    return path.exists() or (glob.has_magic(str(path)) and bool(glob.glob(str(path), recursive=True)))
+    if path.exists() or not glob.has_magic(str(path)):
+        return path.exists()
+    base = next((folder for folder in path.parents if folder.is_dir()), Path("."))
+    require_few(base, str(path.relative_to(base)))
+    return bool(glob.glob(str(path), recursive=True))
 
 
 def paths_of(part: Any) -> dict[str, str]:

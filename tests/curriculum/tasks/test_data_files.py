@@ -13,6 +13,7 @@ import pytest
 
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.problems import Message
+from halfway.curriculum.tasks import data_files
 from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.data_files import file_rows, stem, value_at
 from halfway.curriculum.tasks.files import File, plain_number
@@ -622,3 +623,17 @@ def test_a_split_is_found_by_the_usual_short_names(name: str, hub: Callable[...,
     made = hub("a/b", {"train.jsonl": one, name: two})
     [problem] = Hub(made, split="validation").load(None, STREAM).problems
     assert problem.prompt == "2+2?"
+
+
+@pytest.mark.parametrize("pattern", ["", "**/*.jsonl", "*/*.jsonl", "a/**/*.jsonl"])
+def test_a_folder_or_pattern_of_too_many_files_is_not_searched(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    for i in range(3):
+        (tmp_path / "a" / f"{i}.jsonl").write_text(lines([{"prompt": f"{i}", "answer": "1"}]))
+    assert len(load(tmp_path / pattern)) == 3
+    monkeypatch.setattr(data_files, "MOST_ENTRIES", 2)
+    with pytest.raises(UserError, match="files to search; name the folder of the data"):
+        load(tmp_path / pattern)
+    assert len(load(tmp_path / "a" / "*.jsonl")) == 3, "one folder is looked through, whatever it holds"
