@@ -117,16 +117,18 @@ def test_rollouts_in_flight_go_on_with_new_weights_and_train_by_the_closed_form(
     policy = build_policy(tmp_path)
     servers = same_servers(engine[0], policy, tmp_path, monkeypatch, in_flight=True, count=1)
     held, context_P = {0: copy.deepcopy(policy)}, np.asarray([5, 6, 7], np.int32)
-    with ThreadPoolExecutor(1) as other:
-        sampled = other.submit(servers.generate, [context_P] * 24, [200] * 24, list(range(24)))
-        while not sampled.done() and len(held) < 40:
-            version = len(held)
-            change(policy, version, 0.02)
-            held[version] = copy.deepcopy(policy)
-            servers.sync(policy, version)
-    done = sampled.result()
+    done: list[Completion] = []
+    while not any(len(completion.spans) > 1 for completion in done):
+        assert len(held) < 120, "no weights change while sequences are sampled"
+        with ThreadPoolExecutor(1) as other:  # on a busy machine all may be sampled before the first change
+            sampled = other.submit(servers.generate, [context_P] * 24, [200] * 24, list(range(24)))
+            while not sampled.done() and len(held) < 120:
+                version = len(held)
+                change(policy, version, 0.02)
+                held[version] = copy.deepcopy(policy)
+                servers.sync(policy, version)
+        done = sampled.result()
     servers.close()
-    assert any(len(completion.spans) > 1 for completion in done)
     rollouts = []
     for i, completion in enumerate(done):
         turn = response_of(np.zeros(0, np.int32), completion)
