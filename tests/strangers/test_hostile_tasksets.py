@@ -17,7 +17,7 @@ from messages import says
 from strangers.mutations import CANARY, mutated
 
 from halfway.curriculum import Problem, Stream, UserError
-from halfway.curriculum.tasks import task_rewards, tasksets
+from halfway.curriculum.tasks import helpers, task_rewards, tasksets
 from halfway.curriculum.tasks.answers import Lost
 from halfway.curriculum.tasks.tasksets import TaskSet
 from halfway.curriculum.tasks.verifiers import verify_all
@@ -56,12 +56,13 @@ REWARDS = {
     "the end of its process": "os._exit(0)",
     "a long time": "time.sleep(600)",
 }
-FOLDER = Path(mkdtemp())  # on the path before the first helper starts
+FOLDER = Path(mkdtemp())
 
 
 @pytest.fixture(scope="module", autouse=True)
 def on_the_path() -> Iterator[None]:
     sys.path.insert(0, str(FOLDER))
+    helpers._get_helpers.cache_clear()  # those of an earlier file have its path
     yield
     sys.path.remove(str(FOLDER))
     rmtree(FOLDER)
