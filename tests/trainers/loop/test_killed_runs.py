@@ -29,17 +29,19 @@ def kill_runs(record: Path, *words: str, program: tuple[str, ...] = (str(SCRIPT)
 
 
 def test_runs_that_are_killed_end_as_if_they_had_not_been(tmp_path: Path) -> None:
-    status, outcomes = kill_runs(tmp_path / "record.jsonl", "--runs", "6", "--seed", "1")
+    status, outcomes = kill_runs(tmp_path / "record.jsonl", "--runs", "4", "--seed", "1")
     assert status == 0, [one for one in outcomes if one["outcome"] != "same"]
     assert {one["setup"] for one in outcomes} == set(SETUPS)
-    assert sum(bool(fault["hit"]) for one in outcomes for fault in one["faults"]) >= 10
-    again, same = kill_runs(tmp_path / "record.jsonl", "--runs", "6", "--seed", "1")
+    assert sum(bool(fault["hit"]) for one in outcomes for fault in one["faults"]) >= 4
+    again, same = kill_runs(tmp_path / "record.jsonl", "--runs", "4", "--seed", "1")
     assert again == 0 and same == outcomes, "what is in the record is not tried again"
 
 
 def test_a_log_that_is_not_cut_is_found(tmp_path: Path) -> None:
     program = (
         "from halfway.trainers.loop.records import RunLog\nRunLog.truncate = lambda *_: None\n"
+        "from kills import faults, trials\n"  # at an operation on files, which no busy machine moves
+        "trials.draw = lambda chance, victims: faults.Fault('file', 0.2 + 0.6 * chance.random())\n"
         "import kill_runs\nkill_runs.main()"
     )
     words = ("--runs", "2", "--only", "waiting", "--seed", "3")
