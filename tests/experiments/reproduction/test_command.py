@@ -67,19 +67,31 @@ def test_a_wrong_word_costs_one_line(words: list[str]) -> None:
     assert done.exit_code == 2 and done.output.count("\n") == 1 and done.output.startswith("error: ")
 
 
-def test_a_row_is_run_judged_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With two seeds and two steps; the starting models are the packaged one. A second call trains nothing."""
+@pytest.mark.parametrize(
+    ("name", "row_name", "packaged"),
+    [
+        ("greso", "table-1-rollouts", "skills"),
+        ("prefix_sampling", "table-1-valid", "sums"),
+        ("pros", "main-ppo", "sums"),
+    ],
+)
+def test_a_row_is_run_judged_and_reported(
+    name: str, row_name: str, packaged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With two seeds and two steps; the starting models are a packaged one. A second call trains nothing."""
     monkeypatch.chdir(tmp_path)
-    paper = load_paper("greso")
+    paper = load_paper(name)
     for model in paper.starting_models:
         Path(model.path).parent.mkdir(parents=True, exist_ok=True)
-        Path(model.path).symlink_to(REPOSITORY / "experiments" / "starting_models" / "skills")
-    row = replace(paper.rows["table-1-rollouts"], seeds=(800, 801))
-    monkeypatch.setattr(rows, "load_paper", lambda name: replace(paper, rows={"row": row}))
+        Path(model.path).symlink_to(REPOSITORY / "experiments" / "starting_models" / packaged)
+    small = ("evaluation.problems=16", "evaluation.points=2")
+    row = paper.rows[row_name]
+    row = replace(row, seeds=(800, 801), overrides=(*row.overrides, *small))
+    monkeypatch.setattr(rows, "load_paper", lambda _: replace(paper, rows={"row": row}))
     monkeypatch.setattr(command, "QUICK", 0.02)
-    folder = Path("runs") / "reproduce" / "ground_greso-0.02"
+    folder = Path("runs") / "reproduce" / f"ground_{name}-0.02"
     for trained in (4, 0):
-        done = CliRunner().invoke(app, ["reproduce", "greso/row", "--quick"])
+        done = CliRunner().invoke(app, ["reproduce", f"{name}/row", "--quick"])
         assert done.exit_code == 0, done.output
         assert done.output.count(" finished\n") == trained
         for line in ("claim: ", "published: ", "rule: ", "measured: ", "status: none"):
