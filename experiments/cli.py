@@ -4,7 +4,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -260,6 +260,9 @@ def resume(
 def report(
     folder: Folder,
     figures: Annotated[bool, typer.Option("--figures", help="Save its charts too, as SVG, PNG and PDF.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Rewrite the page until all runs have ended; a browser reloads it by itself.")
+    ] = False,
 ) -> None:
     """Print the table of a run or comparison, finished or not, and rewrite its report.
 
@@ -267,6 +270,11 @@ def report(
     """
     if not (folder / "hosted.json").exists():
         _config_in(folder)
+    if live:
+        from halfway.experiments.report.page import write_live_report
+
+        with suppress(KeyboardInterrupt):
+            write_live_report(folder, now().progress.print)
     _show_report(folder, figures)
 
 

@@ -1,7 +1,8 @@
 """Writes the HTML report of a comparison or a single run as one file that needs no network."""
 
 import json
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from halfway.experiments.report.tables.all_tables import tables, write_tables
 from halfway.experiments.report.tables.arm_tables import budget_text, plan_text
 from halfway.experiments.report.text_tables import NONE, TextTable, interval, number, percent
 
+RELOAD = 15
 UNSAID = ("name", "seed", "output")
 
 
@@ -47,8 +49,32 @@ def write_report(directory: Path) -> Report:
     return Report(write_page(comparison, summary), summary)
 
 
-def write_page(comparison: Comparison, summary: Summary) -> Path:
+def write_live_report(directory: Path, say: Callable[[str], None]) -> None:
+    """Write the report again every `RELOAD` seconds, until all runs have ended or the user interrupts.
+
+    A browser that shows the page reloads it as often, and keeps the arms and the x axis that were chosen.
+
+    Args:
+        say: tells the user where the page is.
+
+    Raises:
+        UserError, WriteError: as `write_report`.
+    """
+    told = False
+    while not (comparison := load_comparison_records(directory)).ended:
+        began = time.monotonic()
+        path = write_page(comparison, summarize(comparison), RELOAD)
+        if not told:
+            say(f"open {path.resolve().as_uri()}; it follows the runs until they end, or until Ctrl-C")
+        told = True
+        time.sleep(max(RELOAD, 4 * (time.monotonic() - began)))
+
+
+def write_page(comparison: Comparison, summary: Summary, reload: int = 0) -> Path:
     """What `write_report` writes, of records that have been read. Returns the path of the page.
+
+    Args:
+        reload: seconds after which a browser reloads the page; 0 = never.
 
     Raises:
         WriteError: if a file cannot be written.
@@ -56,11 +82,11 @@ def write_page(comparison: Comparison, summary: Summary) -> Path:
     directory = comparison.directory
     write_tables(directory, summary)
     path = directory / "report.html"
-    write_text(path, page_text(comparison, summary))
+    write_text(path, page_text(comparison, summary, reload))
     return path
 
 
-def page_text(comparison: Comparison, summary: Summary) -> str:
+def page_text(comparison: Comparison, summary: Summary, reload: int = 0) -> str:
     """The page as HTML."""
     started = comparison.started()
     drawn = charts(started, summary)
@@ -68,6 +94,7 @@ def page_text(comparison: Comparison, summary: Summary) -> str:
     return render(
         "report.html.j2",
         library=library(),
+        reload=reload,
         title=str(comparison.config.get("name") or comparison.directory.resolve().name),
         verdict=conclude(summary),
         facts=facts(comparison, summary),

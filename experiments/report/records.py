@@ -161,6 +161,13 @@ class Comparison:
         return replace(self, runs={arm: kept for arm, kept in runs.items() if kept})
 
     @property
+    def ended(self) -> bool:
+        """Whether every planned run has ended, in whatever state."""
+        planned = len(self.config.get("arms") or ()) * len(self.config.get("seeds") or ())
+        under_way = any(run.state in ("starting", "running") for run in self.all_runs)
+        return not under_way and len(self.all_runs) >= planned
+
+    @property
     def budget(self) -> tuple[str, float] | None:
         """Unit and size of the budget that the arms share; None if none is declared."""
         for config in (self.config, *(run.config for run in self.all_runs)):

@@ -20,6 +20,7 @@ from synthetic_runs import (
     write_run,
 )
 
+from halfway.experiments.report import page as page_writer
 from halfway.experiments.report.analysis.summary import summarize
 from halfway.experiments.report.figures.all_figures import PICTURES
 from halfway.experiments.report.figures.colors import PALETTE, count_colors, shades
@@ -113,6 +114,26 @@ def test_unfinished_runs_are_reported_as_such(tmp_path):
     html = write_report(tmp_path).path.read_text()
     assert "2, 2 of them unfinished" in html
     assert "1 cut-off last line of" in html and "1 run has not finished" in html
+
+
+def test_a_live_report_follows_its_runs_to_their_end(tmp_path, monkeypatch):
+    """The page reloads itself while a planned run is missing, and no longer when all have ended."""
+    write_comparison(tmp_path, {arm: ARMS[arm] for arm in ("greso", "prefix_sampling")}, seeds=(0, 1), steps=3)
+    status = tmp_path / "greso" / "seed-1" / "status.json"
+    status.write_text('{"state": "running"}')
+    pages, told = [], []
+
+    def wait(seconds):
+        assert seconds >= page_writer.RELOAD
+        pages.append((tmp_path / "report.html").read_text())
+        if len(pages) == 2:
+            status.write_text('{"state": "failed"}')
+
+    monkeypatch.setattr(page_writer.time, "sleep", wait)
+    page_writer.write_live_report(tmp_path, told.append)
+    assert len(pages) == 2 and all('http-equiv="refresh" content="15"' in page for page in pages)
+    assert len(told) == 1 and told[0].startswith(f"open file://{tmp_path}/report.html;")
+    assert 'http-equiv="refresh"' not in write_report(tmp_path).path.read_text()
 
 
 def test_single_run_without_prefixes_or_evaluations(tmp_path):
