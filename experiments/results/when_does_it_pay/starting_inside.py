@@ -1,10 +1,12 @@
 """What prefixes and hints can give in one step: the share of mixed groups at four points of a run of plain GRPO.
 
-    halfway run RECIPE checkpoint.every=20 checkpoint.keep=4 name=inside    # 80 steps
-    python experiments/results/when_does_it_pay/starting_inside.py hard=runs/inside long=runs/inside_long
+    halfway compare RECIPE --arms uniform seeds=[800,801] checkpoint.every=20 checkpoint.keep=4 name=inside
+    python experiments/results/when_does_it_pay/starting_inside.py hard=runs/inside/uniform/seed-800,...
 
-At each point (the starting policy, then all checkpoints but the last) the policy tries PROBLEMS problems with a group of
-8, as a step would. Of skewed groups, one rollout of the rarer outcome is cut at seven ratios; solutions are cut at as
+RECIPE is choosing_hard.yaml or its like; 20 is a quarter of its steps.
+
+At each point (the starting policy, then all checkpoints but the last) the policy tries 128 problems with a group of 8,
+as a step would. Of skewed groups, one rollout of the rarer outcome is cut at seven ratios; solutions are cut at as
 many. Every cut, and every problem alone, is tried 32 times: 16 attempts choose, the other 16 judge what was chosen.
 Writes starting_inside.json beside this file, of which `make reproduction` makes the page's table.
 """
@@ -156,9 +158,10 @@ def starting_inside_table(folder: Path) -> TextTable:
     ]
     runs = ", ".join(f"{kind} {entry['runs']}" for kind, entry in found.items())
     notes = (
-        "Expected share of groups of 8 that are mixed, in one step of plain GRPO's policy. Prefixes start from one rollout "
-        "of each skewed group, hints from the solution of each problem that all eight rollouts failed. Known means chosen "
-        f"by 16 attempts that no trainer has, and judged by 16 others. Runs: {runs}."
+        "Expected share of groups of 8 that are mixed, in one step of plain GRPO's policy. Prefixes start from one "
+        "rollout of each skewed group, hints from the solution of each problem that all eight rollouts failed. A known "
+        "rate is that of 16 attempts, which no trainer has; 16 others judge what it chose. Runs of each kind: "
+        f"{runs}."
     )
     return TextTable("What prefixes and hints can give", ("data", "step", *COLUMNS.values()), tuple(rows), notes)
 
