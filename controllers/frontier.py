@@ -54,7 +54,7 @@ class Frontier(PassRateController[FrontierState]):
       (`halfway.curriculum.signals.expected_update_mass`);
 
     averaged over the uncertainty about p, so that problems about which little is known are worth trying. Both fall off
-    more gently than the distance from one half: at N = 8, a rate of .05 has a third of the best signal, and .2 five
+    more gently than the distance from one half: at N = 8, a rate of 0.05 has a third of the best signal, and 0.2 five
     sixths. Problems are drawn without replacement, in proportion to worth^sharpness. A share of the slots is drawn
     uniformly, which keeps solved problems in practice: policies forget, and nobody notices where nothing is rolled out.
 
@@ -68,7 +68,7 @@ class Frontier(PassRateController[FrontierState]):
         candidates: number of problems drawn at random to compete for each slot; null = all problems compete for all
             slots, or of more than 65,536 as many drawn at random.
         rates: "believed" = by the shared belief; "measured" = as the trainer measures them, an oracle for studies of
-            the law apart from the belief. Measured rates are kept between .015 and .985, since none is known better.
+            the law apart from the belief. Measured rates are kept between 0.015 and 0.985, since none is known better.
         prior: "flat" = nothing is known of any problem at first; "surveyed" = the problems' columns `passed` and
             `attempts`, which `halfway survey` writes, are the first evidence: `passed` of `attempts` rollouts passed,
             binomially, at step 0. A problem with 0 attempts was not surveyed.

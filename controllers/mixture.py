@@ -84,8 +84,8 @@ class Mixture(PassRateController[MixtureState]):
         rho: price of a token that is trained, where a generated one costs 1.
         worth: what a group teaches: "groups" = 1 if it has both outcomes; "mass" = its update mass under MaxRL,
             2 (1[k > 0] - k / N), which favours rare successes.
-        credit: what a group of another source counts for. 1, .5 and .35 were read off contests in the lab, where easier
-            problems and stored groups taught the data's own problems that much.
+        credit: what a group of another source counts for. 1, 0.5 and 0.35 come from contests in the lab, where easier
+            problems and stored groups were worth that much for the data's own problems.
         sharpness: s.
         floor: least part of its share that a source gets.
         memory: factor by which earlier groups count less in every step.

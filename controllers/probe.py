@@ -73,7 +73,7 @@ class Probed(PassRateController[ProbedState]):
             since the solver has outgrown it, the slots go to the members that follow.
         tries: largest number of groups that a generated problem gets in all.
         noise: standard deviation of a problem around the line, in logits: what the probe cannot know. Measured in the
-            lab: .5 for generated problems, .7 for the data set's own.
+            lab: 0.5 for generated problems, 0.7 for the data set's own.
         impossible: a group without success marks its problem as invalid if the chance of that was below this; 0 =
             never.
         calibration: how the line follows the outcomes.

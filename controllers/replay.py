@@ -68,7 +68,7 @@ class Replay(PassRateController[ReplayState]):
         uses: how often a stored group trains again before it goes; null = as long as it is stored.
         age: steps after which a stored group goes; null = no bound.
         matched: whether a step replays at most as many groups as came in during the step before.
-        order: "random", or "rare" = without replacement in proportion to (1 - p) .9^age, p being the
+        order: "random", or "rare" = without replacement in proportion to (1 - p) 0.9^age, p being the
             group's pass rate.
         tokens: bound on the number of stored tokens, those of prompts and observations included. A token of a response
             takes 12 bytes of a checkpoint, the others 4.

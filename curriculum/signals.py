@@ -53,7 +53,7 @@ def expected_update_mass(p: ArrayLike, size: ArrayLike) -> Floats:
     """Expected update mass before the group is sampled: 2 (pass@N - pass@1) = 2 (1 - (1 - p)^N - p)
     (github.com/linjiw/curriculum-maxrl, for the objective of arXiv 2602.02710).
 
-    Largest at p = 1 - N^(-1 / (N - 1)), .26 for N = 8; 0 at p = 0 and p = 1.
+    Largest at p = 1 - N^(-1 / (N - 1)), 0.26 for N = 8; 0 at p = 0 and p = 1.
     """
     p, size = _probability(p), _counts(size, 1)
     return np.asarray(2 * (1 - (1 - p) ** size - p))

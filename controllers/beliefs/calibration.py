@@ -62,7 +62,7 @@ class Line:
         The group's log-odds are the sum of offset, slope times guess and residual, which are independent before it. The
         group moves their joint mean along one direction only, so the new mode is the root of an increasing function of
         one number, found by bisection. The covariance that arises between line and residual is dropped. The mode stands
-        in for the mean; over 800 groups that biases a slope of 1 by .03 to .13, more for a larger `own`.
+        in for the mean; over 800 groups that biases a slope of 1 by 0.03 to 0.13, more for a larger `own`.
         """
         x_2 = np.asarray([1.0, guess])
         direction_2 = self.covariance_22 @ x_2

@@ -7,7 +7,7 @@ import numpy as np
 
 from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Stream, Verdict, require
 
-PATIENCE = 32  # steps; with again = .9, 3 % of the groups that never pass are still tried then
+PATIENCE = 32  # steps; with again = 0.9, 3 % of the groups that never pass are still tried then
 
 
 @dataclass(frozen=True, slots=True)

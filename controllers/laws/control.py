@@ -73,7 +73,7 @@ def damp_gain(gain: float, groups: Sequence[Group]) -> float:
     """The gain of an integrating controller for evidence that comes late: gain x sin(pi / (4 d + 2)).
 
     With a delay of d steps, x <- x + gain (target - x) is stable only for a gain below 2 sin(pi / (4 d + 2)): 2, 1,
-    .62, .45, .35 for d = 0 to 4. So the gain keeps its distance from that bound; without delay it stays as it is.
+    0.62, 0.45, 0.35 for d = 0 to 4. So the gain keeps its distance from that bound; without delay it stays as it is.
 
     Args:
         groups: what is learned from; d is the largest of their lags.

@@ -69,5 +69,5 @@ class Registry:
 
 @cache
 def _find_entry_points(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """The entry points of a group, remembered for a module path: a scan of all installed packages takes .1 s."""
+    """The entry points of a group, remembered for a module path: a scan of all installed packages takes 0.1 s."""
     return {point.name: point for point in entry_points(group=group)}

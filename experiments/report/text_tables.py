@@ -159,7 +159,7 @@ def seeds_text(seeds: int) -> str:
 
 
 def p_value(p: float | None) -> str:
-    """A p-value with three decimals, or "<.001"."""
+    """A p-value with three decimals, or "<0.001"."""
     if p is None:
         return NONE
-    return "<.001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+    return "<0.001" if p < 0.001 else f"{p:.3f}"

@@ -149,7 +149,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
     {
         "final_score": Measure("held-out pass@1 at the end", final_score),
         "area": Measure("area under held-out pass@1 along steps", area),
-        "midway_score": Measure("held-out pass@1 after .6 of the steps", midway_score),
+        "midway_score": Measure("held-out pass@1 after 0.6 of the steps", midway_score),
         "steps_to_target": Measure("steps until the reference's final pass@1", axis=STEPS),
         "rollouts_to_target": Measure("rollouts until the reference's final pass@1", axis=ROLLOUTS),
         "tokens_to_target": Measure("generated tokens until the reference's final pass@1", axis=TOKENS),

@@ -50,7 +50,7 @@ def test_every_page_and_heading_that_a_message_names_exists() -> None:
 
 def test_the_table_of_what_a_group_is_worth_is_right() -> None:
     page = (REPOSITORY / "docs" / "ideas.md").read_text()
-    rows = re.findall(r"^\| (\.\d+) \| (\.\d+) \| (\.\d+) \|$", page, re.MULTILINE)
+    rows = re.findall(r"^\| (0\.\d+) \| (0\.\d+) \| (0\.\d+) \|$", page, re.MULTILINE)
     assert len(rows) == 6
     for p, mixed, square in (map(float, row) for row in rows):
         assert mixed == pytest.approx(float(survival(p, 8)), abs=5e-3)

@@ -9,7 +9,7 @@ from halfway.experiments.report.records import Run
 PAPERS_RHO = (0.25, 1.0)
 """What a trained token cost in generated tokens in the published runs. Rollouts take 78 to 91 % of their hours, and
 dynamic sampling trains on about a third of the tokens that it generates. The ratio of training to rollout hours,
-.09/.91 to .22/.78, divided by the ratio of trained to generated tokens, .28 to .4, gives .25 to 1."""
+0.09/0.91 to 0.22/0.78, divided by the ratio of trained to generated tokens, 0.28 to 0.4, gives 0.25 to 1."""
 
 
 class Spender(Protocol):

@@ -26,7 +26,7 @@ class ContrastRow:
         seeds: the number of seeds of the arm that has fewer.
         p: two-sided p-value of this contrast alone; None with one seed.
         adjusted_p: p after Holm's adjustment within the family; None with one seed.
-        clear: whether adjusted_p is below .05.
+        clear: whether adjusted_p is below 0.05.
         smallest_shown: the true difference that would be clear four times out of five, given this row's standard error;
             None if that error is unknown or zero.
     """

@@ -34,7 +34,7 @@ def contrast_caption(summary: Summary, matched: Matched) -> str:
         "Held-out pass@1 of the first arm minus that of the second, at the point where every run has spent "
         f"{matched.axis.phrase(matched.amount)}; linear between evaluations. {errors_text(matched)} Intervals are for "
         "each pair alone. p is two-sided; Holm's adjustment is over "
-        f"{contrast_family(planned, summary.design.named)}, and a contrast is clear if its adjusted p is below .05. "
+        f"{contrast_family(planned, summary.design.named)}, and a contrast is clear if its adjusted p is below 0.05. "
         f"{POWER.capitalize()}: the true difference that would come out clear four times out of five, given the row's "
         "own standard error; -: none below 1.",
     ]

@@ -103,7 +103,7 @@ def beliefs(problems: ProblemSet) -> dict[str, Belief]:
     return {
         "mean of the latest 128 groups": Beta(len(problems), 0.0, 1e9),
         "the problem's last group": Beta(len(problems), 0.0, 0.5),
-        "Beta, keeps .98 a step": Beta(len(problems), 0.98, 2.0),
+        "Beta, keeps 0.98 a step": Beta(len(problems), 0.98, 2.0),
         "shared by features": Skilled(SkillModel(drift=0.03, residual=0.7, memory=0.0), x_PD),
         "remembered, one drift": Skilled(SkillModel(residual=3.0), one_P1),
         "shared by features, and remembered": Skilled(SkillModel(), x_PD),

@@ -10,7 +10,7 @@ timed; processor time, since other work on the machine changes that little; the 
 which shuffles the whole set. "growth" is the exponent by which a step grows with the problems between the two largest
 sets: 0 = not at all, 1 = in proportion. In the row "in streaks", GRESO refuses most of what it is offered.
 
-Exits with 1 if a recipe's step takes more than 40 ms with the largest set (a batch of more than 160 groups: .25 ms a
+Exits with 1 if a recipe's step takes more than 40 ms with the largest set (a batch of more than 160 groups: 0.25 ms a
 group), or another row's more than 50. `--keep` writes controllers.json, from which `make reproduction` writes the
 table of the page.
 """

@@ -82,7 +82,7 @@ def test_contrasts_stand_beside_what_so_many_seeds_can_show() -> None:
     summary = summarize(contest(rng, {"grpo": 0.3, "up": 1.5, "same": 0.3}, contrasts={"baseline": "grpo"}))
     table = contrast_table(summary)
     up, same = table.rows
-    assert up[0] == "up vs grpo" and up[2:5] == ("<.001", "<.001", "clear") and same[4] == "no"
+    assert up[0] == "up vs grpo" and up[2:5] == ("<0.001", "<0.001", "clear") and same[4] == "no"
     assert float(up[5]) > 0 and up[6] == "8"
     assert "the 2 contrasts that the file names" in table.caption
     assert "the 64 held-out problems are resampled" in table.caption
@@ -250,7 +250,7 @@ def test_finals_have_a_column_if_there_were_any() -> None:
 def test_numbers_have_as_many_digits_as_they_need() -> None:
     assert interval(Estimate(1234.567, 1000, 2000), 1) == "1,234.6 [1,000.0, 2,000.0]"
     assert interval(Estimate(0.5, None, 0.7)) == "0.500"
-    assert [p_value(p) for p in (None, 0.0001, 0.04567, 1.0)] == ["-", "<.001", ".046", "1.000"]
+    assert [p_value(p) for p in (None, 0.0001, 0.04567, 1.0)] == ["-", "<0.001", "0.046", "1.000"]
 
 
 @pytest.mark.parametrize("width", [80, 44, 24])
