@@ -135,7 +135,7 @@ class Trained:
             raise unknown("plot", name, [*SHORT, *pictures])
         chart = pictures[SHORT.get(name, name)].draw(self.records.started(), self.summary)
         if chart is None:
-            raise UserError(f"plot: {name!r} has nothing to show in {self.folder}; see `.curves` and `.groups`")
+            raise UserError(f"plot: {name!r} has no data in {self.folder}; see `.curves` and `.groups`")
         return chart
 
     def report(self) -> Path:

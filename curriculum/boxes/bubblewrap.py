@@ -221,7 +221,7 @@ class _Worker:
             self._receive(START_SECONDS)
         except BoxLostError:
             complaint = self.stop()
-            raise BoxLostError(f"a box does not start ({complaint or 'no word from it'})") from None
+            raise BoxLostError(f"a box does not start ({complaint or 'it printed nothing'})") from None
         except BaseException:
             self.stop()
             raise

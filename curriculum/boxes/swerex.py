@@ -306,7 +306,7 @@ class SweRexBox:
         waiting = f"for i in {{1..600}}; do [ -e {name}.end ] && echo yes && exit; read -t .1 <> <(:); done"
         while self._ask(waiting, REQUEST_SECONDS) != "yes\n":  # it is killed with the command's own processes
             if time.monotonic() - began > seconds + SERVICE_SECONDS:
-                raise BoxLostError("a container does not end a command")
+                raise BoxLostError("a container did not finish a command")
         return line.read(self._ask(f"cat {name}; rm -f {name} {name}.end", SERVICE_SECONDS))
 
     def _must(self, command: str) -> str:
@@ -347,7 +347,7 @@ def _believed() -> Iterator[None]:
     try:
         yield
     except (ValueError, LookupError, OverflowError, tarfile.TarError) as error:
-        raise BoxLostError(f"a container answers what it cannot hold ({one_line(error)})") from error
+        raise BoxLostError(f"a container sent an impossible response ({one_line(error)})") from error
 
 
 _MADE: set[str] = set()

@@ -91,7 +91,7 @@ class HarborTasks(Source):
         loaded = keep_and_count((str(folder), self._problem(folder)) for folder in folders)
         if not loaded.problems:
             first = loaded.report.examples[0]
-            raise UserError(f"{self.path}: none of {len(folders)} folders is a task here (first: {first})")
+            raise UserError(f"{self.path}: none of {len(folders)} folders holds a usable task (first: {first})")
         return loaded
 
     def _problem(self, folder: Path) -> Problem | Bad:
@@ -232,5 +232,5 @@ def _bring(box: Box, source: Path, target: str) -> None:
         raise BoxFullError(f"{target}: {NO_ROOM}")
     if done.status:
         raise UserError(
-            f"{source}: does not get into the box ({one_line(done.output)}); use an image with bash and tar"
+            f"{source}: could not be copied into the box ({one_line(done.output)}); use an image with bash and tar"
         )

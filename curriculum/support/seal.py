@@ -32,7 +32,7 @@ def require_sealed(file: Path) -> None:
         content = file.read_bytes()
         start, _, end = content.rpartition(b"blake2b:" + found[-1])
         if _hash(start + BLANK.encode() + end) != found[-1]:
-            raise UserError(f"{file}: is damaged, its bytes are not those that were written; get it or make it again")
+            raise UserError(f"{file}: is damaged: its content has changed since it was written; get or make it again")
 
 
 def _hash(content: bytes) -> bytes:

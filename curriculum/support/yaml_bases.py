@@ -138,7 +138,7 @@ def _text(path: Path) -> bytes:
     with path.open("rb") as file:
         text = file.read(MOST_BYTES + 1)
     if len(text) > MOST_BYTES:
-        raise UserError(f"has more than {MOST_BYTES >> 10} KiB; keep data in files of their own")
+        raise UserError(f"has more than {MOST_BYTES >> 10} KiB; move data to separate files")
     return text
 
 
@@ -157,7 +157,7 @@ def _require_moderate(count: int, depth: int) -> None:
     if count > MOST_VALUES:
         raise UserError(f"stands for more than {MOST_VALUES:,} values, with those behind its aliases; write fewer")
     if depth > DEEPEST:  # where the file itself is flatter, an alias refers to what it is part of
-        raise UserError(f"is nested more than {DEEPEST} levels deep, or refers to itself; write it flatter")
+        raise UserError(f"is nested more than {DEEPEST} levels deep, or refers to itself; remove the nesting")
 
 
 def _require_small(root: Any) -> None:

@@ -106,7 +106,7 @@ class Helpers:
             if _receive(process, time.monotonic() + START_SECONDS) is not None:
                 return process
             said = process.stop() or "it was killed, perhaps for lack of memory"
-        raise UserError(f"verifier: its process does not start ({said}); mend that and resume the run")
+        raise UserError(f"verifier: its process does not start ({said}); fix the cause and resume the run")
 
 
 def _receive(process: WorkerProcess, deadline: float) -> dict[str, Any] | None:

@@ -171,7 +171,7 @@ def _beside(
     chosen = [problem for problem, reason in zip(loaded.problems, why, strict=True) if reason is None]
     if not chosen:
         remedy = "export another pool" if field == "generated" else "give another source"
-        raise UserError(f"problems.{field}: no task is left of {len(why)}, all are {' or '.join(known)}; {remedy}")
+        raise UserError(f"problems.{field}: none of {len(why)} tasks is usable, all are {' or '.join(known)}; {remedy}")
     own = Counter(loaded.report.dropped) + Counter(reason for reason in why if reason)
     if wanted is not None and len(chosen) > wanted:  # a finite source gives all that it has
         own["not needed"] += len(chosen) - wanted
@@ -204,7 +204,7 @@ def distinct(name: str, wanted: int | None, draws: Iterator[Problem]) -> Loaded:
     """The first `wanted` problems whose prompts and ids differ."""
     if wanted is None:
         raise UserError(
-            f"source {name}: it draws without end; say how many problems to train on, in problems.train or also_train"
+            f"source {name}: it generates problems without end; set problems.train or also_train to a number"
         )
     found: dict[str, Problem] = {}
     ids: set[str] = set()

@@ -59,7 +59,7 @@ def submit(config: RunConfig, folder: Path, parallel: int) -> RayJob:
         if not ray.is_initialized():
             ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
     except ConnectionError as error:
-        raise UserError(f"--on: no cluster of Ray answers ({one_line(error)}); set RAY_ADDRESS") from error
+        raise UserError(f"--on: no Ray cluster responds ({one_line(error)}); set RAY_ADDRESS") from error
     devices = {"num_gpus" if cluster.gpus else "num_cpus": cluster.devices_per_node}
     task = ray.remote(**devices, max_retries=-1)(trained)
     return RayJob(ray, task.remote(str(folder.resolve())))

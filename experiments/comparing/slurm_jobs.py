@@ -111,4 +111,4 @@ def submit(config: RunConfig, folder: Path, parallel: int) -> SlurmJob:
         )
         return SlurmJob(executor.submit(Training(), place))
     except (RuntimeError, submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
-        raise UserError(f"--on: Slurm takes no job ({one_line(error)}); submit from a login node") from error
+        raise UserError(f"--on: Slurm rejected the job ({one_line(error)}); submit from a login node") from error

@@ -277,7 +277,7 @@ def with_arms(config: ComparisonConfig, names: Sequence[str]) -> ComparisonConfi
     """
     for name in names:
         if name not in config.arms:
-            raise UserError(f"--arms: {name!r} is not an arm of {config.name}; choose of {', '.join(config.arms)}")
+            raise UserError(f"--arms: {name!r} is not an arm of {config.name}; choose from {', '.join(config.arms)}")
     contrasts = config.contrasts
     if isinstance(contrasts, list):
         contrasts = [pair for pair in contrasts if {*map(str, pair)} <= {*names}]

@@ -47,7 +47,7 @@ def _parse_override(override: str) -> dict[str, Any]:
         return _mapping(OmegaConf.from_dotlist([override]))
     except (YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, RecursionError) as error:
         raise UserError(
-            f"override: {override!r} is not YAML, which wants a space after ':' and brackets closed ({one_line(error)})"
+            f"override: {override!r} is not YAML, which needs a space after ':' and closed brackets ({one_line(error)})"
         ) from None
 
 

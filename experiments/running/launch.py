@@ -210,7 +210,7 @@ class Running:
     def start_again(self) -> None:
         """Start the command again if it has ended, after a pause that grows with every start."""
         if self.process.poll() is not None and time.monotonic() >= self.started + restart_pause(self.starts):
-            print(f"{self.command.host}: a server has ended with status {self.process.returncode}; it is started again")
+            print(f"{self.command.host}: a server exited with status {self.process.returncode}; restarting it")
             self._start()
 
 

@@ -26,7 +26,7 @@ def check_rows(config: RunConfig, file: Path | None) -> str:
     loaded = config.problems.opened.source.part.load(wanted, Stream(config.problems.seed))
     tasks = check_problems(loaded.problems, environment.boxes, environment.test_seconds, environment.parallel or 1)
     if not tasks.problems:
-        raise UserError(f"problems.source: no task holds: {tasks.report}")
+        raise UserError(f"problems.source: no task is valid: {tasks.report}")
     if file is not None:
         write_problems(tasks.problems, str(file))
     return f"{tasks.report} (before that: {loaded.report})"

@@ -29,7 +29,7 @@ def token() -> str:
     given = auth.given_token()
     if given is None:
         raise UserError(
-            f"serve: servers answer only to the run that has their token; set {auth.VARIABLE}, or "
+            f"serve: servers accept only requests with their token; set {auth.VARIABLE}, or "
             f"{auth.FILE_VARIABLE} to a file of mode 600, for them and for the run"
         )
     return given

@@ -42,7 +42,7 @@ def submit(script: str) -> str:
     try:
         done = subprocess.run(["sbatch"], input=script, capture_output=True, text=True, check=True)
     except FileNotFoundError:
-        raise UserError("--on: 'slurm' needs sbatch, which this machine has not; submit from a login node") from None
+        raise UserError("--on: 'slurm' needs sbatch, which is not installed here; submit from a login node") from None
     except subprocess.CalledProcessError as error:
         raise UserError(f"--on: sbatch refuses the job ({one_line(error.stderr.strip())}); see `man sbatch`") from error
     return done.stdout.strip()

@@ -163,7 +163,7 @@ class MlflowRun:
         client, host = self.tracker.client, self.tracker.host
         target = str(client.get_run(self.run_id).info.artifact_uri) if host else "here:"
         if urlsplit(target).scheme in ("", "file"):
-            raise ValueError(f"{host} names a folder of this machine for files: {target}")
+            raise ValueError(f"{host} stores files in a folder of this machine: {target}")
         for path in filter(Path.exists, files):
             client.log_artifact(self.run_id, str(path))
 

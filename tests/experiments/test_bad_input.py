@@ -432,7 +432,7 @@ def test_a_cut_log_is_one_line_before_any_training(run_file: Path, undisturbed: 
     log = Path(f"runs/run/{name}.jsonl")
     whole = log.read_bytes()
     log.write_bytes(whole[: whole.rindex(b"\n", 0, -1) + 1])
-    sizes = f"has {log.stat().st_size} bytes, and {len(whole)} when its checkpoint was written"
+    sizes = f"has {log.stat().st_size} bytes, but had {len(whole)} when its checkpoint was written"
     assert complaint("resume", "runs/run").startswith(f"runs/run/{name}.jsonl: {sizes}")
 
 

@@ -257,7 +257,7 @@ def opened(saved: Any, place: Path | str) -> Iterator[Any]:
     """
     with reading(place, ANOTHER):
         if saved["sha256"] != _digest(saved["state"]):
-            raise ValueError("its state is not the one that was written")
+            raise ValueError("its state has changed since it was written")
         yield saved["state"]
 
 

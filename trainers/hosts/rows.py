@@ -91,7 +91,7 @@ def rows_of(rows: Any, controller: PassRateController[Any], columns: Columns | N
     try:
         whole = [{name: row[name] for name in read} for row in rows]
     except KeyError as error:
-        raise UserError(f"problems: a row has no column {error.args[0]!r}, which the first one has") from None
+        raise UserError(f"problems: a row has no column {error.args[0]!r}, but the first row does") from None
     problems = [problem_of(row, str(i), columns, features) for i, row in enumerate(whole)]
     return Rows(ProblemSet(problems), rows, names)
 

@@ -147,4 +147,4 @@ class ObservedBuilder(BuilderBase):  # type: ignore[misc]
         return tags
 
     def __reduce__(self) -> Any:
-        raise UserError("builder_of: rollouts in other processes cannot tell the session what came back; run them here")
+        raise UserError("builder_of: rollouts in other processes cannot reach the session; run them in this process")

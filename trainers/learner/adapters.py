@@ -43,7 +43,7 @@ def add_adapters(policy: Any, options: LoraOptions) -> None:
         peft.inject_adapter_in_model(config, policy, adapter_name=NAME)
     except ValueError as error:
         raise UserError(
-            f"model.lora.targets: {list(options.targets)} do not suit the model: {one_line(error)}"
+            f"model.lora.targets: {list(options.targets)} do not fit the model: {one_line(error)}"
         ) from None
     for parameter in adapter_parameters(policy).values():
         parameter.data = parameter.data.float()

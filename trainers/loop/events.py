@@ -110,5 +110,5 @@ def logged_group(event: Mapping[str, Any], folder: Path) -> Group:
             file.seek(start)
             content = file.read(size)
             if zlib.crc32(content) != checksum:
-                raise ValueError(f"bytes {start} to {start + size} are not those that were written")
+                raise ValueError(f"bytes {start} to {start + size} have changed since they were written")
     return unpack(event["group"], content)

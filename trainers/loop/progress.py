@@ -88,7 +88,7 @@ class Progress:
         if self.idle >= IDLE_STEPS and budget.unit in ("rollouts", "tokens"):
             raise UserError(
                 f"controllers: nothing was rolled out in {self.idle} steps in a row, so budget.{budget.unit} would "
-                "never be spent; see in decisions.jsonl what was skipped, and why"
+                "never be spent; decisions.jsonl says what was skipped, and why"
             )
         if budget.unit == "tool_seconds" and self.step >= IDLE_STEPS and not self.tool_seconds:
             raise UserError(

@@ -236,8 +236,8 @@ class RunLog:
         for name, file in self._files.items():
             if file.size < sizes[name]:
                 raise UserError(
-                    f"{file.path}: has {file.size} bytes, and {sizes[name]} when its checkpoint was written; put the "
-                    "whole file back, or go back to a checkpoint before its end with `halfway resume --from`"
+                    f"{file.path}: has {file.size} bytes, but had {sizes[name]} when its checkpoint was written; "
+                    "restore the whole file, or return to a checkpoint before its end with `halfway resume --from`"
                 )
         for name, file in self._files.items():
             file.truncate(sizes[name])

@@ -223,7 +223,7 @@ def load_corpus(folder: Path, provenance: Mapping[str, Any], generations: int) -
         raise UserError(f"{folder}: holds no corpus; make one with `halfway propel corpus`")
     rows = [row for file in files for row in _read_part(file, provenance)]
     if len(rows) < generations:
-        raise UserError(f"{folder}: {len(rows)} of {generations} texts; continue with `halfway propel corpus`")
+        raise UserError(f"{folder}: holds {len(rows)} of {generations} texts; continue with `halfway propel corpus`")
     return Corpus(tuple(rows), provenance)
 
 

@@ -112,7 +112,7 @@ def ended_sampler() -> Iterator[None]:
         yield
     except (EOFError, ConnectionError) as error:
         raise UserError(
-            "rollouts.staleness: the process that samples has ended, perhaps for lack of memory; resume the run"
+            "rollouts.staleness: the sampling process has ended, perhaps for lack of memory; resume the run"
         ) from error
 
 

@@ -245,7 +245,7 @@ def test_a_comparison_on_two_nodes_of_ray_that_loses_one_has_the_bits_of_a_local
     settings = ("--jobs", "2", "--on", "ray")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     status, words = finished(compared(tmp_path / "early", *settings))
-    assert status == 2 and "no cluster of Ray answers" in words  # here, since a cluster anywhere on the host would
+    assert status == 2 and "no Ray cluster responds" in words  # here, since a cluster anywhere on the host would
     small = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
     cluster = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
     try:
@@ -286,7 +286,7 @@ def test_a_comparison_on_a_scheduler_says_what_it_lacks(tmp_path: Path, monkeypa
     assert "--on: 'pbs' is not known" in CliRunner().invoke(app, [*settings, "pbs"]).stderr
     monkeypatch.setenv("PATH", str(tmp_path))
     done = CliRunner().invoke(app, [*settings, "slurm", "name=other"])
-    lacks = "Slurm takes no job" if find_spec("submitit") else "--on slurm: needs the package submitit; pip install"
+    lacks = "Slurm rejected the job" if find_spec("submitit") else "--on slurm: needs the package submitit; pip install"
     assert done.exit_code == 2 and lacks in done.stderr
     if not find_spec("ray"):
         done = CliRunner().invoke(app, [*settings, "ray", "name=third"])

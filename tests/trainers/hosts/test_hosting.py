@@ -190,7 +190,7 @@ def test_a_state_of_which_anything_was_changed_is_one_line(tmp_path: Path) -> No
         for name, value in part.items():
             part[name] = [value]
             file.write_text(json.dumps(sound))
-            with pytest.raises(UserError, match=says(file, "damaged", "not the one that was written")):
+            with pytest.raises(UserError, match=says(file, "damaged", "has changed since it was written")):
                 hosting(tmp_path / "run").load(tmp_path)
             part[name] = value
     file.write_text(json.dumps(sound))

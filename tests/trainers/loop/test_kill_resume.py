@@ -302,7 +302,7 @@ def test_a_killed_run_is_resumed_to_the_same_bits_and_leaves_no_process_behind(r
 
 def test_a_sampler_that_ends_as_it_starts_is_one_line() -> None:
     build: Any = partial(os._exit, 1)
-    with pytest.raises(UserError, match=r"rollouts\.staleness: the process that samples has ended"):
+    with pytest.raises(UserError, match=r"rollouts\.staleness: the sampling process has ended"):
         ProcessPool(build)
 
 

@@ -70,7 +70,7 @@ class Guard:
         """Raises RuntimeError if this process has no token: without one, nothing may listen."""
         token = given_token()
         if token is None:
-            raise RuntimeError(f"{VARIABLE}: a server does not start without a token; set it, or {FILE_VARIABLE}")
+            raise RuntimeError(f"{VARIABLE}: a server needs a token; set this variable, or {FILE_VARIABLE}")
         self._app, self._expected = app, f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:

@@ -91,7 +91,7 @@ class VllmServersEngine(Spreading):
         try:
             self.max_length = min(server.max_length() for server in self.servers)
         except ServerError as error:
-            raise UserError(f"{NEEDED_BY}: a server does not say how long a sequence may be ({error})") from error
+            raise UserError(f"{NEEDED_BY}: a server does not report its longest sequence ({error})") from error
 
     def close(self) -> None:
         """End Halfway's own servers, and remove the files."""
@@ -172,8 +172,8 @@ class VllmServersEngine(Spreading):
             self._use(server)
         if not any(server.usable for server in self.servers):
             raise UserError(
-                f"{FIELD}.transfer: {self.options.transfer!r} brings weights to a lost server at the "
-                "next step only, and no server that has them is left; resume the run, or use "
+                f"{FIELD}.transfer: {self.options.transfer!r} sends weights only at the next step, "
+                "and no server with the current weights is left; resume the run, or use "
                 f"{FIELD}.transfer=files"
             )
         return server.usable
@@ -215,8 +215,8 @@ class VllmServersEngine(Spreading):
         failure = (server.first_error(), self.version)
         if failure[0] and self._failures.get(server) == failure:
             raise UserError(
-                f"{NEEDED_BY}: the server {server.address} failed twice in the same way, which starting it again does "
-                f"not cure: {server.last_words()}"
+                f"{NEEDED_BY}: the server {server.address} failed twice in the same way, so it is not "
+                f"restarted again: {server.last_words()}"
             )
         self._failures[server] = failure
         server.start()
@@ -254,5 +254,5 @@ class VllmServersEngine(Spreading):
             if answering:
                 return answering
             if time.monotonic() > deadline:
-                raise UserError(f"{NEEDED_BY}: no server can work any more: {self.last_words()}")
+                raise UserError(f"{NEEDED_BY}: no server is left: {self.last_words()}")
             time.sleep(POLL_SECONDS)

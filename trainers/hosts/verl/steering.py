@@ -81,7 +81,7 @@ def current() -> Steering:
         UserError: if verl's data set is not Halfway's.
     """
     if not _current:
-        raise UserError("data.custom_cls: is not Halfway's; add +halfway=session, which sets data set and buffer")
+        raise UserError("data.custom_cls: is another class; add +halfway=session, which sets data set and buffer")
     return _current[0]
 
 
@@ -93,7 +93,7 @@ def named(values: Mapping[str, Any], name: str) -> float:
     """
     if name not in values:
         known = ", ".join(sorted(values)) or "nothing"
-        raise UserError(f"data.halfway.success: {name!r} is not what the reward function returns, which is {known}")
+        raise UserError(f"data.halfway.success: the reward function does not return {name!r}; choose from {known}")
     return float(values[name])
 
 

@@ -221,7 +221,7 @@ class ActivationStore:
             raise UserError(f"{path}: {manifest['done']} of {len(manifest['ids'])} tasks are read; finish extracting")
         if reference is not None and manifest["reference"] != reference:
             raise UserError(
-                f"{path}: activations of another reference model ({manifest['reference']}); extract them anew"
+                f"{path}: holds activations of another reference model ({manifest['reference']}); extract them anew"
             )
         options: dict[str, Any] = {
             key: tuple(v) if isinstance(v, list) else v for key, v in manifest["options"].items()

@@ -109,5 +109,5 @@ def load_probe(file: Path, reference: str | None = None) -> tuple[Probe, Site]:
     except Exception as error:
         raise UserError(f"{file}: not a probe ({one_line(error)}); train one") from error
     if reference is not None and site.reference != reference:
-        raise UserError(f"{file}: a probe of another reference model ({site.reference}); train one for this model")
+        raise UserError(f"{file}: holds another reference model's probe ({site.reference}); train one for this model")
     return probe.eval(), site

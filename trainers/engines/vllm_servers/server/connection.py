@@ -83,7 +83,7 @@ class Connection:
                 if (await asyncio.wait({asking}, timeout=seconds))[0]:
                     return asking.result()
                 if not await self._answers():
-                    raise TimeoutError(f"no answer in {seconds:g} s, and none from /health")
+                    raise TimeoutError(f"no response in {seconds:g} s, and none from /health")
             needed = "if it needs so long, raise rollouts.engine.vllm_servers.seconds"
             raise TimeoutError(f"no answer in {PATIENCE * seconds:g} s; {needed}")
         except (OSError, ClientError) as error:
@@ -126,7 +126,7 @@ class Connection:
             text = clean(" ".join(content[:10_000].decode(errors="replace").split()))
             raise (RefusedError if wrong else ServerError)(f"{where}: status {status}: {text[:300]}")
         if len(content) > most:
-            raise ServerError(f"{where}: its answer is longer than {most} bytes")
+            raise ServerError(f"{where}: its response is longer than {most} bytes")
         return decode(where, bytes(content), kind)
 
     def healthy(self) -> bool:

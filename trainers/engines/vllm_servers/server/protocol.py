@@ -106,7 +106,7 @@ def decode(where: str, content: bytes, kind: Any = Any) -> Any:
     except msgspec.ValidationError as error:
         raise ServerError(f"{where}: answers something else ({one_line(error)})") from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise ServerError(f"{where}: its answer is damaged ({one_line(error)})") from error
+        raise ServerError(f"{where}: its response is damaged ({one_line(error)})") from error
 
 
 def read(where: str, answer: Any, kind: type[Kind]) -> Kind:

@@ -33,7 +33,7 @@ def require_room_for_weights(folder: str, policy: nn.Module, bytes_each: int) ->
         free = shutil.disk_usage(folder).free
         if free < wanted:
             raise UserError(
-                f"{FIELD}.folder: {folder!r} has {free / GIB:.2f} GiB free and two versions of the weights take "
+                f"{FIELD}.folder: {folder!r} has {free / GIB:.2f} GiB free but two versions of the weights need "
                 f"{wanted / GIB:.2f}; give a container more (docker run --shm-size, an emptyDir with medium: Memory), "
                 "or name another folder that every server can read"
             )

@@ -79,7 +79,7 @@ class Files:
             self._paths = list(write_files(weights, folder))
         except (OSError, SafetensorError) as error:  # a full disk is the second
             raise UserError(
-                f"{FIELD}.folder: {str(self.folder.parent)!r} does not take the weights ({one_line(error)}); "
+                f"{FIELD}.folder: {str(self.folder.parent)!r} cannot store the weights ({one_line(error)}); "
                 "make room there, or name another folder that every server can read"
             ) from error
         for old in previous:
