@@ -5,6 +5,7 @@ installed; `.filter`, `.aggregate` and the like ask it more.
 """
 
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import cached_property
 from html import escape
 from io import StringIO
@@ -15,6 +16,7 @@ import duckdb
 import numpy as np
 
 from halfway.curriculum import UserError
+from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.support.registry import unknown
 
 if TYPE_CHECKING:
@@ -64,8 +66,15 @@ class Trained:
         """The decision logs: arm, seed, and the fields of `halfway.curriculum.decision_log`."""
         from halfway.experiments.audit.database import connected
 
-        query = "SELECT ? AS arm, ? AS seed, * FROM read_json(?, format = 'newline_delimited', ignore_errors = true)"
-        logs = [(run.arm, run.seed, str(run.folder.resolve() / "decisions.jsonl")) for run in self.records.all_runs]
+        # A last line that is cut off would be a row without values.
+        query = (
+            "SELECT ? AS arm, ? AS seed, * FROM read_json(?, format = 'newline_delimited', ignore_errors = true) "
+            "WHERE step IS NOT NULL"
+        )
+        logs = [(run.arm, run.seed, run.folder.resolve() / "decisions.jsonl") for run in self.records.all_runs]
+        logs = [(arm, seed, str(path)) for arm, seed, path in logs if _has_a_line(path)]
+        if not logs:
+            return _table(("arm", "seed", *(field.name for field in fields(GroupRecord))), [])
         cursor = connected(self.folder).cursor()
         union = " UNION ALL BY NAME ".join([query] * len(logs))
         return cursor.sql(union, params=[value for log in logs for value in log])
@@ -223,6 +232,14 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
         return connection.sql("SELECT " + ", ".join(f"NULL AS {name}" for name in names) + " WHERE false")
     connection.register("held", columns)
     return connection.sql("SELECT * FROM held")
+
+
+def _has_a_line(path: Path) -> bool:
+    """Whether the file exists and its first line is whole."""
+    if not path.exists():
+        return False
+    with open(path, "rb") as file:
+        return file.readline().endswith(b"\n")
 
 
 def _column(values: Sequence[Any]) -> "NDArray[Any]":

@@ -17,6 +17,7 @@ from halfway.curriculum import Stream, UserError
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.repositories.harbor import HarborTasks
 from halfway.curriculum.support.errors import LONGEST
+from halfway.experiments import api
 from halfway.experiments.audit.formats.trl import gaps
 from halfway.experiments.audit.reading import read_logs
 from halfway.experiments.report.records import read_jsonl
@@ -104,3 +105,17 @@ def test_an_event_without_its_parts_is_one_line(event: dict[str, Any], tmp_path:
     session: Any = SimpleNamespace(problems=[], controller=SimpleNamespace(needs={"measured"}))
     with pytest.raises(UserError, match=says(tmp_path / "events.jsonl", "is damaged", "put the whole file back")):
         retrace(tmp_path, session, FillOptions(), 1, 0)
+
+
+@pytest.mark.parametrize(("content", "kept"), [(None, 0), ("", 0), ("[[[[", 0), ('{"step": 3, "prob', 0), ("all", 1)])
+def test_the_table_of_decisions_holds_whole_lines_only(content: str | None, kept: int, tmp_path: Path) -> None:
+    """A log that is missing gives no rows; a last line that is cut off adds none."""
+    write_run(tmp_path / "run", Script(), 0, steps=2)
+    log = tmp_path / "run" / "decisions.jsonl"
+    whole, columns = log.read_text(), api.load(tmp_path / "run").decisions.columns
+    log.unlink()
+    if content is not None:
+        log.write_text(f'{whole}{{"step": 3, "prob' if content == "all" else content)
+    found = api.load(tmp_path / "run").decisions
+    assert len(found.fetchall()) == kept * whole.count("\n")
+    assert {"arm", "seed", "step", "problem", "k", "n"} <= {*found.columns} & {*columns}
