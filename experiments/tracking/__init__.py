@@ -3,5 +3,6 @@
 - `recording`: the names, and what every tracker's copy has in common
 - `mlflow_store`: MLflow, by default in a file
 - `stepped_stores`: Weights & Biases, and Trackio
+- `apart`: trackers that work in a process of their own: all but MLflow's file
 - `opening`: opens the trackers of a run
 """

@@ -14,9 +14,8 @@ from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.comparison import ComparisonConfig
-from halfway.experiments.config.loading import flatten, to_plain
-from halfway.experiments.config.run import RunConfig, TrackingOptions
-from halfway.experiments.tracking.recording import LAST_TRIES, Metric, Tracker, ask, read_note, warn
+from halfway.experiments.config.run import TrackingOptions
+from halfway.experiments.tracking.recording import LAST_TRIES, About, Metric, Tracker, ask, read_note, warn
 
 PARENT_TAG = "mlflow.parentRunId"
 # MLflow refuses more parameters at once and longer values.
@@ -102,12 +101,12 @@ class Mlflow(Tracker):
             warn(cls.name, f"{uri} does not open, so this run is not tracked there ({one_line(error)})")
             return None
 
-    def store(self, config: RunConfig, arm: str, run_id: str) -> "MlflowRun | None":
-        params = {name: str(value)[:MAX_VALUE] for name, value in flatten(to_plain(config)).items()}
-        tags = {"halfway.seed": str(config.seed), "halfway.controllers": " ".join(config.chain.members)}
+    def store(self, about: About, arm: str, run_id: str) -> "MlflowRun | None":
+        params = {name: str(value)[:MAX_VALUE] for name, value in about.values.items()}
+        tags = {"halfway.seed": str(about.seed), "halfway.controllers": " ".join(about.controllers)}
         tags |= {"halfway.arm": arm} if arm else {}
         tags |= {PARENT_TAG: self.parent} if self.parent else {}
-        found = self._begin(config.name, tags, params, run_id)
+        found = self._begin(about.name, tags, params, run_id)
         return MlflowRun(self, found) if found else None
 
     def comparison(self, config: ComparisonConfig, folder: Path) -> None:

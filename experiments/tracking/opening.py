@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from halfway.experiments.config.run import TrackingOptions
+from halfway.experiments.tracking.apart import Apart
 from halfway.experiments.tracking.mlflow_store import Mlflow, ui_command
 from halfway.experiments.tracking.recording import Tracker
-from halfway.experiments.tracking.stepped_stores import Trackio, Wandb, show_command, sync_command
+from halfway.experiments.tracking.stepped_stores import show_command, sync_command
 
 
 def open_trackers(tracking: TrackingOptions, output: Path) -> list[Tracker]:
@@ -15,11 +16,11 @@ def open_trackers(tracking: TrackingOptions, output: Path) -> list[Tracker]:
     Raises:
         UserError: if the package of one is missing, or MLflow's store is elsewhere and the user has not accepted that.
     """
-    found: list[Tracker | None] = [
-        Mlflow.open(tracking, output) if tracking.mlflow else None,
-        Wandb(tracking.experiment, output) if tracking.wandb else None,
-        Trackio(tracking.experiment, output) if tracking.trackio else None,
-    ]
+    asked = {"mlflow": tracking.mlflow, "wandb": tracking.wandb, "trackio": tracking.trackio}
+    found: list[Tracker | None] = []
+    for name in (name for name, wanted in asked.items() if wanted):
+        here = name == "mlflow" and "://" not in tracking.uri  # a file, which answers by itself
+        found.append(Mlflow.open(tracking, output) if here else Apart.open(name, tracking, output))
     return [tracker for tracker in found if tracker is not None]
 
 

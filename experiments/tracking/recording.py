@@ -9,12 +9,14 @@ reported in one line.
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.extras import clean, one_line
 from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.loading import flatten, to_plain
 from halfway.experiments.config.run import RunConfig
 
 Answer = TypeVar("Answer")
@@ -23,6 +25,24 @@ SECONDS_BETWEEN_BATCHES = 10.0
 LAST_TRIES = 4
 NOT_METRICS = ("step", "problems", "samples")
 TOTALS = ("rollouts", "tokens", "trained_tokens", "seconds", "judge_seconds", "tool_seconds", "measured")
+
+
+terminal: TextIO | None = None
+"""Where lines for the user go; None = stderr."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What trackers are told of a run: its configuration by dotted field, among others."""
+
+    name: str
+    seed: int
+    controllers: tuple[str, ...]
+    values: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, config: RunConfig) -> "About":
+        return cls(config.name, config.seed, tuple(config.chain.members), flatten(to_plain(config)))
 
 
 class Metric(NamedTuple):
@@ -54,10 +74,10 @@ class Tracker:
         group: the name of the comparison that the runs belong to.
     """
 
-    name: ClassVar[str]
+    name: str
     group = ""
 
-    def store(self, config: RunConfig, arm: str, run_id: str) -> Store | None:
+    def store(self, about: About, arm: str, run_id: str) -> Store | None:
         """The run, begun or, if it still exists, continued as `run_id`; None if the tracker does not answer."""
         raise NotImplementedError
 
@@ -66,7 +86,7 @@ class Tracker:
         saved = read_note(self.note(folder))
         known = saved.get("run_id", "")
         try:
-            store = self.store(config, arm, known)
+            store = self.store(About.of(config), arm, known)
         except Exception as error:  # as in `ask`
             warn(self.name, f"{folder} is not tracked there ({one_line(error)})")
             store = None
@@ -186,5 +206,5 @@ def read_note(path: Path) -> dict[str, Any]:
 
 
 def warn(tracker: str, message: str) -> None:
-    """Print one line to stderr."""
-    print(f"{tracker}: {clean(message)}", file=sys.stderr)
+    """Print one line for the user."""
+    print(f"{tracker}: {clean(message)}", file=terminal or sys.stderr)

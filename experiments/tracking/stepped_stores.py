@@ -4,20 +4,17 @@ accelerate's trackers would need the process's distributed state before the run 
 Weights & Biases as a success.
 """
 
-import io
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from contextvars import Context
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from halfway.curriculum.support.extras import load_extra
-from halfway.experiments.config.loading import flatten, to_plain
-from halfway.experiments.config.run import RunConfig, TrackingOptions
-from halfway.experiments.tracking.recording import Metric, Tracker
+from halfway.experiments.config.run import TrackingOptions
+from halfway.experiments.tracking.recording import About, Metric, Tracker
 
 OFFLINE = "offline"
 
@@ -46,20 +43,21 @@ class Wandb(Tracker):
         Raises:
             UserError: if the package is missing.
         """
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # else its faults are sent to its makers
         self.wandb = load_extra("wandb", "tracking.wandb")
         self.project, self.output = project, output
 
-    def store(self, config: RunConfig, arm: str, run_id: str) -> SteppedRun:
+    def store(self, about: About, arm: str, run_id: str) -> SteppedRun:
         self.output.mkdir(parents=True, exist_ok=True)
         settings = self.wandb.Settings(silent=True, console="off", disable_git=True, save_code=False, init_timeout=30)
         run = self.wandb.init(
             project=self.project,
             dir=str(self.output),
             mode=os.environ.get("WANDB_MODE", OFFLINE),
-            name=config.name,
+            name=about.name,
             group=self.group or None,
             job_type=arm or None,
-            config=flatten(to_plain(config)),
+            config=dict(about.values),
             id=run_id or None,
             resume="allow",
             reinit="create_new",  # a comparison has several at once
@@ -88,25 +86,18 @@ class Trackio(Tracker):
         self.trackio = load_extra("trackio", "tracking.trackio")
         self.project = project
 
-    def store(self, config: RunConfig, arm: str, run_id: str) -> SteppedRun:
+    def store(self, about: About, arm: str, run_id: str) -> SteppedRun:
         # In a context of its own, or it would end the run that was begun before it.
-        run = _quietly(
-            Context().run,
+        run = Context().run(
             self.trackio.init,
             project=self.project,
-            name=config.name,
+            name=about.name,
             group=self.group or None,
-            config={name: str(value) for name, value in flatten(to_plain(config)).items()},
+            config={name: str(value) for name, value in about.values.items()},
             resume="allow" if run_id else "never",
             embed=False,
         )
-        return SteppedRun(run, lambda state: _quietly(run.finish))
-
-
-def _quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function that prints."""
-    with redirect_stdout(io.StringIO()):
-        return function(*args, **kwargs)
+        return SteppedRun(run, lambda state: run.finish())
 
 
 def show_command(tracking: TrackingOptions, output: Path) -> str:

@@ -14,6 +14,7 @@ from halfway.curriculum.support import extras
 from halfway.experiments.config.run import parse_run_config
 from halfway.experiments.tracking.opening import commands, open_trackers
 from halfway.experiments.tracking.recording import step_metrics
+from halfway.experiments.tracking.stepped_stores import Trackio, Wandb
 
 TWO_RUNS = """
 import sys
@@ -78,9 +79,8 @@ def test_a_missing_package_is_named_with_its_extra(
 
     monkeypatch.setattr(extras, "import_module", missing)
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
-    options = parse_run_config({**RAW, "tracking": {"mlflow": False, tracker: True}}).tracking
     with pytest.raises(UserError, match=says(f"tracking.{tracker}", tracker, f"halfway[{tracker}]")):
-        open_trackers(options, tmp_path)
+        {"wandb": Wandb, "trackio": Trackio}[tracker]("halfway", tmp_path)
 
 
 def test_commands_that_show_the_copies(offline: Path) -> None:
@@ -91,11 +91,11 @@ def test_commands_that_show_the_copies(offline: Path) -> None:
     }
 
 
-def test_a_tracker_that_raises_stops_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tracker_that_raises_stops_no_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("wandb")
     options = parse_run_config({**RAW, "tracking": {"mlflow": False, "wandb": True, "experiment": "a/b?c"}})
     [opened] = open_trackers(options.tracking, tmp_path)
     copy = opened.run(options, tmp_path)
     copy.step(record(0))
     copy.close("finished")
-    assert copy.store is None and capsys.readouterr().err.startswith(f"wandb: {tmp_path} is not tracked there (")
+    assert copy.store is None and capfd.readouterr().err.startswith(f"wandb: {tmp_path} is not tracked there (")

@@ -1,0 +1,191 @@
+"""Keeps a tracker's package in a process of its own, where no answer of a server can hold up, fill or end a run."""
+
+import json
+import os
+import pickle
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from halfway.curriculum import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.config.run import TrackingOptions
+from halfway.experiments.tracking import recording
+from halfway.experiments.tracking.mlflow_store import Mlflow
+from halfway.experiments.tracking.recording import About, Metric, Tracker, warn
+from halfway.experiments.tracking.stepped_stores import Trackio, Wandb
+
+PATIENCE, SHARE = 120.0, 0.05
+"""All answers together may take so many seconds, and this share of the time since the tracker was opened."""
+MEMORY = 2 << 30
+LONGEST_ANSWER = 1 << 16
+SECONDS_TO_LEAVE = 30
+START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {0} import serve; serve()".format(__name__)
+OPENERS: Mapping[str, Callable[[TrackingOptions, Path], Tracker | None]] = {
+    "mlflow": Mlflow.open,
+    "wandb": lambda tracking, output: Wandb(tracking.experiment, output),
+    "trackio": lambda tracking, output: Trackio(tracking.experiment, output),
+}
+
+
+class Apart(Tracker):
+    """A tracker that works in a process of its own. A process that answers too late is ended."""
+
+    def __init__(self, name: str):
+        self.name = name
+        command = [sys.executable, "-c", START, json.dumps(sys.path)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
+        )
+        self.opened, self.waited = time.monotonic(), 0.0
+        self.end_process = weakref.finalize(self, _end, self.process)
+
+    @classmethod
+    def open(cls, name: str, tracking: TrackingOptions, output: Path) -> "Apart | None":
+        """The tracker, opened; None if it does not open.
+
+        Raises:
+            UserError: if its package is missing, or its store is elsewhere and the user has not accepted that.
+        """
+        tracker = cls(name)
+        try:
+            return tracker if tracker.ask("open", name, tracking, output) else None
+        except (OSError, RuntimeError) as error:
+            warn(name, f"does not open, so this run is not tracked there ({one_line(error)})")
+            return None
+
+    def store(self, about: About, arm: str, run_id: str) -> "ApartRun | None":
+        found = self.ask("store", about, arm, run_id)
+        return ApartRun(self, int(found[0]), str(found[1])) if found else None
+
+    def comparison(self, config: ComparisonConfig, folder: Path) -> None:
+        told = SimpleNamespace(name=config.name, arms=[*config.arms], seeds=config.seeds, budget=config.budget)
+        recording.ask(self.name, lambda: self.ask("comparison", told, folder), tries=1)
+
+    def attach(self, files: Sequence[Path]) -> None:
+        recording.ask(self.name, lambda: self.ask("attach", [*files]), tries=1)
+
+    def end(self, state: str, files: Sequence[Path] = ()) -> None:
+        recording.ask(self.name, lambda: self.ask("end", state, [*files]), tries=1)
+
+    def ask(self, question: str, *arguments: Any) -> Any:
+        """What the process answers to a question for `Served`.
+
+        Raises:
+            UserError: if it refuses.
+            RuntimeError, OSError: if it fails, or has ended; one that is late is ended.
+        """
+        if not self.end_process.alive:
+            raise RuntimeError("the process that copied there has ended")
+        assert self.process.stdin and self.process.stdout
+        began = time.monotonic()
+        deadline = began + PATIENCE + SHARE * (began - self.opened) - self.waited
+        self.process.stdin.write(pickle.dumps((question, arguments)))
+        line = b""
+        while not line.endswith(b"\n"):
+            ready = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]
+            piece = os.read(self.process.stdout.fileno(), LONGEST_ANSWER) if ready else b""
+            line += piece
+            if not piece or len(line) > LONGEST_ANSWER:
+                self.process.kill()
+                self.end_process()
+                why = "its process has ended" if ready else f"no answer in {time.monotonic() - began:.0f} s"
+                raise RuntimeError(f"{why}; the rest of this run is not copied there")
+        self.waited += time.monotonic() - began
+        found = json.loads(line)
+        if "refused" in found:
+            raise UserError(found["refused"])
+        if "failed" in found:
+            raise RuntimeError(found["failed"])
+        return found["answer"]
+
+
+class ApartRun:
+    """One run of a tracker that works in a process of its own."""
+
+    def __init__(self, tracker: Apart, number: int, run_id: str):
+        self.tracker, self.number, self.run_id = tracker, number, run_id
+
+    def send(self, metrics: Sequence[Metric]) -> None:
+        self.tracker.ask("send", self.number, [*metrics])
+
+    def end(self, state: str, files: Sequence[Path]) -> None:
+        self.tracker.ask("end_run", self.number, state, [*files])
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Let a process leave, and end what is left of its group then."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            with suppress(OSError):
+                pipe.close()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(SECONDS_TO_LEAVE)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+class Served:
+    """The tracker in this process, and what it is asked."""
+
+    def open(self, name: str, tracking: TrackingOptions, output: Path) -> bool:
+        self.tracker, self.stores = OPENERS[name](tracking, output), list[recording.Store]()
+        return self.tracker is not None
+
+    def store(self, *arguments: Any) -> tuple[int, str] | None:
+        assert self.tracker
+        store = self.tracker.store(*arguments)
+        self.stores += [store] if store else []
+        return (len(self.stores) - 1, store.run_id) if store else None
+
+    def comparison(self, *arguments: Any) -> None:
+        assert self.tracker
+        self.tracker.comparison(*arguments)
+
+    def attach(self, *arguments: Any) -> None:
+        assert self.tracker
+        self.tracker.attach(*arguments)
+
+    def end(self, *arguments: Any) -> None:
+        assert self.tracker
+        self.tracker.end(*arguments)
+
+    def send(self, number: int, metrics: Sequence[Metric]) -> None:
+        self.stores[number].send(metrics)
+
+    def end_run(self, number: int, state: str, files: Sequence[Path]) -> None:
+        self.stores[number].end(state, files)
+
+
+def serve() -> None:
+    """Answer the questions of the process that has started this one. What packages print goes nowhere."""
+    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    recording.terminal = os.fdopen(os.dup(2), "w", buffering=1)
+    silent = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(silent, descriptor)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    served, answer = Served(), dict[str, Any]()
+    while True:
+        try:
+            question, arguments = pickle.load(questions)
+            answer = {"answer": getattr(served, question)(*arguments)}
+        except EOFError:
+            break
+        except UserError as error:
+            answer = {"refused": str(error)}
+        except Exception as error:  # whatever a package raises
+            answer = {"failed": one_line(error)}
+        answers.write(json.dumps(answer).encode() + b"\n")
+    signal.alarm(SECONDS_TO_LEAVE)  # packages may wait at the end, too

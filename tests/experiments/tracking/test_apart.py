@@ -1,0 +1,174 @@
+"""Trackers in a process of their own: whatever a package or its server does, a run goes on, within a bounded time."""
+
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from messages import says
+from tracked_runs import RAW, record
+
+from halfway.curriculum import UserError
+from halfway.curriculum.support.acceptance import VARIABLE
+from halfway.experiments.config.run import RunConfig, parse_run_config
+from halfway.experiments.tracking import apart, recording
+from halfway.experiments.tracking.opening import open_trackers
+from halfway.experiments.tracking.recording import Tracker
+
+PACKAGE = """
+import os, sys, time
+class Run:
+    id = "abc"
+    def log(self, values, step): act("log")
+    def finish(self, exit_code=0): act("finish")
+Settings = dict
+def init(**options):
+    act("init")
+    return Run()
+def act(when):
+    print("noise"); print("noise", file=sys.stderr); os.write(2, b"noise")
+    if os.environ["WHEN"] == when:
+        {act}
+"""
+WAYS = {
+    "hangs": "time.sleep(1000)",
+    "hangs, with children that hold its pipes": "os.fork(); time.sleep(1000)",
+    "ends": "os._exit(0)",
+    "is killed": "os.kill(os.getpid(), 9)",
+    "raises": "raise ValueError('\\x1b[2J\\nno')",
+    "takes all memory": "print(len(bytearray(1 << 40)))",
+    "exits": "sys.exit()",
+}
+
+
+def tracked(config: RunConfig, folder: Path, patience: float | None = None) -> tuple[float, int]:
+    """How long the copy of a run of three steps took, and how many metrics it lacks.
+
+    Args:
+        patience: seconds for all answers once the tracker is open.
+    """
+    began = time.monotonic()
+    unsent = 0
+    for opened in open_trackers(config.tracking, folder):
+        began = time.monotonic() if patience else began
+        allow(opened, patience)
+        copy = opened.run(config, folder)
+        for step in range(3):
+            copy.step(record(step))
+        copy.close("finished")
+        unsent += len(copy.unsent)
+    return time.monotonic() - began, unsent
+
+
+def allow(opened: Tracker, patience: float | None) -> None:
+    assert isinstance(opened, apart.Apart)
+    if patience:
+        vars(apart)["PATIENCE"] = opened.waited + patience
+
+
+def config_of(tracker: str, **changes: Any) -> RunConfig:
+    return parse_run_config({**RAW, "tracking": {"mlflow": False, tracker: True, **changes}})
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "SECONDS_BETWEEN_BATCHES", 0.0)
+    monkeypatch.setattr(apart, "SHARE", 0.0)
+    monkeypatch.setattr(apart, "PATIENCE", apart.PATIENCE)
+
+
+@pytest.mark.parametrize(("way", "when"), [*((way, "log") for way in WAYS), ("hangs", "init"), ("hangs", "finish")])
+def test_a_package_that_misbehaves_costs_no_run(
+    way: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wandb.py").write_text(PACKAGE.replace("{act}", WAYS[way]))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("WHEN", when)
+    seconds, unsent = tracked(config_of("wandb"), tmp_path, patience=3)
+    assert seconds < 20 and (unsent > 0) == (when == "log")
+    told = capfd.readouterr()
+    assert told.out == "" and all(line.startswith("wandb: ") for line in told.err.splitlines())
+    assert 1 <= len(told.err.splitlines()) <= 3 and re.sub("\n", "", told.err).isprintable()
+
+
+def test_nothing_is_left_of_a_process_that_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "wandb.py").write_text(PACKAGE.replace("{act}", WAYS["hangs, with children that hold its pipes"]))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("WHEN", "log")
+    config = config_of("wandb")
+    [opened] = open_trackers(config.tracking, tmp_path)
+    assert isinstance(opened, apart.Apart)
+    copy = opened.run(config, tmp_path)
+    allow(opened, 1)
+    copy.step(record(0))
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):  # its children are reaped by another process
+            os.killpg(opened.process.pid, 0)
+            time.sleep(0.05)
+
+
+def test_answers_that_are_always_nearly_late_hold_up_a_run_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "wandb.py").write_text(PACKAGE.replace("{act}", "time.sleep(0.5)"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("WHEN", "log")
+    config = config_of("wandb")
+    [opened] = open_trackers(config.tracking, tmp_path)
+    copy = opened.run(config, tmp_path)
+    allow(opened, 3)
+    began = time.monotonic()
+    for step in range(20):
+        copy.step(record(step))
+    assert time.monotonic() - began < 8 and copy.unsent
+
+
+def test_what_a_tracker_refuses_is_an_error_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(UserError, match=says("tracking.uri", "collector.example", "needs your consent")):
+        open_trackers(config_of("mlflow", uri="http://collector.example").tracking, tmp_path)
+
+
+@pytest.fixture
+def dripping() -> Iterator[str]:
+    """The address of a server whose answer never ends, and never pauses for long."""
+
+    def answer(one: socket.socket) -> None:
+        with suppress(OSError), one:
+            one.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+            while True:
+                one.sendall(b" ")
+                time.sleep(0.2)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("tracker", ["mlflow", "trackio", "wandb"])
+def test_an_answer_without_end_costs_no_run(
+    tracker: str, dripping: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The true clients, which wait for such an answer as long as it lasts."""
+    pytest.importorskip(tracker)
+    monkeypatch.setattr(apart, "PATIENCE", 15.0)
+    for name, value in {
+        **{VARIABLE: "tracking:127.0.0.1", "HOME": str(tmp_path), "TRACKIO_SERVER_URL": dripping},
+        **{"TRACKIO_WRITE_TOKEN": "x", "WANDB_MODE": "online", "WANDB_BASE_URL": dripping, "WANDB_API_KEY": "x" * 40},
+    }.items():
+        monkeypatch.setenv(name, value)
+    options = {"uri": dripping} if tracker == "mlflow" else {}
+    seconds, _ = tracked(config_of(tracker, **options), tmp_path)
+    assert seconds < 30
+    assert re.fullmatch(rf"{tracker}: .*(no answer in|not tracked there).*\n", capfd.readouterr().err)
