@@ -30,7 +30,7 @@ PATIENCE, SHARE = 120.0, 0.05
 MEMORY = 2 << 30
 LONGEST_ANSWER = 1 << 16
 SECONDS_TO_LEAVE = 30
-START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {0} import serve; serve()".format(__name__)
+START = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {__name__} import serve; serve()"
 OPENERS: Mapping[str, Callable[[TrackingOptions, Path], Tracker | None]] = {
     "mlflow": Mlflow.open,
     "wandb": lambda tracking, output: Wandb(tracking.experiment, output),
