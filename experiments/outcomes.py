@@ -71,8 +71,8 @@ class Trained:
             "SELECT ? AS arm, ? AS seed, * FROM read_json(?, format = 'newline_delimited', ignore_errors = true) "
             "WHERE step IS NOT NULL"
         )
-        logs = [(run.arm, run.seed, run.folder.resolve() / "decisions.jsonl") for run in self.records.all_runs]
-        logs = [(arm, seed, str(path)) for arm, seed, path in logs if _has_a_line(path)]
+        found = [(run.arm, run.seed, run.folder.resolve() / "decisions.jsonl") for run in self.records.all_runs]
+        logs = [(arm, seed, str(path)) for arm, seed, path in found if _has_a_line(path)]
         if not logs:
             return _table(("arm", "seed", *(field.name for field in fields(GroupRecord))), [])
         cursor = connected(self.folder).cursor()
