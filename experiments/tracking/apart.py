@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import resource
 import select
 import signal
@@ -15,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import msgspec
 
 from halfway.curriculum import UserError
 from halfway.curriculum.support.extras import one_line
@@ -47,7 +48,7 @@ class Apart(Tracker):
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
         )
-        self.opened, self.waited = time.monotonic(), 0.0
+        self.opened, self.waited, self.lost = time.monotonic(), 0.0, ""
         self.end_process = weakref.finalize(self, _end, self.process)
 
     @classmethod
@@ -69,8 +70,9 @@ class Apart(Tracker):
         return ApartRun(self, int(found[0]), str(found[1])) if found else None
 
     def comparison(self, config: ComparisonConfig, folder: Path) -> None:
-        told = SimpleNamespace(name=config.name, arms=[*config.arms], seeds=config.seeds, budget=config.budget)
-        recording.ask(self.name, lambda: self.ask("comparison", told, folder), tries=1)
+        unit, total = config.budget.unit, config.budget.total
+        told = {"name": config.name, "arms": [*config.arms], "seeds": [*config.seeds]}
+        recording.ask(self.name, lambda: self.ask("comparison", told, unit, total, folder), tries=1)
 
     def attach(self, files: Sequence[Path]) -> None:
         recording.ask(self.name, lambda: self.ask("attach", [*files]), tries=1)
@@ -85,12 +87,12 @@ class Apart(Tracker):
             UserError: if it refuses.
             RuntimeError, OSError: if it fails, or has ended; one that is late is ended.
         """
-        if not self.end_process.alive:
-            raise RuntimeError("the process that copied there has ended")
+        if self.lost:
+            raise RuntimeError(self.lost)
         assert self.process.stdin and self.process.stdout
         began = time.monotonic()
         deadline = began + PATIENCE + SHARE * (began - self.opened) - self.waited
-        self.process.stdin.write(pickle.dumps((question, arguments)))
+        self.process.stdin.write(msgspec.json.encode([question, *arguments], enc_hook=str) + b"\n")
         line = b""
         while not line.endswith(b"\n"):
             ready = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]
@@ -99,8 +101,8 @@ class Apart(Tracker):
             if not piece or len(line) > LONGEST_ANSWER:
                 self.process.kill()
                 self.end_process()
-                why = "its process has ended" if ready else f"no answer in {time.monotonic() - began:.0f} s"
-                raise RuntimeError(f"{why}; the rest of this run is not copied there")
+                self.lost = "its process has ended" if ready else f"no answer in {time.monotonic() - began:.0f} s"
+                raise RuntimeError(self.lost)
         self.waited += time.monotonic() - began
         found = json.loads(line)
         if "refused" in found:
@@ -137,35 +139,34 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 class Served:
-    """The tracker in this process, and what it is asked."""
+    """The tracker in this process, and what it is asked: values as JSON has them."""
 
-    def open(self, name: str, tracking: TrackingOptions, output: Path) -> bool:
-        self.tracker, self.stores = OPENERS[name](tracking, output), list[recording.Store]()
-        return self.tracker is not None
+    def open(self, name: str, tracking: Any, output: str) -> bool:
+        found = OPENERS[name](msgspec.convert(tracking, TrackingOptions), Path(output))
+        if found:
+            self.tracker, self.stores = found, list[recording.Store]()
+        return found is not None
 
-    def store(self, *arguments: Any) -> tuple[int, str] | None:
-        assert self.tracker
-        store = self.tracker.store(*arguments)
+    def store(self, about: Any, arm: str, run_id: str) -> tuple[int, str] | None:
+        store = self.tracker.store(msgspec.convert(about, About), arm, run_id)
         self.stores += [store] if store else []
         return (len(self.stores) - 1, store.run_id) if store else None
 
-    def comparison(self, *arguments: Any) -> None:
-        assert self.tracker
-        self.tracker.comparison(*arguments)
+    def comparison(self, told: dict[str, Any], unit: str, total: float, folder: str) -> None:
+        config: Any = SimpleNamespace(**told, budget=SimpleNamespace(unit=unit, total=total))
+        self.tracker.comparison(config, Path(folder))
 
-    def attach(self, *arguments: Any) -> None:
-        assert self.tracker
-        self.tracker.attach(*arguments)
+    def attach(self, files: Sequence[str]) -> None:
+        self.tracker.attach([*map(Path, files)])
 
-    def end(self, *arguments: Any) -> None:
-        assert self.tracker
-        self.tracker.end(*arguments)
+    def end(self, state: str, files: Sequence[str]) -> None:
+        self.tracker.end(state, [*map(Path, files)])
 
-    def send(self, number: int, metrics: Sequence[Metric]) -> None:
-        self.stores[number].send(metrics)
+    def send(self, number: int, metrics: Any) -> None:
+        self.stores[number].send(msgspec.convert(metrics, list[Metric]))
 
-    def end_run(self, number: int, state: str, files: Sequence[Path]) -> None:
-        self.stores[number].end(state, files)
+    def end_run(self, number: int, state: str, files: Sequence[str]) -> None:
+        self.stores[number].end(state, [*map(Path, files)])
 
 
 def serve() -> None:
@@ -177,12 +178,10 @@ def serve() -> None:
         os.dup2(silent, descriptor)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     served, answer = Served(), dict[str, Any]()
-    while True:
+    for line in questions:
         try:
-            question, arguments = pickle.load(questions)
+            question, *arguments = json.loads(line)
             answer = {"answer": getattr(served, question)(*arguments)}
-        except EOFError:
-            break
         except UserError as error:
             answer = {"refused": str(error)}
         except Exception as error:  # whatever a package raises
