@@ -56,14 +56,14 @@ class Frontier(PassRateController[FrontierState]):
     averaged over the uncertainty about p, so that problems about which little is known are worth trying. Both fall off
     more gently than the distance from one half: at N = 8, a rate of 0.05 has a third of the best signal, and 0.2 five
     sixths. Problems are drawn without replacement, in proportion to worth^sharpness. A share of the slots is drawn
-    uniformly, which keeps solved problems in practice: policies forget, and nobody notices where nothing is rolled out.
+    uniformly, which keeps solved problems in practice: policies forget, and only rollouts show it.
 
     Only fresh groups are evidence.
 
     Attributes:
         features: columns of the problem set: numbers, words or vectors.
         worth: what a group is worth, "signal", "gain" or "mass".
-        sharpness: the power; 0 = all problems alike; large = only the most valuable problems.
+        sharpness: the power; 0 = all problems equally likely; large = only the most valuable problems.
         exploration: chance that a slot takes any problem, drawn uniformly.
         candidates: number of problems drawn at random to compete for each slot; null = all problems compete for all
             slots, or of more than 65,536 as many drawn at random.
@@ -142,7 +142,7 @@ class Frontier(PassRateController[FrontierState]):
         return plan.add(requests, [f"worth {known[position]:.2g}" for position in chosen]), state
 
     def worth_of(self, rate: Floats, size: int) -> Floats:
-        """What groups of `size` are worth at these pass rates."""
+        """The worth of groups of `size` rollouts at these pass rates."""
         if self.worth == "mass":
             return expected_update_mass(rate, size)
         mixed: Floats = 1 - power(rate, size) - power(1 - rate, size)

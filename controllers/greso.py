@@ -19,7 +19,7 @@ LONGEST_STREAK = np.iinfo(np.int16).max
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GresoState:
-    """What GRESO remembers.
+    """State of GRESO.
 
     Attributes:
         streaks: zero-variance streak of each problem, by position, signed: +z easy, -z hard (see `advance_streak`).

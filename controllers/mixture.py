@@ -29,7 +29,7 @@ class Tally(NamedTuple):
 
 @dataclass(frozen=True)
 class Credit:
-    """What a group of a source counts for where a fresh group counts for 1, if both teach.
+    """Value of a mixed group from each source, relative to a mixed fresh group.
 
     Attributes:
         prefix: rollouts that start inside earlier rollouts.
@@ -52,7 +52,7 @@ class Credit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureState:
-    """What each source has lately taught.
+    """Recent results of each source.
 
     Attributes:
         tallies: by source, fresh problems included; "stored" holds what could be stored.
@@ -117,7 +117,7 @@ class Mixture(PassRateController[MixtureState]):
         return replace(plan, quotas=self.quotas(state)), state
 
     def quotas(self, state: MixtureState) -> dict[Origin, float]:
-        """What part of its share each source gets."""
+        """The part of its share that each source gets."""
         fresh = state.tallies.get(Origin.FRESH, Tally())
         reference = _rate(fresh.taught, fresh.cost)
         return {

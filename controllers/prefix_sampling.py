@@ -38,7 +38,7 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixSamplingState:
-    """What Prefix Sampling remembers.
+    """State of Prefix Sampling.
 
     Attributes:
         pool: saved rollouts waiting for a slot, oldest first.

@@ -20,7 +20,7 @@ INVALID = ("impossible", "lost")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProbedState:
-    """What is known about the generated problems, by position.
+    """Evidence on the generated problems, by position.
 
     Attributes:
         line: the line from a guess to the present pass rate.

@@ -14,7 +14,7 @@ FADING = 0.9  # what a step of age leaves of a stored group's weight, under `ord
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplayState:
-    """What is stored, oldest first.
+    """The stored groups, oldest first.
 
     Attributes:
         groups: the stored groups, all of them mixed.

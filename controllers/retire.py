@@ -23,13 +23,13 @@ class LatestRate(PassRateBelief):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RetireState:
-    """What retirement remembers.
+    """State of retirement.
 
     Attributes:
         forest: counts of each problem, which is a tree of its own.
         retired_P: the step since which each problem has been retired; -1 = it is not retired.
-        refused, readmitted, returned: numbers of requests so far that were dropped, were let through lest a plan
-            starve, and were let through because the problem's retirement had ended.
+        refused, readmitted, returned: numbers of requests so far that were dropped, were let through so that the plan
+            does not starve, and were let through because the problem's retirement had ended.
     """
 
     problems: ProblemSet

@@ -12,7 +12,7 @@ from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundsState:
-    """How many rollouts the fresh groups have needed so far.
+    """Numbers of rollouts that the fresh groups have needed so far.
 
     Attributes:
         groups, rollouts: numbers of fresh groups so far, and of their rollouts.

@@ -20,7 +20,7 @@ from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Requ
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServoState:
-    """Where the target stands, the mean pass rate that moved it last, and how often each problem was proposed."""
+    """The target, the mean pass rate that moved it last, and how often each problem was proposed."""
 
     problems: ProblemSet
     target: float

@@ -1,4 +1,4 @@
-"""How far the pass rates that a chain's members expected were from those that came, by how late they came."""
+"""Errors of the pass rates that a chain's members predicted, by the lag of the outcomes."""
 
 from collections.abc import Sequence
 from typing import Any

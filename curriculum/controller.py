@@ -78,8 +78,7 @@ class PassRateController(Generic[State]):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What this controller needs that not every trainer or problem set has; see `NEEDS`. A run that cannot provide
-        it is refused at the start."""
+        """Requirements that not every trainer or problem set meets, see `NEEDS`; a run that does not is refused."""
         return frozenset()
 
     def init(self, problems: ProblemSet) -> State:

@@ -183,17 +183,17 @@ class GroupRecord:
 
     @property
     def zero_variance(self) -> bool:
-        """Whether all rollouts passed or none did, those of earlier steps included if it has waited."""
+        """True if all rollouts passed or none did, those of earlier steps included if it has waited."""
         return self.scored and (self.k or 0) + self.earlier_k in (0, self.size + self.earlier_n)
 
     @property
     def near_half(self) -> bool:
-        """Whether the pass rate lies in `NEAR_HALF`."""
+        """True if the pass rate lies in `NEAR_HALF`."""
         return self.scored and NEAR_HALF[0] <= self.pass_rate <= NEAR_HALF[1]
 
     @property
     def fresh(self) -> bool:
-        """Whether it began at the start of one of the data set's own problems: no prefix, and not generated."""
+        """True if it began at the start of one of the data set's own problems: no prefix, and not generated."""
         return self.origin == "fresh"
 
     @property

@@ -17,7 +17,7 @@ Floats = NDArray[np.floating[Any]]
 
 
 class Decision(NamedTuple):
-    """What one member of a chain did to a request, for the decision log."""
+    """The decision of one member of a chain on a request, for the decision log."""
 
     member: str
     action: str
@@ -56,7 +56,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LossWeights:
-    """How a group trains, where that differs from the learner's options.
+    """Overrides of the learner's options for one group.
 
     Attributes:
         weights_N: factor on the loss of each rollout's tokens, finite and at least 0. A rollout with 0 is not in the
@@ -71,7 +71,7 @@ class LossWeights:
 
     @property
     def steers(self) -> bool:
-        """Whether advantages are given that do not come from rewards."""
+        """True if advantages are given that do not come from rewards."""
         return self.advantages_N is not None or self.advantages_NT is not None
 
 
@@ -140,7 +140,7 @@ class Group:
 
     @property
     def waits(self) -> bool:
-        """Whether it has stayed in hand over a commit and no more rollouts have been asked for since."""
+        """True if it has stayed in hand over a commit and no more rollouts have been asked for since."""
         return 0 < self.earlier == self.request.num_rollouts
 
     @property
@@ -174,7 +174,7 @@ class Group:
 
     @property
     def teaches(self) -> bool:
-        """Whether anything in the group has a loss: rewards that differ, or advantages given by a controller, on
+        """True if anything in the group has a loss: rewards that differ, or advantages given by a controller, on
         rollouts whose weights are not all 0."""
         if self.weights is None:
             return not self.zero_variance

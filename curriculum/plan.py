@@ -1,4 +1,4 @@
-"""What is about to be rolled out: the plan that controllers pass along."""
+"""The plan of a step's rollouts, which controllers pass along."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ class Skip(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How many groups are wanted and which requests have been chosen so far.
+    """The number of groups wanted and the requests chosen so far.
 
     A plan goes through the members of a chain in order, and through the whole chain again while requests are missing (a
     member may have dropped some). So `propose` must be idempotent: a member leaves alone the requests on which it has

@@ -1,4 +1,4 @@
-"""Where rollouts start when not at the problem's own beginning: inside an earlier rollout, or with a hint."""
+"""Starting points of rollouts other than the problem's own beginning: inside an earlier rollout, or after a hint."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -14,7 +14,7 @@ Place = Literal["prompt", "response"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefix:
-    """Where a rollout starts, when not at the problem's own beginning.
+    """The part of an earlier rollout from which new rollouts start.
 
     Attributes:
         turns: the replayed turns, every token of them marked as replayed. Whole turns with their recorded

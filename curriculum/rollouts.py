@@ -1,4 +1,4 @@
-"""What comes back from the policy: turns and rollouts."""
+"""The policy's output: turns and rollouts."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -31,7 +31,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turn:
-    """One response of the policy and what the environment answered.
+    """One response of the policy and the environment's observation.
 
     Attributes:
         tokens_T: response tokens. The first `num_replayed` were taken from an earlier rollout: they are context,

@@ -104,7 +104,7 @@ class Session:
 
     @property
     def continues(self) -> bool:
-        """Whether the chain may ask for more rollouts of groups in hand even when no more groups are wanted."""
+        """True if the chain may ask for more rollouts of groups in hand even when no more groups are wanted."""
         return "rounds" in self.controller.needs
 
     def next_batch(self, wanted: int) -> list[Ticket]:
@@ -229,7 +229,7 @@ class Session:
         return [Ticket(group.request) for group in self._groups_in_flight()]
 
     def expects(self, ticket: str) -> bool:
-        """Whether the ticket is in flight, that is, rollouts of it are still missing."""
+        """True if the ticket is in flight, that is, rollouts of it are still missing."""
         return ticket in self._groups and self._groups[ticket].missing > 0
 
     def ticket(self, ticket: str) -> Ticket:
@@ -344,7 +344,7 @@ class Session:
         self._groups, self._reissued = groups, reissued
 
     def _takes_slot(self, ticket: str) -> bool:
-        """Whether a ticket in flight is for a group of its own, or continues one that has waited."""
+        """True if a ticket in flight is for a group of its own, or continues one that has waited."""
         extends = self._groups[ticket].request.extends
         return not extends or self._groups[extends].earlier > 0
 

@@ -1,4 +1,4 @@
-"""How much a group of binary rewards can teach, as a function of its pass rate or pass count.
+"""Measures of the learning signal of a group of binary rewards, as functions of its pass rate or pass count.
 
 N is the number of rollouts of a group, k its number of successes, p the probability that one rollout succeeds. All
 quantities are largest at one half, except the update mass. Equations are from appendix E of the Prefix Sampling paper

@@ -54,9 +54,9 @@ def save_state(state: Any, put: Put | None = None) -> Any:
 
 
 def require_savable(state: Any, owner: str = "controllers") -> None:
-    """Refuse a state that `save_state` could not save, or `restore_state` not restore, before a run has spent anything.
+    """Refuse, before a run starts, a state that `save_state` or `restore_state` could not handle.
 
-    The declared types of its fields are read too, since what is empty now may hold more later.
+    The declared types of the fields are checked too, since a field that is empty now may hold values later.
 
     Args:
         owner: whose state it is, for the message.

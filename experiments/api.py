@@ -1,4 +1,4 @@
-"""What `halfway` offers in Python: `run`, `compare`, `load` and `audit`, on files or dictionaries, in this process."""
+"""The Python API of `halfway`: `run`, `compare`, `load` and `audit`, on files or dictionaries, in this process."""
 
 import functools
 from collections.abc import Mapping, Sequence

@@ -153,7 +153,7 @@ def _options(kind: Any, path: str = "") -> tuple[Option, ...]:
 
 
 def attribute_texts(kind: type[Any]) -> dict[str, str]:
-    """What the docstrings of a class and its bases say under "Attributes:", as one line per field.
+    """Map each field of a class to its description, one line from "Attributes:" in the docstrings of it and its bases.
 
     Example:
         >>> from halfway.trainers.loop.loop_options import CheckpointOptions

@@ -130,7 +130,7 @@ def one_line_usage(words: Sequence[str] = ()) -> Iterator[None]:
 
 
 def field_line(error: Any, words: Sequence[str]) -> str:
-    """What to write instead of an option such as `--seed 1` that is a field of the file; empty if it is none."""
+    """The replacement for an option such as `--seed 1` that is a field of the file; empty if it is no field."""
     option = getattr(error, "option_name", "")
     takes_fields = error.ctx and {"overrides", "words"} & {one.name for one in error.ctx.command.params}
     meant = any(one.startswith(option) for one in getattr(error, "possibilities", None) or ())
@@ -147,7 +147,7 @@ def field_line(error: Any, words: Sequence[str]) -> str:
 
 
 def usage_line(error: Any) -> str:
-    """What is wrong with the words of a command: the option, its value and the remedy, as far as typer knows them."""
+    """One line on a usage error: the option, its value and the remedy, as far as typer knows them."""
     command = error.ctx.command_path if error.ctx else "halfway"
     parameter = getattr(error, "param", None)
     refused: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()

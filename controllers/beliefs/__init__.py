@@ -1,4 +1,4 @@
-"""What may be believed about pass rates, from the simplest estimate to hierarchical Bayes.
+"""Estimators of pass rates, from the simplest estimate to hierarchical Bayes.
 
 - `counts`: outcomes counted per problem, and moving averages
 - `features`: columns of a problem set as numbers, categories and levels

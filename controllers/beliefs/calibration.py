@@ -81,7 +81,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How guesses are corrected.
+    """Options of the correction of guesses.
 
     Attributes:
         doubt: standard deviation of the line's offset before the first outcome, in logits; the slope's is half of it.

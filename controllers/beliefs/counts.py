@@ -30,8 +30,7 @@ def fresh_groups(groups: Iterable[Group], problems: ProblemSet) -> list[Group]:
 
 
 def is_whole(group: Group) -> bool:
-    """Whether at least half of the rollouts that were asked for came back. What a problem is judged by in one stroke
-    should not be the few that were left."""
+    """True if at least half of the requested rollouts came back; fewer are too little evidence for a verdict."""
     return group.size > 0 and 2 * group.size >= group.request.num_rollouts
 
 
@@ -50,7 +49,7 @@ def fresh_counts(groups: Iterable[Group], problems: ProblemSet) -> Counts:
 
 
 def predict_fresh(groups: Sequence[Group], problems: ProblemSet, rates: Callable[[Positions], Floats]) -> Floats:
-    """What a belief about problems expects of groups, see `PassRateController.predict`: NaN for those not fresh.
+    """Predicted pass rates of groups, see `PassRateController.predict`: NaN for those not fresh.
 
     Args:
         rates: the expected pass rates of some problems, by position.

@@ -72,7 +72,7 @@ def categories(problems: ProblemSet, feature: str, field: str) -> Categories:
 
 @lru_cache(maxsize=8)
 def difficulties(problems: ProblemSet, feature: str, column_is: ColumnIs, field: str) -> Floats:
-    """How hard each problem is: a column of numbers as it is, or 100 (1 - rate) of a column of pass rates.
+    """Difficulty of each problem: a column of numbers as it is, or 100 (1 - rate) of a column of pass rates.
 
     Raises:
         UserError: as for `numbers`, and if a value that should be a pass rate is not between 0 and 1.

@@ -18,7 +18,7 @@ TIE = 1e-6  # laws treat rates that differ by less than this as equally near
 
 
 class Aim(NamedTuple):
-    """What a law looks for: the `wanted` rates nearest the target. No others need to be known."""
+    """The pass rates that a law needs: the `wanted` rates nearest the target."""
 
     target: float
     wanted: int
@@ -214,7 +214,7 @@ class PassRateBelief:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it needs from the controller's host, see `PassRateController.needs`."""
+        """Requirements on the controller's host, see `PassRateController.needs`."""
         return frozenset({"measured"} if self.kind == "measured" else ())
 
     def init(self, num_trees: int) -> Forest:

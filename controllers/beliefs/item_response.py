@@ -1,4 +1,4 @@
-"""How the pass rate of one problem rises with the share of its solution that is given: an item response model."""
+"""An item response model: the pass rate of a problem as a function of the share of its solution that is given."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

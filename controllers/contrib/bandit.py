@@ -100,7 +100,7 @@ def mean_advantage(passed: int, size: int, standardised: bool) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BanditState:
-    """What is known of each category, and how often each problem was proposed."""
+    """The evidence on each category, and how often each problem was proposed."""
 
     problems: ProblemSet
     arms: Arms

@@ -27,7 +27,7 @@ class BotsBelief(ThompsonBelief):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BotsState:
-    """What BOTS remembers.
+    """State of BOTS.
 
     Attributes:
         forest: counts of each problem, implicit evidence included.
@@ -152,7 +152,7 @@ GUARD = 1e-6  # as in the published code; prevents division by 0 where both mode
 
 
 def capability(rate: float, weak: float, strong: float) -> float:
-    """Where the policy stands between two reference models: 0 = passes as often as the weak one, 1 = as the strong one.
+    """The policy's position between two reference models: 0 = passes as often as the weak one, 1 = as the strong one.
 
     Args:
         rate, weak, strong: mean pass rates of the three on the same problems.

@@ -24,7 +24,7 @@ class Straddle(Choice):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CdasState:
-    """What CDAS remembers.
+    """State of CDAS.
 
     Attributes:
         difficulty_P: each problem's difficulty, from -1 to 1; 0 = it passes as often as expected.

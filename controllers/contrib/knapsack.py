@@ -15,7 +15,7 @@ UNSEEN = -1.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnapsackState:
-    """What is believed about the problems.
+    """Estimated pass rates of the problems.
 
     Attributes:
         rate_P: believed pass rate by position; `UNSEEN` before the first visit.

@@ -14,7 +14,7 @@ from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Stre
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MoppsState:
-    """What MoPPS remembers.
+    """State of MoPPS.
 
     Attributes:
         forest: counts of each problem, which is a tree of its own.

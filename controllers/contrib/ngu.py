@@ -12,7 +12,7 @@ PATIENCE = 32  # steps; with again = 0.9, 3 % of the groups that never pass are 
 
 @dataclass(frozen=True, slots=True)
 class NguState:
-    """What became of the groups so far.
+    """Counts of how the groups ended so far.
 
     Attributes:
         waited: number of groups that waited at least once.
@@ -117,7 +117,7 @@ class Ngu(PassRateController[NguState]):
 
 
 def ages(group: Group) -> list[int]:
-    """Updates by which the learner is ahead of the oldest weights of each rollout; 0 where that is not known."""
+    """Age of each rollout: updates between its oldest weights and the learner's present weights; 0 if unknown."""
     if not group.policy_versions:
         return [0] * group.size
     now = group.policy_version + group.lag

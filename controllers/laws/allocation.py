@@ -31,7 +31,7 @@ def allocate(budget: int, least_G: Sequence[int], most_G: Sequence[int], gain: G
 
 
 def signal_gain(rate: float, size: int) -> float:
-    """What one more rollout adds to a problem's value in the knapsack (Knapsack RL).
+    """The gain of one more rollout in the knapsack's objective (Knapsack RL).
 
     A group of N is worth (1 - p^N - (1 - p)^N) p (1 - p)^2: the chance of a mixed group, times what a
     step on it is expected to gain. One more rollout adds (p^N (1 - p) + (1 - p)^N p) p (1 - p)^2.
@@ -59,5 +59,5 @@ def hit_utility(passed: int, size: int, more: int) -> float:
 
 
 def hit_gain(passed: int, size: int, more: int) -> float:
-    """What rollout number `more` + 1 adds to `hit_utility`: the chance of `more` misses, and then a hit."""
+    """The gain in `hit_utility` from rollout number `more` + 1: the chance of `more` misses, and then a hit."""
     return (1 - hit_utility(passed, size, more)) * (passed + 1) / (size + 2 + more)

@@ -16,7 +16,7 @@ Ties = Literal["random", "least_tried"]
 
 @dataclass(slots=True)
 class Taken:
-    """What a plan under construction already holds, and what it must not hold.
+    """The nodes that a plan under construction already holds, and the nodes that it must not hold.
 
     Attributes:
         nodes: nodes in the plan.
@@ -34,7 +34,7 @@ class Taken:
 
 
 def distance_to_band(rate: Floats, band: tuple[float, float]) -> Floats:
-    """How far a pass rate is from a band (low, high); 0 inside it, both ends included."""
+    """Distance of a pass rate from a band (low, high); 0 inside it, both ends included."""
     low, high = band
     distance = rate - high
     if low == high:

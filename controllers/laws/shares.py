@@ -83,7 +83,7 @@ def gaussian_shares(progress: float, levels: int, exponent: float, width: float,
 
 
 def share_out(share_C: Floats, room_C: NDArray[np.int64], wanted: int, generator: np.random.Generator) -> Positions:
-    """How many slots each category gets: every slot draws one, among those with room left.
+    """Number of slots of each category: every slot draws a category among those with room left.
 
     Args:
         room_C: problems that each category may still give; together at least `wanted`.

@@ -1,4 +1,4 @@
-"""How many open slots of a plan a member may take, which problems may take them, and which may not."""
+"""Open slots of a plan: how many a member may take, and which problems may fill them."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -41,7 +41,7 @@ def fill_slots(plan: Plan, problems: ProblemSet, choose: Choose) -> list[int]:
 
 
 def slots_left(plan: Plan, share: float, origin: Origin) -> int:
-    """How many slots a member that may take a share of the plan, rounded down, may still take; 0 or less if none.
+    """Number of slots that a member may still take under its share of the plan, rounded down; 0 or less if none.
 
     Args:
         origin: of the requests that it adds. If the plan has a quota for it, the member may take that part of its

@@ -19,7 +19,7 @@ FAR_HARD, FAR_EASY = 0.1875, 0.8125
 
 
 def side_of(passed: int, size: int, thresholds: tuple[float, float] = (0.3, 0.7)) -> Side | None:
-    """Whether a group of k of N is too hard (0 < k/N < low), too easy (high < k/N < 1), or neither (None).
+    """The side on which a group of k of N is skewed: hard (0 < k/N < low), easy (high < k/N < 1), or None.
 
     A pass rate equal to a threshold is balanced. With 0.3 and 0.7 nothing can be steered at N <= 3.
     """

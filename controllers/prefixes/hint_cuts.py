@@ -34,7 +34,7 @@ def cut_points(solution: str, separator: str = "", width: int = 0) -> tuple[int,
 
 @dataclass(frozen=True)
 class Cuts:
-    """How hints are cut from solutions.
+    """Options for cutting hints from solutions.
 
     Attributes:
         place: where the hint goes, see `halfway.curriculum.prefix.Hint`.
@@ -91,7 +91,7 @@ def step_length(length: int, longest: int, pass_rate: float, low: float, high: f
 def units_left(
     left_C: Floats, trials: Sequence[tuple[int, float]], target: float, gain: float, most: float, least: float = 1.0
 ) -> Floats:
-    """How much of a solution each category leaves to the policy, in units or as a share, after some of its groups.
+    """The part of a solution that each category leaves to the policy, in units or as a share, updated by some groups.
 
     Integral control, group by group: left <- left + gain (pass rate - target), kept between `least` and `most`.
 

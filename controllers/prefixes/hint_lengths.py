@@ -1,4 +1,4 @@
-"""How long a hint is: the laws of `halfway.controllers.hints`, and what they remember."""
+"""Lengths of hints: the laws of `halfway.controllers.hints` and their state."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""How correct rollouts become new starting points: where to cut, what to refuse, and how prefixes are stored."""
+"""Turns correct rollouts into new starting points: where to cut, what to refuse, and how to store prefixes."""
 
 import math
 from collections.abc import Sequence
@@ -161,7 +161,7 @@ def _leaks(rollout: Rollout, turns: Sequence[Turn], leak_tokens: int) -> bool:
 
 
 def _contains(tokens_T: IntArray, wanted_T: IntArray) -> bool:
-    """Whether `wanted_T` occurs in `tokens_T` as consecutive tokens."""
+    """True if `wanted_T` occurs in `tokens_T` as consecutive tokens."""
     if len(wanted_T) == 0 or len(wanted_T) > len(tokens_T):
         return False
     windows = np.lib.stride_tricks.sliding_window_view(tokens_T, len(wanted_T))

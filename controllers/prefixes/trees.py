@@ -1,4 +1,4 @@
-"""What PROS remembers: problems with the prefixes that grew from them, and which group is evidence for which."""
+"""State of PROS: problems with the prefixes that grew from them, and the node to which each group is evidence."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ BAND = (0.3, 0.7)  # used only for the metric "in_band"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProsState:
-    """What PROS remembers.
+    """State of PROS.
 
     Attributes:
         forest: evidence and belief; the root of tree t is the problem at position t.
@@ -101,7 +101,7 @@ def node_of(state: ProsState, group: Group, known: Mapping[tuple[int, bytes], in
 
 
 def find_taken(plan: Plan, state: ProsState) -> Taken:
-    """What a plan already holds or refuses: nodes, groups of each tree, and problems that were skipped.
+    """The nodes that a plan already holds, its groups per tree, and the problems that were skipped.
 
     The groups in hand count too, those of other members by their requests, the controller's own as `ProsState.offered`.
     """

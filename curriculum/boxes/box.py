@@ -8,7 +8,7 @@ Ended = Literal["exit", "time", "memory"]
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What a work tree begins as. A box never changes it.
+    """The starting state of a work tree. A box never changes it.
 
     Attributes:
         tree: a folder on this machine, for boxes that run here.
@@ -86,7 +86,7 @@ class BoxMaker(Protocol):
 
     @property
     def forkable(self) -> bool:
-        """Whether `save` and `restore` work, so that a state can be continued more than once."""
+        """True if `save` and `restore` work, so that a state can be continued more than once."""
         ...
 
     def check(self) -> None:
@@ -98,7 +98,7 @@ class BoxMaker(Protocol):
         ...
 
     def open(self, base: Base) -> Box:
-        """A box with an untouched work tree.
+        """Open a box whose work tree equals the base.
 
         Raises:
             UserError: if this machine cannot run boxes, or the base does not exist.

@@ -132,7 +132,9 @@ class Sandbox:
         self._lanes = [ThreadPoolExecutor(options.processes, f"sandbox-{lane}") for lane in range(len(HASH_SEEDS))]
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """What each program computes, in order. A program that misbehaves yields a `Failure` and disturbs no other.
+        """Run the programs and return their results, in order.
+
+        A program that misbehaves yields a `Failure` and does not affect the others.
 
         Raises:
             UserError: if a worker cannot be started.

@@ -1,4 +1,4 @@
-"""What work trees begin as, kept on this machine: one folder per content, which is never changed."""
+"""A cache of starting work trees on this machine: one folder per content, which is never changed."""
 
 import hashlib
 import os
@@ -11,11 +11,11 @@ from halfway.curriculum.boxes.trees import CACHES, EPOCH
 from halfway.curriculum.support.atomic import made_once
 
 LEFT_OUT = CACHES | {".git", ".hg", ".svn"}
-"""History is left out, lest a repository tell its own solution; so are caches."""
+"""History is left out, since it may contain the solution; so are caches."""
 
 
 def cache_folder(chosen: str) -> Path:
-    """Where bases are kept: the chosen folder; otherwise a folder open to every user for root, or the user's cache."""
+    """The folder of cached bases: the chosen one; otherwise a folder open to all for root, or the user's cache."""
     if chosen:
         return Path(chosen).resolve()
     if os.geteuid() == 0:

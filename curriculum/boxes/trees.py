@@ -1,4 +1,4 @@
-"""What a work tree has become, as a value: the changes against its base, in bytes that equal trees share.
+"""The changes of a work tree against its base, as a value: equal trees give equal bytes.
 
 Runs inside a box's walls too, from `box_worker`, so it imports nothing but the standard library.
 """

@@ -41,7 +41,7 @@ class Machine:
 
     @property
     def command(self) -> frozenset[int]:
-        """What a command in a work tree may call, whatever the arguments."""
+        """System calls that a command in a work tree may make with any arguments."""
         return frozenset(range(LAST_CALL + 1)) - self.never - {self.socket}
 
 
@@ -156,7 +156,7 @@ def limits(memory: int, processes: int, file_bytes: int, descriptors: int) -> li
 
 
 def visible_paths(prefix: str) -> list[str]:
-    """What is visible of this machine, read-only: system folders, and a Python environment with its interpreter."""
+    """Paths of this machine visible inside read-only: system folders, and a Python environment with its interpreter."""
     paths = [path for path in SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
     python = os.path.realpath(os.path.join(prefix, "bin", "python3"))
     for folder in dict.fromkeys((os.path.dirname(os.path.dirname(python)), prefix)):

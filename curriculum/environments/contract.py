@@ -11,7 +11,7 @@ Episode = TypeVar("Episode")
 
 @dataclass(frozen=True, slots=True)
 class StepResult(Generic[Episode]):
-    """What the environment made of one response.
+    """The environment's reaction to one response.
 
     Attributes:
         episode: the episode after the response.

@@ -8,7 +8,7 @@ from halfway.curriculum.environments.contract import Environment, Episode, StepR
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where a replay was not as recorded.
+    """The first difference between a replay and its recording.
 
     Attributes:
         step: counted from 1.

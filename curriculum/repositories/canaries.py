@@ -1,4 +1,4 @@
-"""Tests that must fail, beside a repository's own: whoever passes tests by changing the test runner passes these too.
+"""Tests that must fail, run beside a repository's own: a program that tampers with the test runner passes these too.
 
 They fail in each of the ways in which tests say that something is wrong, since a program under test may silence any of
 these and leave the others as they are.
@@ -80,7 +80,7 @@ METHOD = """
 
 @dataclass(frozen=True, slots=True)
 class Canaries:
-    """Tests of names that nobody can know beforehand.
+    """Tests with unpredictable names.
 
     Attributes:
         path: of their file.
@@ -93,7 +93,7 @@ class Canaries:
     text: str
 
     def alarm(self, reports: Mapping[str, set[str]]) -> bool:
-        """Whether the reports of a run cannot be believed: one of these tests did not fail, or no word of the first."""
+        """True if the reports of a run cannot be believed: one of these tests did not fail, or no word of the first."""
         ours = [outcomes for test, outcomes in reports.items() if test.startswith(f"{self.path}::")]
         return reports.get(f"{self.path}::{self.first}") is None or any(outcomes != {"FAILED"} for outcomes in ours)
 

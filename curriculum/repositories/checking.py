@@ -1,4 +1,4 @@
-"""Whether a task is valid: untouched it fails, and with the reference it passes, both twice.
+"""Checks that a task is valid: the untouched tree fails and the reference passes, both twice.
 
 Also whether boxes judge rightly on this machine, by a task whose right and wrong answers are known.
 """

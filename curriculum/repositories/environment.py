@@ -96,7 +96,7 @@ class Repository:
 
     @cached_property
     def boxes(self) -> BoxMaker:
-        """What opens boxes."""
+        """The maker of boxes."""
         [(name, options)] = self.box.items()
         kind = BOXES.get(name)
         try:

@@ -1,4 +1,4 @@
-"""Whether a changed work tree passes its task: judged in a fresh tree, with source changes only, by test reports.
+"""Judges whether a changed work tree passes its task: in a fresh tree, with source changes only, by test reports.
 
 A program under test runs in the test runner's process, so it can tamper with the runner. To guard against that, the
 exit status does not count, every listed test has to be reported as passed in the runner's own summary, and failing
@@ -67,7 +67,7 @@ APPLY = "git apply --recount --whitespace=nowarn -"
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the judge found.
+    """A verdict of the judge.
 
     Attributes:
         passed: whether every listed test passed, and the reports can be believed.
@@ -94,7 +94,7 @@ def begin(box: Box, task: RepositoryTask, seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Untouched:
-    """What is known of an untouched work tree, to decide which changes count.
+    """The facts about an untouched work tree that decide which changes count.
 
     Attributes:
         tops: names at the top of the base and of its folder src.
@@ -139,7 +139,7 @@ def read_untouched(box: Box, task: RepositoryTask, changed: Collection[str] = ()
 
 
 def countable(entry: Entry, known: Untouched) -> bool:
-    """Whether a change may be part of the tree that is judged: source code, but nothing that configures the tests.
+    """True if a change may be part of the tree that is judged: source code, but nothing that configures the tests.
 
     A new module may not replace one that the tests can import without the work tree. If the fault is known, what stands
     beside tests far from it does not count, nor does an existing file that is not code, unless the fault is in such
@@ -162,7 +162,7 @@ def countable(entry: Entry, known: Untouched) -> bool:
 
 
 def _compared(path: str, known: Untouched) -> bool:
-    """Whether a test may compare with an existing file of this kind, and the fault is in no such file."""
+    """True if a test may compare with an existing file of this kind, and the fault is in no such file."""
     kinds = CODE | {_ending(file) for file in known.faulty}
     return bool(known.faulty) and path in known.present and _ending(path) not in kinds
 
@@ -175,7 +175,7 @@ def _places(path: str, known: Untouched) -> Iterator[tuple[str, str]]:
 
 
 def _replaces(name: str, known: Untouched) -> bool:
-    """Whether a file or folder of this name replaces a module that can be imported without the work tree."""
+    """True if a file or folder of this name replaces a module that can be imported without the work tree."""
     module = _module(name)
     return module in RUNNER or module in sys.stdlib_module_names or module in known.modules
 
@@ -224,7 +224,7 @@ def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -
 
 
 def judge_in(box: Box, task: RepositoryTask, seconds: float) -> Judged:
-    """Judge a box's tree as it is."""
+    """Run the task's tests on the present work tree of a box."""
     if task.folder:
         reward, spent = run_tests(box, Path(task.folder), seconds)
         why = "no reward was written" if reward is None else "tests fail"
@@ -246,7 +246,7 @@ def judge_in(box: Box, task: RepositoryTask, seconds: float) -> Judged:
 
 
 def reports_of(output: str) -> dict[str, set[str]]:
-    """What pytest reports about each test, also by the name that R2E-Gym uses: "Class.test" without the file.
+    """pytest's report on each test, also by the name that R2E-Gym uses: "Class.test" without the file.
 
     If there is a summary, only the last one counts, up to its line of totals, and the result is empty if it reports
     more passed tests than that line. Otherwise a program could print reports of tests that were skipped.

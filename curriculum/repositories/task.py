@@ -131,5 +131,5 @@ TEST_FOLDERS = frozenset({"test", "tests", "testing", "r2e_tests"})
 
 
 def is_test(path: str) -> bool:
-    """Whether a file belongs to the tests, by its name."""
+    """True if a file belongs to the tests, by its name."""
     return bool(TEST_FILE.search(path)) or not TEST_FOLDERS.isdisjoint(path.split("/"))

@@ -1,4 +1,5 @@
-"""What a recipe must not do by itself. It may read data and models; for anything else a word is needed from outside it.
+"""Consent for what a recipe must not do by itself: it may read data and models; anything else needs a word from
+outside.
 
 The environment variable `HALFWAY_ACCEPT` holds those words, separated by commas; SECURITY.md lists them.
 """
@@ -16,15 +17,15 @@ def accepted_words() -> tuple[str, ...]:
 
 
 def is_accepted(word: str) -> bool:
-    """Whether the user has accepted what a word stands for."""
+    """True if the user has accepted what a word stands for."""
     return word in accepted_words()
 
 
 def require_accepted(word: str, field: str, harm: str) -> None:
-    """Raise UserError unless the user has accepted what a field asks for.
+    """Raise UserError unless the user has given consent for a field's value.
 
     Args:
-        harm: what it would do, as the end of a sentence that begins with the field's name.
+        harm: the consequence, as the end of a sentence that begins with the field's name.
     """
     if not is_accepted(word):
         raise UserError(

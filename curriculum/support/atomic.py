@@ -99,7 +99,7 @@ def require_regular_files(folder: Path) -> None:
 
 
 def _ends(path: Path | str) -> bool:
-    """Whether a path can be read to an end: opening a pipe waits for ever, and a device has none."""
+    """True if a path can be read to an end: opening a pipe waits for ever, and a device has none."""
     try:
         mode = os.stat(path).st_mode
     except OSError as error:  # its reader says what else is wrong; to `Path.exists`, a link to itself does not exist

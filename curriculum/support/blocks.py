@@ -31,7 +31,7 @@ def find_fenced(text: str, *names: str) -> list[tuple[str, str]]:
 
 
 def find_between(text: str, opening: str, closing: str) -> list[str]:
-    """What stands between each opening mark and the next closing one, from left to right, without overlaps."""
+    """The text between each opening mark and the next closing mark, from left to right, without overlaps."""
     parts: list[str] = []
     start = text.find(opening)
     while start >= 0:

@@ -41,7 +41,7 @@ def join_errors(errors: Sequence[UserError]) -> UserError:
 
 
 def each(attempts: Sequence[Callable[[], Read]]) -> list[Read]:
-    """What the functions return. If one refuses, the others are tried too, and all mistakes are raised together."""
+    """Results of all functions. If some raise UserError, the others still run, and all mistakes are raised together."""
     done: list[Read] = []
     errors: list[UserError] = []
     for attempt in attempts:

@@ -43,7 +43,7 @@ def load_extra(module: str, needed_by: str, extra: str = "") -> Any:
 
 
 def remedy(error: ModuleNotFoundError) -> str | None:
-    """What an import lacked and which extra installs it; None if no extra does, or if it is already installed."""
+    """The package that an import lacks and its extra; None if no extra does, or if it is already installed."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS or find_spec(package) is not None:
         return None

@@ -129,7 +129,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _is_options(hint: Any) -> bool:
-    """Whether a field is a dataclass of options, nested in the file as well."""
+    """True if a field is a dataclass of options, nested in the file as well."""
     return isinstance(hint, type) and is_dataclass(hint)
 
 

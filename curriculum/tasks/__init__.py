@@ -1,4 +1,4 @@
-"""Where problems come from, and who judges the answers.
+"""Sources of problems, and verifiers of responses.
 
 - `sources`: what a source is; the split into training and held-out problems
 - `files`: problems from data files

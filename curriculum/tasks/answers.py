@@ -48,12 +48,12 @@ class Batched:
 
 
 def exact(problem: Problem, response: str) -> bool:
-    """Whether the texts are equal up to Unicode composition (NFC), line ends, and white space at both ends."""
+    """True if the texts are equal up to Unicode composition (NFC), line ends, and white space at both ends."""
     return normalise(response) == normalise(problem.answer)
 
 
 def numeric(problem: Problem, response: str, *, tolerance: float = 1e-6) -> bool:
-    """Whether the final number is the answer: an integer exactly, others within a relative `tolerance` of 1e-6.
+    """True if the final number is the answer: an integer exactly, others within a relative `tolerance` of 1e-6.
 
     The final number is that of the last box, of the last <answer> or of the last "####", which must hold one number, or
     else the last of the whole response, unless the response denies it ("not 42"). What stands before </think> does not

@@ -432,7 +432,7 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Blo
 
 
 def _mixes_line_ends(path: Path, packed: str) -> bool:
-    """Whether lines end in more than one way, or in carriage returns alone, neither of which DuckDB reads.
+    """True if lines end in more than one way, or in carriage returns alone, neither of which DuckDB reads.
 
     Raises:
         UserError: if there is a line that is too long.

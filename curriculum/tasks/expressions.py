@@ -141,7 +141,7 @@ _BARE_WORD = re.compile(r"(?<!\\)(?<![^\W\d_])(?!(?:sqrt|log|ln|exp|sin|cos|tan|
 
 
 def _is_bare(response: str) -> bool:
-    """Whether a response without marks is one expression: a line without words or delimiters."""
+    """True if a response without marks is one expression: a line without words or delimiters."""
     line = response.strip()
     delimited = "$" in line or "\\(" in line or "\\[" in line
     return 0 < len(line) <= 100 and "\n" not in line and not delimited and not _BARE_WORD.search(_unwrap(line))
@@ -178,7 +178,7 @@ def _judge_text(expected: str, response: str, final: str | None, seconds: int) -
 
 
 def _is_same(expected: str, given: str, seconds: int) -> bool:
-    """Whether two texts are the same expression, or the same text if the first cannot be read as one."""
+    """True if two texts are the same expression, or the same text if the first cannot be read as one."""
     try:
         return symbolically(expected, _box(given), seconds) is True
     except ValueError:
@@ -259,7 +259,7 @@ def _spell_out(text: str) -> str:
 
 
 def _numbers_apart(references: Sequence[Any], given: Sequence[Any]) -> bool:
-    """Whether all pairs of parsed numbers differ by more than one part in ten thousand.
+    """True if all pairs of parsed numbers differ by more than one part in ten thousand.
 
     math-verify rounds to six decimals or so, and so takes all small numbers for equal.
     """
@@ -290,7 +290,7 @@ _RELATION = re.compile(
 
 
 def _contradicts_itself(stated: str, seconds: int) -> bool:
-    """Whether an answer is a chain of equations with two different values, such as 4=5 or 2+2=5.
+    """True if an answer is a chain of equations with two different values, such as 4=5 or 2+2=5.
 
     A decimal may be another side cut or rounded to its digits, as in 1/3=0.33.
     """

@@ -278,7 +278,7 @@ class _Reader:
 
     @property
     def whole_with_gaps(self) -> bool:
-        """Whether the answers look like integers that a table holds as floating point since some are missing."""
+        """True if the answers look like integers that a table holds as floating point since some are missing."""
         return self.gaps and self.decimals and not self.fractions and not self.as_integers
 
     def read(self, files: Sequence[Path]) -> "_Reader":
@@ -530,7 +530,7 @@ def _prompt(problem: Problem) -> Any:
 
 @lru_cache(maxsize=64)
 def _is_found(verifier: str) -> bool:
-    """Whether a name, perhaps with options, is that of a verifier."""
+    """True if a name, perhaps with options, is that of a verifier."""
     try:
         find_verifier(verifier)
     except UserError:

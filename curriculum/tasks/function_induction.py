@@ -75,7 +75,7 @@ class Memory:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, jobs: Sequence[Job], options: SandboxOptions) -> list[Outcome]:
-        """What each program does, as `Sandbox.run` says. Raises UserError if there is no sandbox."""
+        """Run the programs, as `Sandbox.run` does. Raises UserError if there is no sandbox."""
         distinct = dict.fromkeys(jobs)
         with self.lock:
             known = {job: self.outcomes[job] for job in distinct if job in self.outcomes}
@@ -98,7 +98,7 @@ def _memory(options: SandboxOptions) -> Memory:
 
 
 def run(jobs: Sequence[Job], seconds: float, processes: int = 1) -> list[Outcome]:
-    """What each program does; equal programs run once in a process's life. Raises UserError if there is no sandbox."""
+    """Run the programs; equal programs run once per process. Raises UserError if there is no sandbox."""
     options = SandboxOptions(seconds, processes=processes)
     return _memory(options).run(jobs, options)
 

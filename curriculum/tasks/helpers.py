@@ -138,7 +138,7 @@ def add_counts(unjudged: Mapping[str, int]) -> None:
 
 
 def take_counts() -> dict[str, int]:
-    """How many texts could not be judged in this process since the last call, by reason."""
+    """Number of texts that could not be judged in this process since the last call, by reason."""
     with _LOCK:
         counts = dict(sorted(_COUNTS.items()))
         _COUNTS.clear()

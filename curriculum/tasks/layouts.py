@@ -85,7 +85,7 @@ def _shows(prompt: Any, listed: Sequence[str]) -> bool:
 
 
 def _is_final(solution: Any) -> bool:
-    """Whether the final answer of a solution can be told from its other text."""
+    """True if the final answer of a solution can be told from its other text."""
     return not isinstance(solution, str) or len(solution) <= LONGEST or MARK in solution or "\\boxed" in solution
 
 

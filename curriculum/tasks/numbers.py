@@ -112,7 +112,7 @@ def plain_number(text: str) -> Fraction | None:
 
 
 def after_thoughts(response: str) -> str:
-    """What a response says after its last </think>, as its thoughts are not its answer; all of it without that tag."""
+    """The part of a response after its last </think>; the whole response without that tag."""
     return response.rpartition("</think>")[2]
 
 
@@ -175,7 +175,7 @@ _BOX_BEFORE = re.compile(
 
 
 def hedges(text: str) -> bool:
-    """Whether the last box directly follows one with another answer, as in \\boxed{4} or \\boxed{5}."""
+    """True if the last box directly follows one with another answer, as in \\boxed{4} or \\boxed{5}."""
     boxes = list(_BOX.finditer(text))
     before = _BOX_BEFORE.search(text[: boxes[-1].start()][-200:]) if boxes else None
     return before is not None and before[1].strip() != (final_answer(text) or "").strip()
@@ -185,7 +185,7 @@ _EQUATION = re.compile(r"(?:\\(?:[dt]?frac|sqrt|cdot)(?![a-zA-Z])|[\d\s+\-^{}().
 
 
 def is_to_be_solved(stated: str) -> bool:
-    """Whether an equation's left side is an expression in one unknown, as in x^2=4 and 2x+1=5, not a name or f(2)."""
+    """True if an equation's left side is an expression in one unknown, as in x^2=4 and 2x+1=5, not a name or f(2)."""
     left, equals, _ = stated.partition("=")
     letters = set(re.findall("[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", " ", left)))
     if not equals or len(letters) != 1 or not _EQUATION.fullmatch(left):
@@ -196,7 +196,7 @@ def is_to_be_solved(stated: str) -> bool:
 
 
 def _is_false(stated: str) -> bool:
-    """Whether a chain of equations has a sum or product of integers with another value than its last side."""
+    """True if a chain of equations has a sum or product of integers with another value than its last side."""
     *texts, end = stated.split("=")
     last, found = plain_number(end), map(_arithmetic, texts)
     return last is not None and any(value is not None and value.denominator == 1 and value != last for value in found)
@@ -223,7 +223,7 @@ _BASE = re.compile(r"[\dA-F]+\s*_\s*\{?\s*(\d+)\s*\}?[\s$.]*")
 
 
 def bases_differ(answer: str, final: str) -> bool:
-    """Whether one text is a number in a base, as in 1010_2, and the other a number in another one.
+    """True if one text is a number in a base, as in 1010_2, and the other a number in another one.
 
     A number without base is decimal if it is the answer; in a response it may be in the answer's base.
     """
@@ -245,7 +245,7 @@ _REJECTION = re.compile(r"\W*(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))", re.I
 
 
 def denies(text: str) -> bool:
-    """Whether a text denies its last number or formula, as in "not 42" and "42 is wrong", or names two, "41 or 42"."""
+    """True if a text denies its last number or formula, as in "not 42" and "42 is wrong", or names two, "41 or 42"."""
     plain = tidy(text)
     if _NO_ANSWER.search(plain[-60:]) or _names_two(plain):
         return True
@@ -260,14 +260,14 @@ def denies(text: str) -> bool:
 
 
 def only_denied(text: str, number: Fraction) -> bool:
-    """Whether a text names a number and denies it each time, as in "not 42. It is 41"."""
+    """True if a text names a number and denies it each time, as in "not 42. It is 41"."""
     plain = tidy(text)
     places = [found.start() for found in _NUMBER.finditer(plain) if _value(found) == number]
     return bool(places) and all(_DENIAL.search(plain[max(0, place - 60) : place]) for place in places)
 
 
 def _names_two(plain: str) -> bool:
-    """Whether a text ends in two different numbers with "or" between them, or in "between 1 and 2"."""
+    """True if a text ends in two different numbers with "or" between them, or in "between 1 and 2"."""
     matches = list(_NUMBER.finditer(plain))[-2:]
     if len(matches) < 2 or _value(matches[0]) == _value(matches[1]):
         return False
@@ -277,7 +277,7 @@ def _names_two(plain: str) -> bool:
 
 
 def close(number: Fraction, reference: Fraction, tolerance: float) -> bool:
-    """Whether a number equals an integer reference exactly, and any other within a relative tolerance."""
+    """True if a number equals an integer reference exactly, and any other within a relative tolerance."""
     if number == reference or reference.denominator == 1:
         return number == reference
     return abs(number - reference) <= Fraction(repr(tolerance)) * abs(reference)

@@ -220,7 +220,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def is_arithmetic(text: str) -> bool:
-    """Whether a text is an expression of whole numbers and operators, with no names, calls or powers."""
+    """True if a text is an expression of whole numbers and operators, with no names, calls or powers."""
     try:
         nodes = ast.walk(ast.parse(text, mode="eval"))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -234,7 +234,7 @@ def is_arithmetic(text: str) -> bool:
 
 
 def is_formula(text: str) -> bool:
-    """Whether a text holds numbers, symbols and mathematical functions only.
+    """True if a text holds numbers, symbols and mathematical functions only.
 
     sympy evaluates what it parses as Python, so `__import__("os")` would be executed.
     """

@@ -1,4 +1,4 @@
-"""What a source of problems is, and the split of its problems into a training set and held-out problems."""
+"""Sources of problems, and the split of their problems into a training set and held-out problems."""
 
 import hashlib
 from collections import Counter
@@ -18,7 +18,7 @@ MAX_EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """What a source kept and what it dropped.
+    """Counts of the rows that a source kept and dropped.
 
     Attributes:
         kept: problems kept.

@@ -17,7 +17,7 @@ EXAMPLES, LONGEST = 3, 100
 
 @dataclass(frozen=True)
 class Trial:
-    """How a verifier judged texts whose verdict is known.
+    """A verifier's verdicts on texts whose right verdict is known.
 
     Attributes:
         verifier: its name, with options.

@@ -18,7 +18,7 @@ def read_words(text: str) -> str | None:
 
 
 def is_word(text: str) -> bool:
-    """Whether letters are a word or a name, not a product such as xy, abc or kmn.
+    """True if letters are a word or a name, not a product such as xy, abc or kmn.
 
     A word is marked as text, in capitals (two or more), or "no", has four letters, or three with a vowel among them
     that do not follow each other in the alphabet.
@@ -72,7 +72,7 @@ def last_code(text: str) -> tuple[str, ...] | None:
 
 
 def denies_code(text: str) -> bool:
-    """Whether a text denies its last date, score or range."""
+    """True if a text denies its last date, score or range."""
     found = _codes(text)
     return bool(found and _DENIED_CODE.search(found[-1].string[: found[-1].start()]))
 
@@ -175,7 +175,7 @@ _LAST_WORD = re.compile(r"\d[^=]*?([A-Za-z]+)\}?(?:\^\{?(\d)\}?)?[\s.$}]*$")
 
 
 def units_differ(answer: str, final: str) -> bool:
-    """Whether both end in a number with a known unit, and the units differ."""
+    """True if both end in a number with a known unit, and the units differ."""
     found = [_LAST_WORD.search(text[-60:]) for text in (answer, final)]
     units = [_UNITS.get(one[1].lower()) if one else None for one in found]
     powers = {one[2] for one in found if one and one[2]}

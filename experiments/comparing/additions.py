@@ -1,4 +1,4 @@
-"""What may be added to a comparison that has begun: seeds, arms, grid values, finals, and contrasts of new arms."""
+"""Additions to a comparison that has begun: seeds, arms, grid values, finals, and contrasts of new arms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -65,7 +65,7 @@ LINE_SECONDS = 60
 
 
 class Board:
-    """How runs are doing: a bar for each active one and one for all, or without a terminal a line a minute.
+    """Progress of the runs: a bar for each active run and one for all, or without a terminal one line a minute.
 
     Args:
         display: None = without a terminal.
@@ -110,7 +110,7 @@ class Board:
             )
 
     def standing(self) -> str:
-        """How many runs are done, and the best arm so far: by the last pass@1 of its finished runs."""
+        """The number of finished runs, and the best arm so far by the last pass@1 of its finished runs."""
         told = f"{self.finished} of {len(self.jobs)} runs done"
         means = {arm: fmean(scores.values()) for arm, scores in self.scores.items()}
         if not means:

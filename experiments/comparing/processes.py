@@ -85,7 +85,7 @@ def start(config: RunConfig, folder: Path, parallel: int) -> BaseProcess:
 
 
 def needs_fresh_process(config: RunConfig) -> bool:
-    """Whether a run, or its engine, starts servers or further processes, so that it needs a fresh Python.
+    """True if a run, or its engine, starts servers or further processes, so that it needs a fresh Python.
 
     Outside Linux this holds for all runs, since system libraries of macOS do not survive a fork.
     """
@@ -95,7 +95,7 @@ def needs_fresh_process(config: RunConfig) -> bool:
 
 
 def needs_launch(config: RunConfig) -> bool:
-    """Whether a run has several ranks, or servers on hosts of their own."""
+    """True if a run has several ranks, or servers on hosts of their own."""
     return config.cluster.ranks > 1 or config.cluster.rollout_nodes > 0
 
 

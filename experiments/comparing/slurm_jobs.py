@@ -76,7 +76,7 @@ class SlurmJob:
 
 
 def in_queue(job: str) -> bool:
-    """Whether a job waits or runs. A controller that does not answer says nothing about it."""
+    """True if a job waits or runs. A controller that does not answer says nothing about it."""
     words = ["squeue", "--noheader", "--format=%T", f"--jobs={job}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return bool(done.stdout.strip()) or (done.returncode != 0 and "Invalid job id" not in done.stderr)

@@ -145,7 +145,7 @@ def _height(trial: Trial) -> tuple[float | None, float | None]:
 
 
 def at_edge(value: Any, tried: Sequence[Any]) -> bool:
-    """Whether a number is the smallest or largest of those tried. If only one was tried, nothing was tuned."""
+    """True if a number is the smallest or largest of those tried. If only one was tried, nothing was tuned."""
     numbers = [v for v in tried if isinstance(v, int | float) and not isinstance(v, bool)]
     return len(numbers) == len(tried) > 1 and value in (min(numbers), max(numbers))
 

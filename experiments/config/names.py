@@ -21,7 +21,7 @@ def name_of(path: Path | str) -> str:
 
 
 def is_label(name: str) -> bool:
-    """Whether an arm or an oracle may have this name, which also names a folder."""
+    """True if an arm or an oracle may have this name, which also names a folder."""
     return re.fullmatch(r"[\w.-]+", name) is not None and name not in (".", "..")
 
 

@@ -53,7 +53,7 @@ def _anchored_options(options: Mapping[str, Any], folder: Path) -> dict[str, Any
 
 
 def is_path(name: object, value: Any) -> bool:
-    """Whether an option is the path of a file or folder, judging by its name."""
+    """True if an option is the path of a file or folder, judging by its name."""
     named = isinstance(name, str) and (name == "path" or name.endswith("_path"))
     return named and isinstance(value, str) and value != ""
 
@@ -84,7 +84,7 @@ def find(value: str) -> Path:
 
 
 def exists(path: Path) -> bool:
-    """Whether a file or folder is there, or any that a pattern such as data/train-*.parquet means."""
+    """True if a file or folder is there, or any that a pattern such as data/train-*.parquet means."""
     if path.exists() or not glob.has_magic(str(path)):
         return path.exists()
     base = next((folder for folder in path.parents if folder.is_dir()), Path("."))

@@ -19,7 +19,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def is_study(raw: Mapping[str, Any]) -> bool:
-    """Whether a mapping is a study of task generators: only a study, or its base, has a domain."""
+    """True if a mapping is a study of task generators: only a study, or its base, has a domain."""
     lower = raw.get("base")
     return "domain" in raw or (isinstance(lower, Mapping) and "domain" in lower)
 

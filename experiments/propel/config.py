@@ -158,7 +158,7 @@ class PropelConfig:
 
 
 def is_study(path: Path) -> bool:
-    """Whether a YAML file, even a malformed one, is a study: only a study, or its base, has a domain."""
+    """True if a YAML file, even a malformed one, is a study: only a study, or its base, has a domain."""
     return yaml_files.is_study(yaml_files.read(path))
 
 

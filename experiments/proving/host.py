@@ -81,7 +81,7 @@ def _own_name() -> Check:
 
 
 def holder_of(port: int) -> str | None:
-    """Who listens on a port of this host; None = nobody."""
+    """The process that listens on a port of this host; None = no process."""
     wanted, inodes = f":{port:04X}", set()
     for table in ("tcp", "tcp6"):
         rows = [row.split() for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]

@@ -162,7 +162,7 @@ class Comparison:
 
     @property
     def ended(self) -> bool:
-        """Whether every planned run has ended, in whatever state."""
+        """True if every planned run has ended, in whatever state."""
         planned = len(self.config.get("arms") or ()) * len(self.config.get("seeds") or ())
         under_way = any(run.state in ("starting", "running") for run in self.all_runs)
         return not under_way and len(self.all_runs) >= planned
@@ -288,7 +288,7 @@ def _spent(record: "StepRecord | EvaluationRecord", steps: int) -> dict[str, flo
 
 
 def failed_early(comparison: Comparison, arm: str) -> bool:
-    """Whether a run of an arm failed before it wrote a record."""
+    """True if a run of an arm failed before it wrote a record."""
     statuses = (comparison.directory / arm).glob("seed-*/status.json")
     return any(read_json(path).get("state") == "failed" for path in statuses)
 

@@ -110,7 +110,7 @@ def gain_in(pooled: Pooled, arm: str) -> CrossedMean:
 
 
 def clear(gain: CrossedMean, design: Design) -> bool:
-    """Whether a gain is called clear at the hardest step of Holm's adjustment."""
+    """True if a gain is called clear at the hardest step of Holm's adjustment."""
     return gain.p is not None and gain.p < LEVEL / design.contrasts
 
 

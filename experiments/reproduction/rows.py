@@ -87,7 +87,7 @@ class Row:
 
     @property
     def runs(self) -> bool:
-        """Whether runs decide on it."""
+        """True if runs decide on it."""
         return not (self.shown_by or self.cannot)
 
     @property

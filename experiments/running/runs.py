@@ -66,7 +66,7 @@ def prepare(config: RunConfig, folder: Path) -> None:
 
 
 def is_prepared(config: RunConfig, folder: Path) -> bool:
-    """Whether a directory has exactly this configuration, found without the time to load and check it."""
+    """True if a directory has exactly this configuration, found without the time to load and check it."""
     require_regular_files(folder)
     path = folder / CONFIG
     return path.exists() and path.read_text() == as_yaml(config)
@@ -85,7 +85,7 @@ def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path)
 
 
 def is_placement(name: str) -> bool:
-    """Whether a dotted field, of a run or of a comparison's base or arms, only says where it computes."""
+    """True if a dotted field, of a run or of a comparison's base or arms, only says where it computes."""
     place = PLACEMENT.fullmatch(name)
     if place is None or place["engine"] is None:
         return place is not None
@@ -104,7 +104,7 @@ def claim(folder: Path) -> Iterator[None]:
 
 
 def is_worker() -> bool:
-    """Whether a launcher such as torchrun started this process to assist another one."""
+    """True if a launcher such as torchrun started this process to assist another one."""
     return int(os.environ.get("RANK", "0")) > 0
 
 
@@ -156,7 +156,7 @@ def train(
 def last_spent(folder: Path, budget: Budget) -> float:
     """How much of its budget a run has spent, according to its last complete record.
 
-    What a crash has left after it is passed over: a run that goes on cuts it off.
+    Lines that a crash left after it are ignored; a resumed run removes them.
     """
     path = folder / "steps.jsonl"
     lines = read_whole(path, "put the whole file back").split(b"\n")[:-1] if path.exists() else []

@@ -89,7 +89,7 @@ def write_operators(rng: random.Random, kept: float = KEPT, flawed: float = FLAW
 
 
 def on_frontier(sheet: operators.Sheet) -> bool:
-    """Whether the teacher of the starting policy sometimes passes and often fails."""
+    """True if the teacher of the starting policy sometimes passes and often fails."""
     low, high = FRONTIER
     return low < operators.chance(sheet, operators.OperatorTeacher()) < high
 

@@ -195,7 +195,7 @@ def check_expression(expression: str) -> None:
 
 
 def holds(expression: str, values: Mapping[str, float]) -> bool:
-    """Whether an expression of comparisons, `and`, `or` and `not` holds. Nothing else is evaluated.
+    """True if an expression of comparisons, `and`, `or` and `not` holds. Nothing else is evaluated.
 
     Raises:
         UserError: if it has another form or speaks of something unknown.
@@ -212,7 +212,7 @@ def holds(expression: str, values: Mapping[str, float]) -> bool:
 
 
 def _allowed(node: ast.AST, values: Mapping[str, float]) -> bool:
-    """Whether a part of an expression compares known values and numbers, or joins comparisons."""
+    """True if a part of an expression compares known values and numbers, or joins comparisons."""
     match node:
         case ast.Name(id=name):
             return name in values

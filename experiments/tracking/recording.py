@@ -93,7 +93,7 @@ class Tracker:
         return Copy(self.name, store, folder, saved if store and store.run_id == known else {})
 
     def has_all(self, folder: Path) -> bool:
-        """Whether the run in this folder was copied to the end."""
+        """True if the run in this folder was copied to the end."""
         return bool(read_note(self.note(folder)).get("complete"))
 
     def note(self, folder: Path) -> Path:

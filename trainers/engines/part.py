@@ -108,7 +108,7 @@ class EnginePart(ABC):
 
     @property
     def uses_module(self) -> bool:
-        """Whether the engine computes with the module in `EngineSetup.policy`, and not only reads it at a sync.
+        """True if the engine computes with the module in `EngineSetup.policy`, and not only reads it at a sync.
 
         If so, a learner that spreads its weights over processes keeps a whole copy for it.
         """
@@ -120,12 +120,12 @@ class EnginePart(ABC):
 
     @property
     def goes_apart(self) -> bool:
-        """Whether it can sample in another process while the learner updates, see `apart`."""
+        """True if it can sample in another process while the learner updates, see `apart`."""
         return False
 
     @property
     def goes_on(self) -> bool:
-        """Whether sequences that are being sampled continue with new weights, see `halfway.trainers.loop`."""
+        """True if sequences that are being sampled continue with new weights, see `halfway.trainers.loop`."""
         return False
 
     def apart(self, setup: EngineSetup) -> Apart:
@@ -138,12 +138,12 @@ class EnginePart(ABC):
 
     @property
     def changes_process(self) -> bool:
-        """Whether building it starts or changes processes, so that every run needs a process of its own."""
+        """True if building it starts or changes processes, so that every run needs a process of its own."""
         return True
 
     @property
     def sleeps(self) -> bool:
-        """Whether it is a `SleepingEngine`, which leaves its devices to the learner during an update."""
+        """True if it is a `SleepingEngine`, which leaves its devices to the learner during an update."""
         return False
 
     @property

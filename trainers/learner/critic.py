@@ -77,7 +77,7 @@ class Critic:
 
     @property
     def warming_up(self) -> bool:
-        """Whether the next update trains the critic alone."""
+        """True if the next update trains the critic alone."""
         return self._updates < self.options.critic.warmup_steps
 
     @property

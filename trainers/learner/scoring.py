@@ -151,7 +151,7 @@ def score_after_contexts(
 
 
 def shares_contexts(model: nn.Module) -> bool:
-    """Whether a model can continue from a shared context: its cache keeps all keys and values."""
+    """True if a model can continue from a shared context: its cache keeps all keys and values."""
     layers = _empty_cache(model).layers
     return _keeps_logits(model) and bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
 

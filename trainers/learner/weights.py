@@ -59,5 +59,5 @@ def full_tensor(parameter: nn.Parameter) -> Tensor:
 
 
 def is_partitioned(parameter: nn.Parameter) -> bool:
-    """Whether ZeRO-3 has taken the parameter over."""
+    """True if ZeRO-3 has taken the parameter over."""
     return "ds_id" in vars(parameter)

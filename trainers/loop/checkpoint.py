@@ -62,7 +62,7 @@ class Checkpoints:
     arrays: CheckpointArrays = field(default_factory=CheckpointArrays, compare=False)
 
     def due(self, step: int) -> bool:
-        """Whether a checkpoint belongs after `step` finished steps."""
+        """True if a checkpoint belongs after `step` finished steps."""
         return step % self.options.every == 0
 
     def steps(self) -> list[int]:

@@ -104,7 +104,7 @@ class Filling:
 
     @property
     def starved(self) -> bool:
-        """Whether the step trains on less than its fill policy asks for.
+        """True if the step trains on less than its fill policy asks for.
 
         Under "once" a batch may shrink by its zero-variance groups, so only a round without enough requests counts.
         """

@@ -80,7 +80,7 @@ class Progress:
         )
 
     def unspent(self, budget: Budget) -> bool:
-        """Whether the run continues.
+        """True if the run continues.
 
         Raises:
             UserError: if it would never end, because nothing is rolled out any more.

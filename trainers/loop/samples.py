@@ -89,7 +89,7 @@ class Samples:
 
 
 def kept(visit: int) -> bool:
-    """Whether a visit is among 1, 2, 3, 4, 6, 8, 12, 16, ...: powers of two, and halfway between them."""
+    """True if a visit is among 1, 2, 3, 4, 6, 8, 12, 16, ...: powers of two, and halfway between them."""
     return visit >> max(visit.bit_length() - 2, 0) << max(visit.bit_length() - 2, 0) == visit
 
 

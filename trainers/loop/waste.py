@@ -38,7 +38,7 @@ class Waste:
         say: is given each warning, one line without its end.
         largest_gap: mean |log-probability of the learner - of the engine| in nats a token that rounding can explain.
         clock: seconds; replaced by tests.
-        stalls: whether a step that takes far longer than those before it is told.
+        stalls: whether to warn of a step that takes far longer than earlier steps.
     """
 
     def __init__(

@@ -124,5 +124,5 @@ def check_health(
 
 
 def choose_checkpoint(checked: Sequence[CheckpointHealth]) -> CheckpointHealth:
-    """The last checkpoint without an alert, or the last of those with the fewest alerts."""
+    """The last checkpoint without an alert; if there is none, the last with the fewest alerts."""
     return max(checked, key=lambda health: (-len(health.alerts), health.step))

@@ -26,7 +26,7 @@ class Band:
         require(rising, "solver.band", (self.low, self.high), remedy)
 
     def holds(self, passed: int, attempts: int) -> bool:
-        """Whether this many passes lie in the band."""
+        """True if this many passes lie in the band."""
         return self.low - 1e-9 <= passed / attempts <= self.high + 1e-9
 
     def counts(self, attempts: int) -> tuple[int, int]:

@@ -33,7 +33,7 @@ class Solver:
         return [group.num_passed for group in groups]
 
     def useful(self, passed: int) -> bool:
-        """Whether this many passes lie in the band."""
+        """True if this many passes lie in the band."""
         return self.band.holds(passed, self.attempts)
 
 

@@ -263,7 +263,7 @@ def wrong_lines(sheet: Sheet, response: str, number: int = 0) -> int:
 
 
 def mark(prompt: str, response: str, number: int = 0) -> bool:
-    """Whether a complete response passes. Raises ValueError for a prompt of another task."""
+    """True if a complete response passes. Raises ValueError for a prompt of another task."""
     sheet = parse(prompt)
     return wrong_lines(sheet, response, number) <= sheet.allowed
 

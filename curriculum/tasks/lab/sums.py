@@ -146,7 +146,7 @@ def wrong_lines(sheet: Sheet, response: str) -> int:
 
 
 def mark(prompt: str, response: str) -> bool:
-    """Whether a complete response passes. Raises ValueError for a prompt of another task."""
+    """True if a complete response passes. Raises ValueError for a prompt of another task."""
     sheet = parse(prompt)
     return wrong_lines(sheet, response) <= sheet.allowed
 

@@ -94,7 +94,7 @@ class Timing:
 
     @property
     def inverted(self) -> bool:
-        """Whether updates take more time than rollouts, the reverse of the published runs."""
+        """True if updates take more time than rollouts, the reverse of the published runs."""
         return self.updates > self.rollouts
 
 

@@ -48,7 +48,7 @@ class Axis:
         return total
 
     def recorded(self, runs: Sequence[Run]) -> bool:
-        """Whether every record of the runs has all units that the axis weighs."""
+        """True if every record of the runs has all units that the axis weighs."""
         records: list[Spender] = [*(step for run in runs for step in run.steps)]
         records += [evaluation for run in runs for evaluation in run.evaluations]
         return all(record.spent[unit] is not None for record in records for unit in self.weights)

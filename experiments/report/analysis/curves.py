@@ -26,7 +26,7 @@ def common_reach(runs: Sequence[Run], axis: Axis) -> float:
 
 
 def problems_told_apart(runs: Sequence[Run], instances: int = 1) -> bool:
-    """Whether every evaluation records passes by problem, and all over the same problems.
+    """True if every evaluation records passes by problem, and all over the same problems.
 
     Args:
         instances: number of instances that the runs are from; each has held-out problems of its own.

@@ -114,7 +114,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
 
 
 def _acted(run: Run, label: str) -> bool:
-    """Whether a member chose or skipped a problem, or may have changed a group: its size, hint or weights."""
+    """True if a member chose or skipped a problem, or may have changed a group: its size, hint or weights."""
     if any(skip.reason and skip.reason.partition(":")[0] == label for skip in run.skips):
         return True
     sizes = {group.size + sum(group.dropped.values()) for group in run.groups}

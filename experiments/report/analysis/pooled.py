@@ -98,7 +98,7 @@ class PooledRatio:
 
     @property
     def clear(self) -> bool:
-        """Whether the ratio differs from 1 after the adjustment."""
+        """True if the ratio differs from 1 after the adjustment."""
         return self.adjusted_p is not None and self.adjusted_p < LEVEL
 
 
@@ -165,7 +165,7 @@ def _instance_shares(tables: Sequence[Mapping[str, Stratum]], draws: int, genera
 
 
 def _seeds_repeat(tables: Sequence[Mapping[str, Stratum]]) -> bool:
-    """Whether the seeds' spread can be seen: every arm has several runs in every instance, or there is one instance."""
+    """True if the seeds' spread can be seen: every arm has several runs in every instance, or there is one instance."""
     return len(tables) == 1 or all(len(cell.rates_SGP) > 1 for table in tables for cell in table.values())
 
 

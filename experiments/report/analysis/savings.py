@@ -53,7 +53,7 @@ class SavingRow:
 
     @property
     def clear(self) -> bool:
-        """Whether the area differs from the baseline's after the adjustment."""
+        """True if the area differs from the baseline's after the adjustment."""
         return self.adjusted_p is not None and self.adjusted_p < LEVEL
 
 

@@ -31,7 +31,7 @@ def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
 
 
 def child_series(runs: Sequence[Run], parent: ParentCount) -> tuple[Array, Array, Array]:
-    """Child groups, the sum of their pass rates, and zero-variance child groups, summed over seeds, (steps,) each."""
+    """Per step, summed over seeds: child groups, sum of their pass rates, and zero-variance child groups."""
     series = np.zeros((3, max(run.num_steps for run in runs)))
     for run in runs:
         for group in run.groups:

@@ -1,10 +1,11 @@
-"""What a replay of GRPO's log says GRESO would skip, against what GRESO skipped in its own run.
+"""Compares the share that GRESO would skip, by a replay of GRPO's log, with the share that it skipped in its own run.
 
     halfway compare experiments/recipes/compare/contest.yaml name=replayed_middle --arms grpo,greso ...
     python experiments/results/does_the_audit_count_right/replay_against_run.py middle=runs/replayed_middle ...
 
-Both runs see the same problems in the same order, but with policies of their own: the replayed run trained on all that
-GRESO would have skipped. So a difference lies in the premise of a replay, not in its arithmetic. Prints the page's
+Both runs see the same problems in the same order, but each has its own policy: the replayed run trained on every group
+that GRESO would have skipped. So a difference comes from the premise of a replay, not from its arithmetic. Prints the
+page's
 table and writes replay_against_run.json beside this file.
 """
 

@@ -71,7 +71,7 @@ def waits(arm: str) -> str:
 
 
 def row(pooled: Pooled, arm: str, runs: Sequence[Run], updates: Mapping[str, float | None]) -> str:
-    """A line of the table."""
+    """One row of the table in Markdown."""
     horizon = float(pooled.ends_A.min())
     ends = [run.evaluations[-1].pass_at_1 for run in runs]
     spread = f" +- {statistics.stdev(ends):.3f}" if len(ends) > 1 else ""

@@ -55,7 +55,7 @@ class VllmOptions(EnginePart):
 
     @property
     def samples_here(self) -> bool:
-        """Whether vLLM runs on the machines of the run, and not on servers that are given."""
+        """True if vLLM runs on the machines of the run, and not on servers that are given."""
         return True
 
     def check(self, run: PlannedRun) -> None:

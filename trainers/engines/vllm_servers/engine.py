@@ -179,7 +179,7 @@ class VllmServersEngine(Spreading):
         return server.usable
 
     def _answers(self, server: Server) -> bool:
-        """Whether a server can take weights. An own server that has ended is restarted."""
+        """True if a server can take weights. An own server that has ended is restarted."""
         if server.is_due():
             self._restart(server)
         return server.ready()

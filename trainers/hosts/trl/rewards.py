@@ -125,7 +125,7 @@ class Observer:
 
 
 def varies(rows: Sequence[tuple[float, ...]]) -> bool:
-    """Whether what the responses of a group are trained on differs, up to what TRL takes for equal."""
+    """True if what the responses of a group are trained on differs, up to what TRL takes for equal."""
     return any(max(values) - min(values) > 1e-8 for values in zip(*rows, strict=True))
 
 
@@ -147,7 +147,7 @@ def name_of(reward: Any) -> str:
 
 
 def is_async(reward: Any) -> bool:
-    """Whether calling the reward returns a coroutine, for functions, partials and instances with `__call__`."""
+    """True if calling the reward returns a coroutine, for functions, partials and instances with `__call__`."""
     while isinstance(reward, functools.partial):
         reward = reward.func
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
@@ -158,7 +158,7 @@ def number(reward: Any) -> float | None:
 
 
 def in_training(inputs: dict[str, Any]) -> bool:
-    """Whether these inputs belong to training rollouts of the session; TRL calls rewards in evaluation too."""
+    """True if these inputs belong to training rollouts of the session; TRL calls rewards in evaluation too."""
     tickets = inputs.get(TICKET)
     return tickets is not None and len(tickets) > 0 and tickets[0] is not None
 
@@ -203,5 +203,5 @@ def judging(rewards: Sequence[Any], success: Any) -> int:
 
 
 def is_function(reward: Any) -> bool:
-    """Whether the reward is a function and not a reward model."""
+    """True if the reward is a function and not a reward model."""
     return callable(reward) and not hasattr(reward, "forward")

@@ -43,7 +43,7 @@ def steps_per_generation(args: Any) -> str:
 
 
 def between_generations(args: Any, step: int) -> bool:
-    """Whether no generation is partly used after `step` optimizer steps."""
+    """True if no generation is partly used after `step` optimizer steps."""
     return (step * int(args.gradient_accumulation_steps)) % _passes(args) == 0
 
 

@@ -33,7 +33,7 @@ class Domain(Protocol[Task]):
 
     @property
     def open(self) -> bool:
-        """Whether its problems come without an answer, so that oracles have to supply one."""
+        """True if its problems come without an answer, so that oracles have to supply one."""
         ...
 
     def prompt(self, stream: Stream) -> str:

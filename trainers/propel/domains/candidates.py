@@ -37,7 +37,7 @@ class Candidate(Generic[Task]):
 
     @property
     def well_formed(self) -> bool:
-        """Whether it follows the domain's rules, whatever oracles say."""
+        """True if it follows the domain's rules, whatever oracles say."""
         return self.valid or bool(self.answers)
 
 

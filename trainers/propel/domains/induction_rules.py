@@ -91,7 +91,7 @@ def _troubles(tree: ast.Module) -> Iterator[str]:
 
 
 def _hidden(name: str) -> bool:
-    """Whether an attribute or an imported member of this name is refused."""
+    """True if an attribute or an imported member of this name is refused."""
     return name == "*" or name.startswith("_") or name in BANNED_ATTRIBUTES
 
 

@@ -130,7 +130,7 @@ class Connection:
         return decode(where, bytes(content), kind)
 
     def healthy(self) -> bool:
-        """Whether it answers."""
+        """True if it answers."""
         try:
             self.call("GET", "/health")
         except ServerError:

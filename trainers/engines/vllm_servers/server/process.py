@@ -26,7 +26,7 @@ ERROR, HARMLESS = re.compile(r"\w[\w.]*Error: .*"), re.compile(r"\b(DEBUG|INFO|W
 
 
 def of_a_trainer(name: str) -> bool:
-    """Whether an environment variable belongs to a training process and not to a server that it starts."""
+    """True if an environment variable belongs to a training process and not to a server that it starts."""
     return name in (*OF_A_RANK, *OF_A_PROCESS) or name.startswith(("TORCHELASTIC_", "GROUP_", "ROLE_"))
 
 
@@ -71,11 +71,11 @@ class Process:
             )
 
     def ended(self) -> bool:
-        """Whether it is our own and does not run."""
+        """True if it is our own and does not run."""
         return bool(self.command) and (self.process is None or self.process.poll() is not None)
 
     def is_due(self) -> bool:
-        """Whether it has ended and should be started again: after a pause that grows with every failed start."""
+        """True if it has ended and should be started again: after a pause that grows with every failed start."""
         return self.ended() and time.monotonic() >= self.started + restart_pause(self.attempts)
 
     def ask_to_end(self) -> None:

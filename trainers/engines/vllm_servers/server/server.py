@@ -39,7 +39,7 @@ class Server(Process, Connection):
         usable: False from a failure until it has been revived.
         width: number of workers over which the model is split.
         vocabulary: number of tokens of the policy; a completion with others is not accepted.
-        in_flight: whether what it samples goes on with new weights, instead of being awaited before them.
+        in_flight: whether running sequences continue with new weights; otherwise an update waits for them to finish.
         failure: what went wrong last.
         refuses: whether it has asked for another token, which no waiting changes.
     """
@@ -68,7 +68,7 @@ class Server(Process, Connection):
         return f"{failure}; first error: {self.first_error() or 'none'}; its log is kept: {kept}"
 
     def ready(self) -> bool:
-        """Whether it answers and can take weights; a server with half an update cannot until it is restarted.
+        """True if it answers and can take weights; a server with half an update cannot until it is restarted.
 
         An interrupted update leaves layers half loaded, which no later update repairs.
         """

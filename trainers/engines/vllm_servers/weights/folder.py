@@ -65,7 +65,7 @@ def own_folder(parent: str) -> Path:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether this user made a folder; in shared memory others may plant links, and folders by the same name."""
+    """True if this user made a folder; in shared memory others may plant links, and folders by the same name."""
     with suppress(OSError):
         made = folder.lstat()
         return stat.S_ISDIR(made.st_mode) and made.st_uid == os.geteuid()

@@ -71,10 +71,10 @@ def open_store(address: str, size: int, limit: timedelta) -> PrivateStore:
 
 
 def join_store(address: str, port: int, key: str, size: int, seconds: float) -> Any:
-    """The learner's store as a member sees it, through the door at this address.
+    """Connect a member to the learner's store at this address.
 
     Raises:
-        RuntimeError: if there is no such store within `seconds`, or the key is another.
+        RuntimeError: if no store is reachable within `seconds`, or the key is wrong.
     """
 
     def go_in(_: socket.socket) -> socket.socket:
