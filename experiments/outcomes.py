@@ -1,4 +1,4 @@
-"""What the functions of `halfway.experiments.api` return: runs and audits as tables, figures and pages.
+"""Results of `halfway.experiments.api`: runs and audits as tables, figures and pages.
 
 A table is a DuckDB relation: `.df()`, `.pl()` and `.arrow()` make it the frame of pandas, polars or pyarrow, if that is
 installed; `.filter`, `.aggregate` and the like ask it more.

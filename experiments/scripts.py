@@ -1,4 +1,4 @@
-"""What commands and scripts share: a user's mistake is shown in one line, with exit status 2."""
+"""Shared by commands and scripts: a user's mistake is shown in one line, with exit status 2."""
 
 import argparse
 import functools

@@ -1,4 +1,4 @@
-"""How much a command shows beside its result, and in which form: `--full`, `--quiet` and `--json`."""
+"""The amount and form of a command's output: `--full`, `--quiet` and `--json`."""
 
 import functools
 import inspect
@@ -49,7 +49,7 @@ OPTIONS = {
 
 
 def now() -> Shown:
-    """What the running command is to show."""
+    """The output settings of the running command."""
     return NOW.get(Shown())
 
 

@@ -1,4 +1,4 @@
-"""What the starting policy makes of a prompt, as a feature of the problem: a belief can share what it learns by it."""
+"""Hidden states of the starting policy for each prompt, as a feature through which a belief can share evidence."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ def with_prompt_states(
     """The problems with a further feature, `prompt_state`: what distinguishes their prompts to this policy.
 
     Its last hidden states, averaged over the prompt's tokens, are reduced to their first principal components over the
-    set. Problems that need the same skills have similar states, and nobody has to say which skills. A model shared over
+    set. Problems that need the same skills have similar states, without any labels of skills. A model shared over
     prompts is GPS's idea (arXiv 2602.01970); these features are ours. The states are those of the weights given here,
     so a resumed run must give the starting weights again, or its folder.
 

@@ -100,7 +100,7 @@ def needs_launch(config: RunConfig) -> bool:
 
 
 def train_as_job(folder: Path, hosts: Callable[[], Sequence[str]], through: str) -> int:
-    """What a scheduler's job does: it trains the run in a directory as `halfway compare` does on this machine.
+    """Train the run in a directory as a scheduler's job, just as `halfway compare` does on this machine.
 
     Args:
         hosts: finds those of the job, for a run that has to be launched on them.

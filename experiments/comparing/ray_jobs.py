@@ -15,7 +15,7 @@ from halfway.experiments.config.run import RunConfig
 
 
 def trained(folder: str) -> int:
-    """What a task does. Returns the exit status of what trained."""
+    """Train a run as a Ray task, and return the exit status of the training process."""
     return processes.train_as_job(Path(folder), lambda: ["localhost"], "ssh")
 
 
@@ -27,7 +27,7 @@ class RayJob:
 
     @property
     def exitcode(self) -> int | None:
-        """That of the process that trained; as if killed, if the task has ended without one."""
+        """Exit code of the training process; that of a killed process if the task ended without one."""
         if not self.ray.wait([self.task], timeout=0)[0]:
             return None
         try:

@@ -25,7 +25,7 @@ FILES = "slurm"
 
 
 class Training:
-    """What a job does: it trains the run in a directory as `halfway compare` does on this machine."""
+    """A job that trains the run in a directory, just as `halfway compare` does on this machine."""
 
     def __call__(self, folder: str) -> int:
         return processes.train_as_job(Path(folder), hosts, "srun")
@@ -53,7 +53,7 @@ class SlurmJob:
 
     @property
     def exitcode(self) -> int | None:
-        """That of the process that trained; as if killed, if the job has ended without one."""
+        """Exit code of the training process; that of a killed process if the job ended without one."""
         if self.job.paths.result_pickle.exists():
             error = self.job.exception()
             return 1 if error else int(self.job.result())

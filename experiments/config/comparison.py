@@ -113,7 +113,7 @@ class ComparisonConfig:
 
     @property
     def tuning_budget(self) -> Budget:
-        """What one run of a sweep may spend."""
+        """The budget of one run of a sweep."""
         unit, total = self.budget.unit, self.tune.share * self.budget.total
         limit: dict[str, Any] = {unit: total if "seconds" in unit else math.ceil(total)}
         return replace(self.budget, **limit)

@@ -1,4 +1,4 @@
-"""What a comparison fixes before it runs: its arms, their sweeps, the contrasts, the targets and the costs."""
+"""The design of a comparison, fixed in advance: its arms, their sweeps, the contrasts, the targets and the costs."""
 
 import math
 import re
@@ -71,7 +71,7 @@ GRID = Reader(read_grid, "a mapping of fields and their values")
 
 @dataclass(frozen=True)
 class Arm:
-    """What distinguishes an arm.
+    """The settings that distinguish an arm.
 
     Attributes:
         fields: the fields of a run in which it differs from the comparison's base, nested as in YAML.

@@ -79,7 +79,7 @@ def recipe(word: str | PathLike[str]) -> Path:
 
 
 def find(value: str) -> Path:
-    """Where a path made by `locate` leads: into the repository if it exists there, otherwise unchanged."""
+    """Resolve a path made by `locate`: into the repository if it exists there, otherwise unchanged."""
     return REPOSITORY / value if exists(REPOSITORY / value) else Path(value)
 
 
@@ -105,7 +105,7 @@ def openable(part: Part) -> Part:
 
 
 def find_model(path: str) -> str:
-    """Where the model is: a folder, or the name on a hub as it was given.
+    """Resolve a model: its folder, or its name on a hub as given.
 
     Raises:
         UserError: if the path can only be a folder, and that folder does not exist or holds no model.

@@ -14,7 +14,7 @@ ARM = re.compile(r"(arms\.[\w.-]+?): (?=[\w.\[\]-]+: )")
 
 
 class Place(NamedTuple):
-    """Where a dotted field is written: file and line, and the end of the field that is not written there."""
+    """The place of a dotted field: file and line, and the rest of the field that is not written there."""
 
     file: Path
     line: int

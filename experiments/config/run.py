@@ -27,7 +27,7 @@ from halfway.trainers.rollouts.rollout_options import RolloutOptions
 
 @dataclass(frozen=True)
 class ProblemOptions:
-    """Where problems come from.
+    """Options of the problem source.
 
     Attributes:
         source: a registered source, in YAML `name` or `{name: options}`.
@@ -156,7 +156,7 @@ class RunConfig:
         return ShapeOptions(**{k: v for k, v in sizes.items() if k in names and v is not None})
 
     def planned(self, shape: ShapeOptions | None = None) -> PlannedRun:
-        """What an engine may know about the run."""
+        """The facts about the run that an engine may use."""
         return planned_run(self.model, self.rollouts, self.cluster, shape)
 
 
@@ -166,7 +166,7 @@ def planned_run(
     cluster: ClusterOptions | None = None,
     shape: ShapeOptions | None = None,
 ) -> PlannedRun:
-    """What an engine may know before it is built.
+    """The facts about a run that an engine may use before it is built.
 
     Args:
         shape: sizes of the model, if known.

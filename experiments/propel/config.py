@@ -83,7 +83,7 @@ ORACLES = Reader(_oracles, "names, each with the fields of an oracle")
 
 @dataclass(frozen=True)
 class ArmConfig:
-    """What an arm trains: the study's settings, with the arm's own changes."""
+    """Settings of an arm: the study's, with the arm's own changes."""
 
     generator: GeneratorOptions
     reward: RewardOptions

@@ -92,7 +92,7 @@ def solve_counts_table(arms: Mapping[str, Any]) -> TextTable:
 
 
 def features_table(arms: Mapping[str, Any]) -> TextTable:
-    """What the domain reports about its valid tasks."""
+    """The domain's features of its valid tasks."""
     first, *others = (figures["features"] for figures in arms.values())
     shared = [name for name in first if all(name in other for other in others)]
     pairs = [(name, of) for name in shared for of in ("mean", "median")]
@@ -101,7 +101,7 @@ def features_table(arms: Mapping[str, Any]) -> TextTable:
 
 
 def oracles_table(arms: Mapping[str, Any]) -> TextTable:
-    """What oracles did for a domain whose tasks come without an answer."""
+    """The work of oracles for a domain whose tasks come without an answer."""
     heads = ("arm", "follows the rules", "utility of valid", "oracle attempts before", "oracle attempts during")
     rows = {
         arm: (*(interval(own[name]) for name in ORACLES[:2]), *(number(own[name], 0) for name in ORACLES[2:]))

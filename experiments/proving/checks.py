@@ -1,4 +1,4 @@
-"""What a check found, and what it prints; programs that checks run."""
+"""Findings of checks and their printed lines; programs that checks run."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What this machine lacks for a run. Needs torch only to count devices."""
+"""Checks what this machine lacks for a run. Needs torch only to count devices."""
 
 import os
 import resource

@@ -21,7 +21,7 @@ MOST_BYTES = 60 * 2**20
 
 
 def wanted() -> list[str]:
-    """What is needed and such a machine does not have, as "name==version" of this environment."""
+    """The packages that such a machine needs and lacks, as "name==version" of this environment."""
     there = set().union(*(needed(name) for name in THERE))
     missing = set().union(*(needed(name) for name in NEEDED)) - there - {"halfway"}
     return sorted(f"{name}=={metadata.version(name)}" for name in missing)

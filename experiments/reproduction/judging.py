@@ -41,7 +41,7 @@ STATUSES = (REPRODUCED, PARTLY, NOT, UNDECIDED, NOT_RUN, CANNOT)
 
 
 class Measured(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
-    """What became of a row.
+    """The measured result of a row.
 
     Attributes:
         value, low, high: with its 95 % interval; None where it is infinite or unknown.
@@ -75,7 +75,7 @@ class _Estimate(msgspec.Struct, frozen=True):
 
 
 class Ground(NamedTuple):
-    """What judging needs to know of a recipe.
+    """The facts about a recipe that judging needs.
 
     Attributes:
         instances: of the task; seed s is of instance s modulo their number.
@@ -89,14 +89,14 @@ class Ground(NamedTuple):
 
 
 def ground_of(paper: Paper, row: Row) -> Ground:
-    """What the recipe of a row says."""
+    """Read the recipe of a row."""
     raw = yaml_files.read(recipe(paper.recipe_of(row)))
     [rho] = raw.get("costs", {}).get("rho", [1.0])[:1]
     return Ground(max(1, len(raw.get("instances") or ())), rho, paper.study)
 
 
 def judge(row: Row, curves: Sequence[Curve], ground: Ground) -> Measured:
-    """What runs say about a row."""
+    """Judge a row by its runs."""
     if not row.runs:
         return Measured(CANNOT if row.cannot else REPRODUCED)
     of, axis = measured_by(row.measure, ground.rho)
@@ -125,7 +125,7 @@ def judge(row: Row, curves: Sequence[Curve], ground: Ground) -> Measured:
 
 
 def status_of(row: Row, found: _Estimate | None) -> str:
-    """What the rule of a row says about an estimate; without one, or without power, nothing is decided."""
+    """Apply a row's rule to an estimate; without a rule or without power, the row is undecided."""
     if found is None or power_of(row, found) < ENOUGH:
         return UNDECIDED
     if row.within is not None:
@@ -236,7 +236,7 @@ def committed_runs(paper: Paper, row: Row) -> list[Curve]:
 
 
 def judge_paper(paper: Paper) -> dict[str, Measured]:
-    """What the committed runs say about each row of a paper."""
+    """Judge each row of a paper by the committed runs."""
     return {
         name: judge(row, committed_runs(paper, row) if row.runs else (), ground_of(paper, row))
         for name, row in paper.rows.items()
@@ -251,7 +251,7 @@ def write_measured() -> None:
 
 
 def read_measured(paper: Paper) -> dict[str, Measured]:
-    """What was measured of each row of a paper, as it is committed; a row that is not in the file was not run."""
+    """Read the committed measurement of each row of a paper; a row that is not in the file was not run."""
     file = MEASURED / f"{paper.name}.json"
     with reading(file, "restore it with git, or write it again with `make reproduction`"):
         found = msgspec.json.decode(file.read_bytes(), type=dict[str, Measured]) if file.exists() else {}

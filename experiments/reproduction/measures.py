@@ -62,7 +62,7 @@ def early_entropy(run: Run) -> float | None:
 
 
 def zero_variance_memory(run: Run) -> float | None:
-    """How much likelier a problem's group has zero variance if its previous one had, as a multiple of any revisit's."""
+    """Probability of zero variance after a zero-variance group, divided by that of any revisit."""
     latest: dict[str, bool] = {}
     pairs: list[tuple[bool, bool]] = []
     for group in _scored(run, "fresh"):

@@ -26,7 +26,7 @@ BASELINE, ARM = "baseline", "arm"
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What the runs of a regime are like.
+    """Mean and spread of the runs of a regime.
 
     Attributes:
         grid_G: amounts, from 0 to the budget.

@@ -97,7 +97,7 @@ class Row:
 
     @property
     def least(self) -> float:
-        """What an estimate has to reach: half of the median published effect; `size`, which is ours, without one."""
+        """The required effect: half of the median published effect; `size`, which is ours, without one."""
         if self.size is not None:
             return self.size
         return round(self.null + (median(self.effects) - self.null) / 2, 3)

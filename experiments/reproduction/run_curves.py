@@ -14,7 +14,7 @@ from halfway.experiments.report.records import EvaluationRecord, Run
 
 
 class Evaluation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What a run had spent by an evaluation, and the passes of each held-out problem."""
+    """A run's spending by an evaluation, and the passes of each held-out problem."""
 
     step: int
     rollouts: int

@@ -1,4 +1,4 @@
-"""What `halfway validate` checks beyond the fields of a file: model, problems and machines. Needs no torch."""
+"""The checks of `halfway validate` beyond the fields of a file: model, problems and machines. Needs no torch."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -70,7 +70,7 @@ def _drawn_by(config: RunConfig) -> str:
 
 
 def check_comparison(config: ComparisonConfig, drawn: Drawn) -> list[str]:
-    """What `check_run` returns for every arm of a comparison, and advice; UserErrors begin with the arm's name."""
+    """Run `check_run` for every arm of a comparison, and add advice; UserErrors begin with the arm's name."""
     unchecked: list[str] = []
     runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
     for arm in config.arms:
@@ -220,7 +220,7 @@ def describe_visits(runs: Mapping[str, RunConfig], problems: int) -> Iterator[st
 
 
 def describe_problems(config: RunConfig, drawn: Drawn) -> Iterator[str]:
-    """How the data were read, the first prompt as the model reads it, and how the verifiers judge known texts."""
+    """Describe how the data were read, the first prompt for the model, and the verifiers' verdicts on known texts."""
     problems = drawn.get(_drawn_by(config))
     if problems is not None:
         yield from problems.report.notes
@@ -244,7 +244,7 @@ def _describe_prompt(config: RunConfig, problems: ProblemSplit) -> Iterator[str]
 
 
 def describe_verifiers(problems: Sequence[Problem]) -> Iterator[str]:
-    """How the problems' verifiers judge renderings and near misses of their own answers, see `trials`."""
+    """Try the problems' verifiers on renderings and near misses of their own answers, see `trials`."""
     for trial in try_verifiers(problems):
         yield str(trial)
         yield from trial.examples

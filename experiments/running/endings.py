@@ -1,4 +1,4 @@
-"""What SIGTERM and Ctrl-C do to a run: the first ends it after its step, with a checkpoint, a second one at once.
+"""Handles SIGTERM and Ctrl-C: the first signal ends it after its step, with a checkpoint, a second one at once.
 
 A signal that was ignored when the process started stays ignored: a shell starts a script's background jobs so, since
 Ctrl-C is meant for what runs in the foreground.

@@ -68,7 +68,7 @@ class Command:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What is set for it in the environment."""
+        """Environment variables of the command."""
         said = {VARIABLE: ",".join(accepted_words())} if accepted_words() else {}
         return {**SAFE, **said, **self.environment}
 

@@ -26,7 +26,7 @@ BUFFER_FACTOR = 1.5
 
 @dataclass(frozen=True)
 class Need:
-    """How much of one kind of memory one part of the run needs.
+    """The need of one part of the run for one kind of memory.
 
     Attributes:
         limit_gib: how much there is; 0 = not checked.

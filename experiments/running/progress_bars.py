@@ -33,7 +33,7 @@ def progress_display(console: Console) -> Progress:
 
 
 def spent(record: Mapping[str, Any], budget: Budget) -> float:
-    """How much of the budget is spent, according to a step record."""
+    """The amount of the budget spent, according to a step record."""
     return float(record["step"] + 1 if budget.unit == "steps" else record.get(budget.unit, 0.0))
 
 
@@ -118,7 +118,7 @@ class Bar:
             self.display.stop_task(self.task)
 
     def line(self) -> str:
-        """How the run is doing, in words."""
+        """The run's progress as one line of text."""
         words = {
             "rate": "pass rate {}",
             "zero_variance": "{} zero variance",

@@ -22,7 +22,7 @@ from halfway.trainers.loop.training import Training
 
 
 class Retraced(NamedTuple):
-    """How far the decisions made again are those of the log.
+    """Agreement of retraced decisions with the log.
 
     Attributes:
         steps: steps retraced.

@@ -154,7 +154,7 @@ def train(
 
 
 def last_spent(folder: Path, budget: Budget) -> float:
-    """How much of its budget a run has spent, according to its last complete record.
+    """The amount of its budget that a run has spent, according to its last complete record.
 
     Lines that a crash left after it are ignored; a resumed run removes them.
     """

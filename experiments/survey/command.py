@@ -167,7 +167,7 @@ def keep_problems(folder: Path, problems: Sequence[Problem], records: Sequence[R
 
 
 def sentences(findings: Findings) -> str:
-    """What a survey found, in words."""
+    """A survey's findings as sentences."""
     shown = findings.zero_variance[min(1, len(findings.zero_variance) - 1)] if findings.zero_variance else None
     text = f"pass@1 {findings.rate:.3f} on {findings.problems} problems."
     if shown is not None:

@@ -1,4 +1,4 @@
-"""What a survey's records say: zero-variance groups of each size and kind, lengths, lost attempts, by column.
+"""Findings from a survey's records: zero-variance groups of each size and kind, lengths, lost attempts, by column.
 
 And which problems an expression such as `0 < rate < 1` keeps.
 """

@@ -22,7 +22,7 @@ RECORDS = "records.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What came of the attempts at one problem.
+    """Results of the attempts at one problem.
 
     Attributes:
         id: the problem's id.
@@ -115,7 +115,7 @@ def sample(
     Args:
         build: makes the collector; not called if nothing is left to try.
         form: see `recorded`.
-        progress: is told how many problems are done.
+        progress: called with the number of finished problems.
     """
     known = {record.id: record for record in read_records(folder)}
     write_text(folder / RECORDS, "".join(map(_line, known.values())))  # without a line that was cut

@@ -1,4 +1,4 @@
-"""What the copies of a run's records in all trackers have in common.
+"""Copies a run's records to trackers: the part that all trackers share.
 
 The record files of a run are authoritative, so nothing that goes wrong here stops a training run. Metrics are sent in
 batches. A batch that a tracker does not accept (another process holds its lock, the disk is full) is kept and sent
@@ -200,7 +200,7 @@ def ask(tracker: str, question: Callable[[], Answer], tries: int = LAST_TRIES) -
 
 
 def read_note(path: Path) -> dict[str, Any]:
-    """What an earlier process noted about the copy of a folder, without what it cannot have noted."""
+    """Read an earlier process's note about the copy of a folder, without invalid entries."""
     saved, kinds = read_json(path), {"run_id": str, "complete": bool, "step": int, "evaluation": int}
     return {name: saved[name] for name, kind in kinds.items() if isinstance(saved.get(name), kind)}
 

@@ -60,7 +60,7 @@ class ShapeOptions:
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """What a run is launched on (`halfway launch`), and checked against (`halfway validate`).
+    """The hosts and devices of a run, used by `halfway launch` and checked by `halfway validate`.
 
     Attributes:
         train_nodes, rollout_nodes: number of hosts that train, and of hosts that only serve rollouts. Without the

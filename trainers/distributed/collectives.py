@@ -1,4 +1,4 @@
-"""How the processes of a run wait for one of them while it samples, talks to servers or converts files."""
+"""Lets the processes of a run wait for one of them while it samples, talks to servers or converts files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

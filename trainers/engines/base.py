@@ -1,4 +1,4 @@
-"""What a rollout engine must do: continue token contexts, and take the learner's weights."""
+"""The contract of a rollout engine: continue token contexts, and take the learner's weights."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ Finished = Callable[[int, Completion], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EngineSetup:
-    """What an engine is made from.
+    """The inputs from which an engine is built.
 
     Attributes:
         policy: the policy with the weights the run starts from: the learner's own module or, if that is sharded, a

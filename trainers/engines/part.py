@@ -1,4 +1,4 @@
-"""What the rest of the code asks of a rollout engine before it is built: options, checks, memory, and its servers."""
+"""The interface of a rollout engine before it is built: options, checks, memory, and its servers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ def bytes_of(dtype: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """What is known about a run before any of it is built.
+    """The facts known about a run before any part of it is built.
 
     Attributes:
         model_path: `model.path`, as in the configuration.

@@ -1,4 +1,4 @@
-"""How gradients become new weights: the part of the learner that knows whether the model is sharded."""
+"""Optimizer steps: the part of the learner that knows whether the model is sharded."""
 
 import copy
 import errno
@@ -196,7 +196,7 @@ def save_tensors(state: object, path: Path) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Any]:
-    """What `save_tensors` wrote: tensors and plain data.
+    """Load what `save_tensors` wrote: tensors and plain data.
 
     Raises:
         UserError: if the file holds anything else, which could run code.

@@ -78,7 +78,7 @@ class TrainingSequence:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What an update trains on.
+    """The training data of one update.
 
     Attributes:
         sequences: one per rollout, in the order of the groups; may be empty.

@@ -104,8 +104,7 @@ class PolicyGradientLearner:
 
     @property
     def policy_version(self) -> int:
-        """How many calls of `update` have changed the weights, not counting calls with nothing to train on and calls
-        that only warm up the critic."""
+        """Number of `update` calls that changed the weights, without empty updates and critic warm-up."""
         return self._version
 
     def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> dict[str, float]:

@@ -20,7 +20,7 @@ Scorer: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class TokenScores(NamedTuple):
-    """What one forward pass says about the masked tokens; see `score_tokens`."""
+    """Scores of the masked tokens from one forward pass; see `score_tokens`."""
 
     logprobs_BT: Tensor
     entropies_BT: Tensor
@@ -111,7 +111,7 @@ def score_after_contexts(
     entropy_gradient: bool = False,
     hidden: bool = False,
 ) -> TokenScores:
-    """What `score_tokens` returns, with every context read once: its keys and values serve all who share it.
+    """Compute `score_tokens` with every context read once: its keys and values serve all who share it.
 
     Gradients flow through these keys and values, so they are the same up to rounding.
     """

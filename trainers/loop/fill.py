@@ -1,4 +1,4 @@
-"""How a training batch is filled: which groups train, which are surplus, and how many more to ask for."""
+"""Fills a training batch: which groups train, which are surplus, and how many more to request."""
 
 import math
 from collections.abc import Sequence

@@ -9,7 +9,7 @@ from halfway.curriculum.support.errors import require
 
 @dataclass(frozen=True)
 class FillOptions:
-    """How a training batch is filled.
+    """Options for filling a training batch.
 
     Attributes:
         policy: "once" = one round of `groups` requests, train on what `zero_variance` leaves of it; "refill" = further
@@ -81,7 +81,7 @@ class FillOptions:
 
 @dataclass(frozen=True)
 class Budget:
-    """How long a run trains. Exactly one of these is given; arms of a comparison share it.
+    """The length of a run. Exactly one field is given; the arms of a comparison share it.
 
     Attributes:
         rollouts: number of rollouts generated for training.

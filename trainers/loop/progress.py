@@ -1,4 +1,4 @@
-"""What a run has spent."""
+"""The spending of a run."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ IDLE_STEPS = 10
 
 @dataclass(frozen=True)
 class Progress:
-    """What has been spent so far.
+    """Amounts spent so far.
 
     Attributes:
         step: number of finished steps.

@@ -23,7 +23,7 @@ from halfway.trainers.loop.samples import Samples
 
 @dataclass(frozen=True, slots=True)
 class FinishedStep:
-    """What is recorded of a training step.
+    """The record of a training step.
 
     Attributes:
         policy_version: number of learner updates behind the weights after the step.
@@ -90,7 +90,7 @@ def pass_counts(groups: Sequence[Group]) -> list[int]:
 
 
 def signal_record(groups: Sequence[Group]) -> dict[str, dict[str, float]]:
-    """What a step's groups say, under the names that other trainers use; empty without a scored rollout.
+    """Metrics of a step's groups, under the names that other trainers use; empty without a scored rollout.
 
     Pass rates are means over rollouts; shares of zero-variance groups count a group that lost rollouts by the rest.
     """

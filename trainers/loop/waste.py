@@ -108,7 +108,7 @@ class Waste:
 
 
 def warnings(records: Sequence[Record], largest_gap: float) -> Iterator[tuple[str, str]]:
-    """What wastes the rollouts of these steps: the kind of each waste, and one line with a remedy."""
+    """Find what wastes the rollouts of these steps: the kind of each waste, and one line with a remedy."""
     groups = _sum(records, "groups", "rolled_out")
     zero_variance = _sum(records, "groups", "zero_variance")
     if groups and zero_variance / groups >= ZERO_VARIANCE:

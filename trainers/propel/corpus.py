@@ -281,7 +281,7 @@ class Costs:
 
 
 def costs(corpus: Corpus, rows: LabelledRows, trained: int, discarded: int) -> Costs:
-    """What a corpus has cost so far.
+    """The cost of a corpus so far.
 
     Args:
         trained: rows that a probe was fitted to.

@@ -92,7 +92,7 @@ def numeric_features(rows: Sequence[CorpusRow]) -> dict[str, dict[str, float]]:
 
 @dataclass(frozen=True)
 class CheckpointHealth:
-    """How healthy a checkpoint's texts are, as far as that can be told without a solver.
+    """Health of a checkpoint's texts, measured without a solver.
 
     Attributes:
         alerts: names of the rule's bounds that are violated.

@@ -67,7 +67,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class RewardOptions:
-    """What a generated task is worth. PROPEL, equations 3 and 4 and section 6.
+    """Options of a generated task's reward. PROPEL, equations 3 and 4 and section 6.
 
     Attributes:
         kind: "probe_only" = the probe's probability, valid or not; "soft" = if valid, the probability cut to 0.1..0.95;

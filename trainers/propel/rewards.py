@@ -1,4 +1,4 @@
-"""What a generated task is worth to the generator. PROPEL, equations 3 and 4.
+"""Rewards of generated tasks. PROPEL, equations 3 and 4.
 
 A reward is a function of the rendered task (the generator's prompt and its text), of a frozen reference model with its
 probes, and of the other tasks of the batch only through `RewardOptions.margin`. The policy's weights play no part.

@@ -27,7 +27,7 @@ class Solver:
     band: Band
 
     def passes(self, problems: Sequence[Problem], stream: Stream) -> list[int]:
-        """How many of the attempts at each problem pass. A problem that is given twice is tried twice as often."""
+        """Count the attempts that pass at each problem. A problem that is given twice is tried twice as often."""
         requests = [Request(problem, self.attempts, Origin.GENERATED) for problem in problems]
         groups = self.rollouts.run(requests, stream) if requests else []
         return [group.num_passed for group in groups]

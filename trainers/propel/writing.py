@@ -52,7 +52,7 @@ def judge(
     lengths_N: Sequence[int],
     panel: Panel | None = None,
 ) -> list[Written]:
-    """What the domain makes of each text. A text that the token limit cut is invalid, whatever it says so far.
+    """Judge each text by the domain. A text that the token limit cut is invalid, whatever it says so far.
 
     Args:
         prompts: the prompt of each text.

@@ -1,4 +1,4 @@
-"""How well beliefs foresee a problem's next group, on runs that none of them chose problems for, or that one did.
+"""Measures how well beliefs predict a problem's next group, on runs whose problems none or one of them chose.
 
     halfway compare experiments/recipes/compare/verdict_hard.yaml name=hard --arms grpo_epochs,frontier_epochs \\
         --seeds 700 701 tune=null base.learner.lr=6e-4
@@ -149,7 +149,7 @@ class Score(NamedTuple):
 
 
 def score(expected_G: Floats, passed_G: Floats, tried_G: Floats) -> Score:
-    """How close expectations are."""
+    """Score predictions against outcomes."""
     rate_G = passed_G / tried_G
     noise_G = passed_G * (tried_G - passed_G) / (tried_G**2 * np.maximum(tried_G - 1, 1))
     square = float(np.mean((expected_G - rate_G) ** 2 - noise_G))
@@ -158,7 +158,7 @@ def score(expected_G: Floats, passed_G: Floats, tried_G: Floats) -> Score:
 
 
 def foresee(belief: Belief, seen: Visits) -> Floats:
-    """What a belief expects of every group, before the groups of its step."""
+    """Predict every group by a belief, before it observes the groups of that step."""
     expected_G = np.empty(len(seen.step_G))
     for step in np.unique(seen.step_G).tolist():
         [here] = np.nonzero(seen.step_G == step)

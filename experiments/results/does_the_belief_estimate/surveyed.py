@@ -1,4 +1,4 @@
-"""What a survey tells frontier's belief before the first step, and for how long that lasts in recorded runs:
+"""Measures how much a survey improves frontier's belief before the first step, and for how long, in recorded runs:
 
     halfway compare experiments/recipes/compare/choosing_hard.yaml --arms uniform,signal_remembered
     python experiments/results/does_the_belief_estimate/surveyed.py runs/choosing_hard

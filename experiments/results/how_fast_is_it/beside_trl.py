@@ -55,7 +55,7 @@ QUIET: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Task:
-    """What both trainers do: the model, a prompt for every group, and the length of every rollout, group by group."""
+    """The shared work: the model, a prompt for every group, and the length of every rollout, group by group."""
 
     model: str
     prompts: tuple[str, ...]
@@ -100,7 +100,7 @@ class Clock:
 
 @dataclass
 class Step:
-    """What one optimizer step had: its rollouts, its loss and its gradients by name."""
+    """One optimizer step: its rollouts, its loss and its gradients by name."""
 
     prompts: list[list[int]] = field(default_factory=list)
     completions: list[list[int]] = field(default_factory=list)

@@ -188,7 +188,7 @@ def _with_streaks(state: Any) -> Any:
 
 
 def table(found: dict[str, Any]) -> TextTable:
-    """What was measured, as a table."""
+    """The measurements as a table."""
     sizes = sorted({int(size) for row in found.values() for size in row if size.isdigit()})
     names = [f"{size:,}" for size in sizes]
     columns = ("chain", "groups", "rounds", *names, "proposing", "first step", "recording", "growth")

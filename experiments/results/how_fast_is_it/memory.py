@@ -89,7 +89,7 @@ def peak_gib(size: str, checkpointing: bool) -> float:
 
 
 def predicted_gib(size: str, checkpointing: bool) -> dict[str, float]:
-    """What the estimate says of the rank, by part, of whichever phase needs more."""
+    """The estimated memory of the rank, by part, in the phase that needs more."""
     needs = [need for need in estimate(config(size, checkpointing)) if need.what.startswith("a rank")]
     return dict(max(needs, key=lambda need: need.gib).parts)
 

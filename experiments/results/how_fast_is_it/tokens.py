@@ -112,7 +112,7 @@ def _group(number: int, length: int) -> Group:
 
 
 def table(found: dict[str, dict[str, float]]) -> TextTable:
-    """What was measured, as a table."""
+    """The measurements as a table."""
     sizes, times = found["bytes"], found["nanoseconds"]
     rows = tuple((part, f"{sizes[part.split(',')[0]]:.2f}", f"{times[part]:.0f}") for part in PARTS)
     return TextTable("What a token costs in a run's files", ("", "bytes a token", "ns a token"), rows)

@@ -1,4 +1,5 @@
-"""What prefixes and hints can give in one step: the share of mixed groups at four points of a run of plain GRPO.
+"""Measures what prefixes and hints can gain in one step: the share of mixed groups at four points of a run of plain
+GRPO.
 
     halfway compare RECIPE --arms uniform seeds=[800,801] checkpoint.every=20 checkpoint.keep=4 name=inside
     python experiments/results/when_does_it_pay/starting_inside.py hard=runs/inside/uniform/seed-800,...

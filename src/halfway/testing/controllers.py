@@ -1,4 +1,4 @@
-"""What every controller promises, checked on a simulated learner in seconds."""
+"""The contract of every controller, checked on a simulated learner in seconds."""
 
 import json
 import math

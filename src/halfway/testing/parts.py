@@ -1,4 +1,4 @@
-"""What engines, verifiers and environments promise."""
+"""The contracts of engines, verifiers and environments."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any

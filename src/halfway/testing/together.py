@@ -1,4 +1,4 @@
-"""What members of a chain promise each other, checked on a simulated learner that loses, delays and cuts rollouts."""
+"""The contract between members of a chain, checked on a simulated learner that loses, delays and cuts rollouts."""
 
 import json
 import math
@@ -32,7 +32,7 @@ OWN = (Origin.FRESH, Origin.HINTED)
 
 @dataclass(frozen=True)
 class Conduct:
-    """What happens to a chain, all of it drawn from the seed.
+    """The conditions of a chain's trial, all drawn from the seed.
 
     Attributes:
         size: N, rollouts of a group.

@@ -56,7 +56,7 @@ def _content(file: Path) -> str:
 
 
 def headers(token: str) -> dict[str, str]:
-    """What a request says so that it is let in."""
+    """HTTP headers that authorize a request."""
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 

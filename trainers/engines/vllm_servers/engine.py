@@ -222,7 +222,7 @@ class VllmServersEngine(Spreading):
         server.start()
 
     def last_words(self) -> str:
-        """What is known about the servers that cannot work."""
+        """The last errors of the servers that have failed."""
         return " | ".join(server.last_words() for server in self.servers if not server.usable)
 
     def available(self) -> tuple[list[Server], str]:

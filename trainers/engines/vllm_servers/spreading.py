@@ -55,7 +55,7 @@ class Spreading(ABC):
 
     @abstractmethod
     def last_words(self) -> str:
-        """What is known about the servers that cannot work."""
+        """The last errors of the servers that have failed."""
 
     def generate(
         self,
@@ -210,7 +210,7 @@ class Client:
 
 
 def room_for_connections(wanted: int) -> int:
-    """How many of the wanted connections this process can hold, at least 1, after raising its limit on open files.
+    """Number of connections, up to the wanted one and at least 1, that fit after raising the limit on open files.
 
     Half of that limit is left to everything else.
     """

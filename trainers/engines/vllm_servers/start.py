@@ -1,4 +1,4 @@
-"""How the engine starts: its servers, their devices and their token."""
+"""Starts the engine: its servers, their devices and their token."""
 
 import atexit
 import os

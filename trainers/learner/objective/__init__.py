@@ -1,4 +1,4 @@
-"""What an update optimizes: the published formulas as functions of arrays. Nothing here knows a model or a process.
+"""The objective of an update: the published formulas as functions of arrays. Nothing here knows a model or a process.
 
 - `advantages`: how much better than its group a rollout did
 - `gae`: an advantage and a value target for every token, from a critic

@@ -1,4 +1,4 @@
-"""How much a set of texts repeats itself (PROPEL, section 4.1). The paper names no tokeniser, so ours is an option."""
+"""Diversity of a set of texts (PROPEL, section 4.1). The paper names no tokeniser, so ours is an option."""
 
 import math
 import re
@@ -20,7 +20,7 @@ def units(text: str, kind: Units) -> list[str]:
 
 
 def grams(parts: Sequence[str], order: int) -> Counter[Gram]:
-    """How often each n-gram occurs."""
+    """Count each n-gram."""
     return Counter(tuple(parts[i : i + order]) for i in range(len(parts) - order + 1))
 
 

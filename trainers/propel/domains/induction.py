@@ -179,7 +179,7 @@ class FunctionInduction:
         return Problem(identity, prompt, answer, self.name, "function_induction", features)
 
     def topic(self, task: FunctionTask) -> str:
-        """What the function is made of: its kinds of operators and statements, sorted, as in "Add+If"."""
+        """The topic of a function: its kinds of operators and statements, sorted, as in "Add+If"."""
         kinds = {type(node).__name__ for node in ast.walk(ast.parse(task.code)) if isinstance(node, STRUCTURE)}
         return "+".join(sorted(kinds)) or "plain"
 

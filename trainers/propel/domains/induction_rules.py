@@ -1,4 +1,4 @@
-"""What a generated function may look like, judged by reading it: nothing is run here.
+"""Static rules for generated functions: nothing is run here.
 
 The rules are about meaning, not about safety, which is the sandbox's business: a function must give equal results in
 every process, and must be one function. A name is refused wherever it stands, also as an attribute of anything, so that

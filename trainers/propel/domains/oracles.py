@@ -31,7 +31,7 @@ class Oracle(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PanelVerdict:
-    """What the oracles said about one problem.
+    """The oracles' verdict on one problem.
 
     Attributes:
         outcome: the problem with its answer, or why it has none.

@@ -22,7 +22,7 @@ Bounds = sums.SumsOptions | operators.OperatorOptions
 
 
 class SheetDomain(Generic[Sheet]):
-    """What both domains of sheets have in common.
+    """The base of both domains of sheets.
 
     Attributes:
         begin: the generator's prompt, a token of the task's policies with which no sheet begins.

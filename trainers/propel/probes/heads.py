@@ -25,7 +25,7 @@ DROPOUT = 0.3
 
 @dataclass(frozen=True)
 class Site:
-    """Where in the reference model a probe reads its features.
+    """The place in the reference model where a probe reads its features.
 
     Attributes:
         layer, pooling: as in `halfway.trainers.propel.probes.activations.ActivationOptions`.

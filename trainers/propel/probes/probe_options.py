@@ -1,4 +1,4 @@
-"""What a probe is made from and how it is chosen: frozen values, no heavy import."""
+"""Options of a probe and its selection: frozen values, no heavy import."""
 
 from dataclasses import dataclass, field
 from typing import Literal, get_args

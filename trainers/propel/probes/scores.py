@@ -1,4 +1,4 @@
-"""How good a probe is: classification, ranking and calibration on rows to which it was not fitted."""
+"""Quality of a probe: classification, ranking and calibration on rows to which it was not fitted."""
 
 from dataclasses import dataclass
 

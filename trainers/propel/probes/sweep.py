@@ -23,7 +23,7 @@ RewardVariance = Callable[[Probe, Site], float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledRows:
-    """What is known about a store's tasks, in its order.
+    """Labels of a store's tasks, in its order.
 
     Attributes:
         labels_N: whether the pass rate lies in the band.

@@ -148,7 +148,7 @@ def session() -> "ClientSession":
 
 
 def wait_for(answer: Coroutine[Any, Any, Answer]) -> Answer:
-    """What a coroutine returns or raises. All run in one thread of this process; several threads may wait at once."""
+    """Run a coroutine; return its result. All run in one thread of this process; several threads may wait at once."""
     with _STARTING:
         loop = _loop(os.getpid())
     running = asyncio.run_coroutine_threadsafe(answer, loop)

@@ -1,4 +1,4 @@
-"""What a vLLM server answers, as types, and what can be wrong with it."""
+"""Types of a vLLM server's responses, and checks of them."""
 
 import re
 from typing import Annotated, Any, TypeVar
@@ -69,7 +69,7 @@ class Generated(msgspec.Struct):
 
 
 class Model(msgspec.Struct):
-    """What a server says about its model."""
+    """A server's description of its model."""
 
     max_model_len: Annotated[int, msgspec.Meta(ge=1)]
 

@@ -60,7 +60,7 @@ class Server(Process, Connection):
         super().stop(grace_seconds)
 
     def last_words(self) -> str:
-        """What went wrong last, the first error in its log and where the log is kept, on one line."""
+        """The last failure, the first error in the server's log and the log's path, on one line."""
         failure = self.failure or f"{self.address} gives no answer"
         kept = self.keep_log()
         if not kept:

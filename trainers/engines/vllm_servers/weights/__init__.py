@@ -1,4 +1,4 @@
-"""How weights get from the learner to vLLM servers.
+"""Transfer of weights from the learner to vLLM servers.
 
 - `transfer`: the learner's side: files, or a broadcast between devices
 - `receiver`: the servers' side

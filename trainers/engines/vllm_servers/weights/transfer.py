@@ -1,4 +1,4 @@
-"""How weights get from the learner to vLLM servers: through files, or through a broadcast between devices.
+"""Sends weights from the learner to vLLM servers: through files, or through a broadcast between devices.
 
 The servers' side is `halfway.trainers.engines.vllm_servers.weights.receiver`.
 """
