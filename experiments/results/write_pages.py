@@ -13,6 +13,7 @@ from halfway.experiments.reproduction.marks import write_marked
 from halfway.experiments.reproduction.page import write_page
 from halfway.experiments.results.how_fast_is_it import controllers, tokens
 from halfway.experiments.results.when_does_it_pay.choosing import choosing_table
+from halfway.experiments.results.when_does_it_pay.starting_inside import starting_inside_table
 from halfway.experiments.results.when_does_it_pay.judging import (
     arms_table,
     best_table,
@@ -51,6 +52,7 @@ def tables_of(root: Path) -> dict[Path, dict[str, str]]:
         paying: {
             "headline": headline_table(verdict),
             "choosing": choosing_table(paying),
+            "starting inside": starting_inside_table(paying),
             "best": best_table(verdict),
             "verdict": arms_table(verdict),
             "pairs": pairs_table(verdict),
