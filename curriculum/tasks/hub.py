@@ -22,6 +22,10 @@ MOST_STARS = 3
 """The search for a pattern takes a time that each ** multiplies by the number of folders."""
 
 
+class Unreachable(UserError):
+    """A data set that neither the local cache nor the hub gives."""
+
+
 @dataclass(frozen=True)
 class Hub(Rows):
     """Rows of a data set on the Hugging Face hub; what its local cache holds is read without a network.
@@ -90,7 +94,10 @@ class Hub(Rows):
         try:
             return Path(hub.snapshot_download(self.name, **options))
         except hub.errors.LocalEntryNotFoundError:
-            why = "is not in the local cache, and the hub does not answer; check the network and HF_HUB_OFFLINE"
+            raise Unreachable(
+                f"hub: {self.name} is not in the local cache, and the hub does not answer; check the network and "
+                "HF_HUB_OFFLINE"
+            ) from None
         except hub.errors.GatedRepoError:
             why = "must be asked for; accept its terms on its page, then `hf auth login`"
         except hub.errors.RevisionNotFoundError:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 
 import duckdb
 import pytest
+from messages import says
+from recipe_files import FILES
 
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.problems import Message
@@ -20,6 +23,8 @@ from halfway.curriculum.tasks.files import File, plain_number
 from halfway.curriculum.tasks.hub import Hub
 from halfway.curriculum.tasks.sources import split
 from halfway.curriculum.tasks.verifiers import VERIFIERS
+from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.running.checks import check_run
 
 STREAM = Stream(7, ("problems",))
 ROWS = [{"prompt": f'say "{i}",\n and { {"k": i} }', "answer": str(i)} for i in range(9)]
@@ -464,6 +469,7 @@ def test_a_data_set_is_read_from_the_hubs_cache_by_name(hub: Callable[..., str])
     name = hub("openai/gsm8k", files)
     parts = split(Hub(name, heldout_split="test"), None, 1, STREAM)
     assert sorted(problem.answer for problem in parts.train) == ["2", "4", "6"] and parts.heldout[0].answer == "8"
+    assert sorted(problem.solution for problem in parts.train)[0] == "1+1=2\n#### 2"
     assert parts.report.notes[0] == "read as GSM8K: question, answer after ####"
     assert all(problem.source == "gsm8k" and problem.id.startswith("gsm8k-") for problem in parts.train)
     [other] = Hub(name, config="socratic", revision=COMMIT).load(None, STREAM).problems
@@ -475,6 +481,13 @@ def test_a_data_set_is_read_from_the_hubs_cache_by_name(hub: Callable[..., str])
     ):
         with pytest.raises(UserError, match=complaint):
             Hub(name, **options).load(None, STREAM)
+
+
+def test_a_recipe_is_checked_without_its_data_set(hub: Callable[..., str]) -> None:
+    """`validate` checks everything else, and says that the problems were not read."""
+    absent = ["problems.source={hub: {name: a/absent}}", "environment=single_turn"]
+    [unchecked] = check_run(load_run_config(FILES["lab/sums"], absent), {})
+    assert re.match(says("hub: a/absent is not in the local cache", "the problems were not checked"), unchecked)
 
 
 @pytest.mark.parametrize("place", ["data/train-00000-of-00001.parquet", "train.parquet", "default/train/0000.parquet"])
