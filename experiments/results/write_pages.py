@@ -13,7 +13,6 @@ from halfway.experiments.reproduction.marks import write_marked
 from halfway.experiments.reproduction.page import write_page
 from halfway.experiments.results.how_fast_is_it import controllers, tokens
 from halfway.experiments.results.when_does_it_pay.choosing import choosing_table
-from halfway.experiments.results.when_does_it_pay.starting_inside import starting_inside_table
 from halfway.experiments.results.when_does_it_pay.judging import (
     arms_table,
     best_table,
@@ -23,6 +22,7 @@ from halfway.experiments.results.when_does_it_pay.judging import (
     read_verdict,
     screened_table,
 )
+from halfway.experiments.results.when_does_it_pay.starting_inside import starting_inside_table
 from halfway.experiments.scripts import script, script_parser
 
 
