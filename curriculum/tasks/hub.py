@@ -22,7 +22,7 @@ MOST_STARS = 3
 """The search for a pattern takes a time that each ** multiplies by the number of folders."""
 
 
-class Unreachable(UserError):
+class UnreachableError(UserError):
     """A data set that neither the local cache nor the hub gives."""
 
 
@@ -94,7 +94,7 @@ class Hub(Rows):
         try:
             return Path(hub.snapshot_download(self.name, **options))
         except hub.errors.LocalEntryNotFoundError:
-            raise Unreachable(
+            raise UnreachableError(
                 f"hub: {self.name} is not in the local cache, and the hub does not answer; check the network and "
                 "HF_HUB_OFFLINE"
             ) from None

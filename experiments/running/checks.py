@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from halfway.curriculum import Problem, UserError, require
-from halfway.curriculum.tasks.hub import Unreachable
+from halfway.curriculum.tasks.hub import UnreachableError
 from halfway.curriculum.tasks.sources import ProblemSplit
 from halfway.curriculum.tasks.trials import try_verifiers
 from halfway.experiments.config import paths
@@ -41,8 +41,8 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
 
     Raises:
         UserError: if the model or the problems are missing, unless the run is meant for other machines (see
-            `cluster`) or the problems are on a hub that does not answer; if they do not suit each other, the environment or the controllers; or if the machines cannot
-            hold the run.
+            `cluster`) or the problems are on a hub that does not answer; if they do not suit each other, the
+            environment or the controllers; or if the machines cannot hold the run.
     """
     elsewhere = config.cluster.gpus
     require_known_store(config.tracking)
@@ -61,7 +61,7 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
     if key not in drawn:
         try:
             drawn[key] = build_problems(config)
-        except Unreachable as error:
+        except UnreachableError as error:
             return [*unchecked, f"{error}; the problems were not checked"]
     problems = drawn[key].train
     config.chain.init(with_blank_states(problems) if NEED in config.chain.needs else problems)
