@@ -15,7 +15,7 @@ from halfway.experiments.config.comparison import TUNING, ComparisonConfig
 from halfway.experiments.config.design import Setting
 from halfway.experiments.config.loading import differences, load_comparison_config, save
 from halfway.experiments.report.analysis.sweeps import Sweep
-from halfway.experiments.running.runs import COMPARISON, is_prepared, prepare, refuse_other_settings
+from halfway.experiments.running.runs import COMPARISON, is_prepared, prepare, refuse_other_settings, require_unused
 from halfway.experiments.tracking.recording import Tracker
 
 
@@ -23,8 +23,8 @@ def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConf
     """Give a comparison its directory; if it already has one, add what is new (see `extended`).
 
     Raises:
-        UserError: if the directory holds a comparison with other settings, or this machine cannot run an arm's
-            environment.
+        UserError: if the directory holds a comparison with other settings or files of another kind, or this machine
+            cannot run an arm's environment.
     """
     runs = [config.run(arm, config.seeds[0]) for arm in config.arms]
     for run in {repr(run.environment): run for run in runs}.values():
@@ -34,6 +34,8 @@ def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConf
         earlier = load_comparison_config(path)
         config = extended(earlier, config)
         refuse_other_settings(differences(earlier, restricted(config, earlier)), folder)
+    else:
+        require_unused(folder)
     save(config, path)
     return config
 

@@ -38,6 +38,12 @@ from halfway.trainers.loop.loop_options import Budget
 
 CONFIG, COMPARISON, STATUS, LOG = "config.yaml", "comparison.yaml", "status.json", "log.txt"
 
+RECORDS = (
+    *(STATUS, "provenance.json", "decisions.jsonl", "steps.jsonl", "evaluations.jsonl", "samples.jsonl"),
+    *("summary.json", "summary.md", "report.html"),
+)
+"""Names of files that are written anew in a directory of a run or a comparison."""
+
 # Dotted fields that may say where a run computes. They change no result: a new allocation has other hosts, and the run
 # continues there from its last checkpoint. An engine tells which of its options are of this kind.
 PLACEMENT = re.compile(r"(?:.*\.)?(?:cluster\.port|rollouts\.engine\.(?P<engine>[^.]+)\.(?P<option>[^.]+))")
@@ -52,17 +58,26 @@ def prepare(config: RunConfig, folder: Path) -> None:
     """Give a run its directory, or accept its existing one, which then gets the new places (see `PLACEMENT`).
 
     Raises:
-        UserError: if the directory holds a run with other settings, or one that is being trained in other places.
+        UserError: if the directory holds a run with other settings, one that is being trained in other places, or
+            files of another kind.
     """
     path = folder / CONFIG
     if is_prepared(config, folder):
         return
     if not path.exists():
+        require_unused(folder)
         save(config, path)
     elif changes := differences(load_run_config(path), config):
         refuse_other_settings(changes, folder)
         with claim(folder):
             save(config, path)
+
+
+def require_unused(folder: Path) -> None:
+    """Raise UserError if a directory in which nothing of ours has begun holds files that would be written over."""
+    held = [name for name in RECORDS if os.path.lexists(folder / name)]
+    if held:
+        raise UserError(f"name: {folder} is no run and holds {held[0]}, which a run would replace; give another name=...")
 
 
 def is_prepared(config: RunConfig, folder: Path) -> bool:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -177,6 +178,9 @@ def serve() -> None:
     for descriptor in (0, 1, 2):
         os.dup2(silent, descriptor)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    warnings.simplefilter("ignore")
+    warnings.filterwarnings("default", category=UserWarning, module="trackio")  # it raises nothing where it loses records
+    warnings.showwarning = lambda message, *_: recording.warn("trackio", one_line(message))
     served, answer = Served(), dict[str, Any]()
     for line in questions:
         try:

@@ -114,6 +114,21 @@ def test_an_environment_variable_is_read_only_with_the_users_word(field: str, mo
     assert "open-sesame" in (config.name, config.output, config.tracking.uri, config.tracking.experiment)
 
 
+@pytest.mark.parametrize("held", ["report.html", "status.json", "samples.jsonl", "summary.md"])
+@pytest.mark.parametrize("kind", ["run", "compare"])
+def test_an_output_in_a_folder_of_other_files_replaces_none_of_them(kind: str, held: str, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere" / "site"
+    folder.mkdir(parents=True)
+    (folder / held).write_text("mine")
+    arms = "seeds: [0]\narms: {a: {}}\nbudget: {steps: 1}\nbase:\n"
+    lower = f"{RUN}output: {folder.parent}\n"
+    text = lower if kind == "run" else arms + "".join(f"  {one}\n" for one in lower.splitlines() if "budget" not in one)
+    Path("recipe.yaml").write_text(f"{text}name: site\n")
+    result = CliRunner().invoke(app, [kind, "recipe.yaml"])
+    assert result.exit_code == 2 and f"{folder} is no run and holds {held}" in result.stderr.replace("\n", " ")
+    assert [path.name for path in folder.iterdir()] == [held] and (folder / held).read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     "written",
     [
