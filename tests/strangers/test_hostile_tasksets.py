@@ -129,3 +129,23 @@ def test_changed_tasks_of_a_file_are_verdicts_or_one_line(monkeypatch: pytest.Mo
         else:
             assert isinstance(verdict, bool | Lost)
     assert not Path(CANARY).exists() and json.loads(sound.answer)["taskset"] == "changed"
+
+
+def test_changed_configurations_are_one_line_or_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem("configured", monkeypatch)
+    sound = {"task": {"rewards": {"hostile": {"weight": 1.0}}, "metrics": {}, "stops": {}, "judges": []}, "id": "a"}
+    chance, loaded, refused = Random(0), 0, 0
+    for _ in range(300):
+        text = mutated("config.json", json.dumps(sound).encode(), chance)
+        try:
+            config = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if not isinstance(config, dict):
+            continue
+        try:
+            loaded += len(TaskSet("configured", config).load(None, Stream(0)).problems)
+        except UserError as error:
+            refused += 1
+            assert str(error).isprintable() and len(str(error)) < 4000
+    assert loaded and refused and not Path(CANARY).exists()
