@@ -77,7 +77,7 @@ def require_unused(folder: Path) -> None:
     """Raise UserError if a directory in which nothing of ours has begun holds files that would be written over."""
     held = [name for name in RECORDS if os.path.lexists(folder / name)]
     if held:
-        raise UserError(f"name: {folder} is no run and holds {held[0]}, which a run would replace; give another name=...")
+        raise UserError(f"name: {folder} is no run and holds {held[0]}, which one would replace; give another name=...")
 
 
 def is_prepared(config: RunConfig, folder: Path) -> bool:

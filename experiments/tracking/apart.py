@@ -179,7 +179,7 @@ def serve() -> None:
         os.dup2(silent, descriptor)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     warnings.simplefilter("ignore")
-    warnings.filterwarnings("default", category=UserWarning, module="trackio")  # it raises nothing where it loses records
+    warnings.filterwarnings("default", category=UserWarning, module="trackio")  # all it does where it loses records
     warnings.showwarning = lambda message, *_: recording.warn("trackio", one_line(message))
     served, answer = Served(), dict[str, Any]()
     for line in questions:
