@@ -166,7 +166,7 @@ def _trouble(folder: Path, settings: Mapping[str, Any]) -> Bad | None:
 
 def _text(path: Path, errors: str = "strict") -> str:
     """A file's text. Raises ValueError, such as UserError, if it cannot be read."""
-    return read_whole(path, "mend it").decode(errors=errors)
+    return read_whole(path, "fix it").decode(errors=errors)
 
 
 def _table(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
