@@ -1,4 +1,4 @@
-"""Knapsack RL: the rollouts of a step go where they are most likely to teach (arXiv 2509.25849)."""
+"""Knapsack RL: divides the rollouts of a step among problems by their expected gain (arXiv 2509.25849)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

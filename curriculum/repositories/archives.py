@@ -228,5 +228,5 @@ class _Bounded:
         found = self.file.read(min(size, self.left + 1))
         self.left -= len(found)
         if self.left < 0:
-            raise ValueError(f"it stands for more than {self.most} bytes")
+            raise ValueError(f"it unpacks to more than {self.most} bytes")
         return found

@@ -34,10 +34,10 @@ class Parts:
     """The parts of a run, as the loop or `WorkerGroup.serve` uses them in this process.
 
     Attributes:
-        rollouts, learner: those of all processes together, if there are several.
+        rollouts, learner: shared by all processes, if there are several.
         sync: hands the learner's weights to the engine.
         decode: the text of tokens.
-        pool: where rollouts are under way during an update; None = they are awaited.
+        pool: runs rollouts during an update; None = the loop waits for them.
         group: this process's place among several; None = it is alone.
     """
 

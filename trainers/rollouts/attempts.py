@@ -71,7 +71,7 @@ class Attempt:
         self.success, self.truncated = success, truncated
 
     def cut(self, turn: Turn | None = None) -> None:
-        """End it, since its time is over, with a last turn that nothing has answered; without any turn it is lost."""
+        """End an attempt whose time is over. Its last turn stays unanswered; an attempt without any turn is lost."""
         self.turns += [] if turn is None else [turn]
         self.lost = "" if self.turns else LATE
         self.success, self.truncated, self.late = False, True, True

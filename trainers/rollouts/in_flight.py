@@ -11,7 +11,7 @@ from halfway.trainers.contracts import Rollouts
 
 
 class Pool(Protocol):
-    """Rolls requests out, perhaps while its caller does something else.
+    """Rolls out requests, possibly while the caller does other work.
 
     What comes back depends on the requests, their streams and the weights, never on when it is asked for.
 

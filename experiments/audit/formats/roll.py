@@ -1,4 +1,4 @@
-"""Reads ROLL's logs: with `rollout_dump_dir`, it writes one line per step, which holds a list for each column.
+"""Reads ROLL's logs. With `rollout_dump_dir`, ROLL writes one line per step, with a list for each column.
 
 The files are rollout_dump_data.step_{N}.jsonl, written by `write_to_json_process` in roll/pipeline/rlvr/utils.py. ROLL
 writes nothing unless the folder is an absolute path.

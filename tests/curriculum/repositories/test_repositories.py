@@ -134,7 +134,7 @@ def test_a_damaged_or_huge_archive_is_one_line(tmp_path: Path) -> None:
         return path.read_bytes()
 
     odd = {
-        "it stands for more than": packed("p/a", archives.MOST_BYTES + 1),
+        "it unpacks to more than": packed("p/a", archives.MOST_BYTES + 1),
         "deeper than": packed("/".join("a" * 2000), 1),
         "ended before": packed("p/a", 100_000)[:-60],
         "Not a gzipped file": b"no archive",

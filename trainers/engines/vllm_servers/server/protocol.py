@@ -104,7 +104,7 @@ def decode(where: str, content: bytes, kind: Any = Any) -> Any:
     try:
         return msgspec.json.decode(content, type=kind) if content.startswith((b"{", b"[")) else None
     except msgspec.ValidationError as error:
-        raise ServerError(f"{where}: answers something else ({one_line(error)})") from error
+        raise ServerError(f"{where}: unexpected response ({one_line(error)})") from error
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ServerError(f"{where}: its response is damaged ({one_line(error)})") from error
 
@@ -116,7 +116,7 @@ def read(where: str, answer: Any, kind: type[Kind]) -> Kind:
     try:
         return msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:
-        raise ServerError(f"{where}: answers something else ({one_line(error)})") from error
+        raise ServerError(f"{where}: unexpected response ({one_line(error)})") from error
 
 
 def version_in(name: str) -> int:
