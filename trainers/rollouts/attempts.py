@@ -14,7 +14,16 @@ from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import LATE, NO_TOKENS, IntArray, Origin, Rollout, Turn, Unit
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import clean
 from halfway.trainers.engines.base import Completion
+
+
+LOST, LONGEST_REASON = "lost", 60
+
+
+def short_reason(message: str) -> str:
+    """What a message says before its details, so that rollouts lost for one reason are counted together."""
+    return clean(message.partition(" (")[0].partition(":")[0]).strip()[:LONGEST_REASON] or LOST
 
 
 @dataclass(slots=True, eq=False)

@@ -18,7 +18,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.base import Completion, Engine, Finished
-from halfway.trainers.rollouts.attempts import Attempt, Cohort, Replays, begun_anew, response_of
+from halfway.trainers.rollouts.attempts import Attempt, Cohort, Replays, begun_anew, response_of, short_reason
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer
 from halfway.trainers.rollouts.judging import Judging
 from halfway.trainers.rollouts.overlapping import BackgroundCalls, Overlapping
@@ -35,8 +35,8 @@ class Collector:
     whatever it has said so far.
 
     A replay that is not as recorded makes its request a fresh one, which is rolled out from the problem's beginning.
-    Rollouts that are lost are counted in `Group.dropped`: "lost" if the environment failed, "no_room" if the
-    prefix leaves no token to generate.
+    Rollouts that are lost are counted in `Group.dropped`: by what the environment says if it failed (`short_reason`),
+    "no_room" if the prefix leaves no token to generate.
 
     Turn by turn, all attempts wait for one another, unless the environment has an attribute `slow_tools = True`: then
     an attempt continues as soon as its own tool has returned, while other tools and the engine are working. The
@@ -151,7 +151,7 @@ class Collector:
             divergence = next((end for end in ends[i] if isinstance(end, Divergence)), None)
             if divergence is not None and divergence.lost:
                 for attempt in cohort.attempts:
-                    attempt.lost = "lost"
+                    attempt.lost = short_reason(divergence.why)
             else:
                 self.replays.count(divergence)
             if divergence is None:
@@ -274,7 +274,7 @@ class Collector:
         turn = replace(turn, tool_seconds=result.seconds) if result.seconds else turn
         used = sum(len(earlier.tokens_T) for earlier in attempt.turns) + len(turn.tokens_T)
         if result.lost:
-            attempt.lost = "lost"
+            attempt.lost = short_reason(result.lost)
         elif result.success is not None:
             attempt.end(turn, result.success, result.truncated)
         elif used >= self.max_response_tokens:

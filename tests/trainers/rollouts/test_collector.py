@@ -465,7 +465,7 @@ class Slow(Counting):
         time.sleep(self.seconds * (episode.number % 4))
         result = super().one(episode, response)
         if self.lost and episode.number == 1 and episode.steps == 2:
-            return StepResult(episode, lost="gone")
+            return StepResult(episode, lost="the box is gone (exit code 137): /tmp/x")
         return replace(result, seconds=1.0, state="s" if result.success is None else "")
 
 
@@ -589,7 +589,7 @@ def test_a_lost_episode_leaves_the_group_and_is_not_a_failure(
     engine = Script(tiny_tokenizer, count_to_the_target)
     collector = Collector(engine, Slow(slow_tools=slow, lost=True), tiny_tokenizer, 40)
     (group,) = collector.run([Request(problem(), 4)], STREAM)
-    assert (group.size, group.num_passed, group.dropped) == (3, 3, {"lost": 1})
+    assert (group.size, group.num_passed, group.dropped) == (3, 3, {"the box is gone": 1})
 
 
 def test_the_context_budget_counts_observations(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
