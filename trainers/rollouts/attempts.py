@@ -17,7 +17,6 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import clean
 from halfway.trainers.engines.base import Completion
 
-
 LOST, LONGEST_REASON = "lost", 60
 
 
