@@ -218,7 +218,8 @@ def describe_visits(runs: Mapping[str, RunConfig], problems: int) -> Iterator[st
     line = f"{groups:,} groups of {problems:,} problems: {visits}"
     idle = [name for name in REVISITING if any(name in each.chain.members for each in runs.values())]
     if groups <= problems and idle:
-        line += f"; {' and '.join(idle)} skip only problems seen before, so give more budget or lower problems.train"
+        verb = "skips" if len(idle) == 1 else "skip"
+        line += f"; {' and '.join(idle)} {verb} only problems seen before, so give more budget or lower problems.train"
         line += " (docs/troubleshooting.md#greso-skips-nothing)"
     yield line
 

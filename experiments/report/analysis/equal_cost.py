@@ -22,7 +22,7 @@ class ContrastRow:
     """Held-out pass@1 of one arm minus another's.
 
     Attributes:
-        difference: the difference, with a 95 % interval for this pair alone.
+        difference: the difference, with a 95 % interval for this pair alone; one seed has none.
         seeds: the number of seeds of the arm that has fewer.
         p: two-sided p-value of this contrast alone; None with one seed.
         adjusted_p: p after Holm's adjustment within the family; None with one seed.
@@ -45,7 +45,7 @@ class ContrastRow:
 class MatchedRow:
     """An arm's held-out pass@1 at the amount that all arms have reached, linear between evaluations.
 
-    The interval is over seeds and, if passes were recorded by problem, over problems.
+    The interval is over seeds and, if passes were recorded by problem, over problems; one seed has none.
     """
 
     arm: str
@@ -133,7 +133,7 @@ def _row(pair: Contrast, tables: Tables, family: int, instances: int) -> Contras
     return ContrastRow(
         arm=pair.arm,
         reference=pair.reference,
-        difference=found.estimate,
+        difference=found.estimate if known else Estimate(found.mean),
         seeds=seeds,
         p=found.p if known else None,
         adjusted_p=None,

@@ -105,6 +105,8 @@ def summarize(comparison: Comparison) -> Summary:
 
 def _intervals(apart: bool, seeds: int) -> str:
     """How the intervals of pass@1 were computed."""
+    if seeds == 1:
+        return "none, since one seed shows no spread over seeds"
     if 1 < seeds <= FEW:
         return f"none, since {seeds} seeds are few; the single runs are in round brackets"
     return "95 %, over seeds and held-out problems" if apart else "95 %, over seeds"

@@ -27,11 +27,10 @@ def measures(design: Design) -> list[Axis]:
 
 
 def learning_curves(comparison: Comparison) -> Chart | None:
-    """Held-out pass@1: means over seeds; bands with more than `FEW` seeds or one, else the single runs."""
+    """Held-out pass@1: means over seeds; bands with more than `FEW` seeds, else the single runs."""
     design = read_design(comparison)
     apart = problems_told_apart(comparison.all_runs, design.instances)
-    alone = all(len(runs) == 1 for runs in comparison.runs.values())
-    rows = [row for arm, runs in comparison.runs.items() for row in _curve(arm, runs, design, apart, alone)]
+    rows = [row for arm, runs in comparison.runs.items() for row in _curve(arm, runs, design, apart)]
     y = value("y", "held-out pass@1", scale={"zero": False})
     x = {**X, "title": design.headline.label}
     color, tips = by_arm(comparison), ["arm", "run", "y:.3f", "low:.3f", "high:.3f", "x:,.0f"]
@@ -54,7 +53,7 @@ def learning_curves(comparison: Comparison) -> Chart | None:
     return chart(rows, layers, height=250)
 
 
-def _curve(arm: str, runs: Sequence[Run], design: Design, apart: bool, alone: bool) -> list[dict[str, object]]:
+def _curve(arm: str, runs: Sequence[Run], design: Design, apart: bool) -> list[dict[str, object]]:
     """The points of an arm's mean curve, as far as every run got, and of few runs those of each."""
     runs = keep_evaluated(runs)
     points = min((len(run.evaluations) for run in runs), default=0)
@@ -64,7 +63,7 @@ def _curve(arm: str, runs: Sequence[Run], design: Design, apart: bool, alone: bo
     spent = {axis.name: np.mean([amounts(run, axis)[:points] for run in runs], axis=0) for axis in axes}
     estimates = [crossed_mean(table_SP).estimate.as_rate
                  for table_SP in np.stack([scores(run, apart)[:points] for run in runs], axis=1)]  # fmt: skip
-    banded = len(runs) > FEW or alone
+    banded = len(runs) > FEW
     same = {"panel": "", "arm": arm}
     rows: list[dict[str, object]] = []
     for i, each in enumerate(estimates):

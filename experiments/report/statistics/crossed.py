@@ -45,8 +45,8 @@ class CrossedMean:
 
     @property
     def estimate(self) -> Estimate:
-        """The mean with its 95 % interval; without one if there is no standard error."""
-        if self.stderr is None:
+        """The mean with its 95 % interval; one seed has none, and neither has a mean without a standard error."""
+        if self.stderr is None or len(self.values) == 1:
             return Estimate(self.mean, values=self.values)
         found = student(self.mean, self.stderr, self.dof)
         return Estimate(self.mean, found.low, found.high, self.values)

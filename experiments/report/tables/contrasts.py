@@ -45,7 +45,7 @@ def contrast_caption(summary: Summary, matched: Matched) -> str:
     if any(1 < row.seeds <= FEW for row in matched.contrasts):
         notes.append("Two or three seeds: no interval, since it would say little more than that they are few.")
     if any(row.seeds == 1 for row in matched.contrasts):
-        notes.append("1 only: one seed shows no spread over seeds, so nothing is clear; intervals are over problems.")
+        notes.append("1 only: one seed shows no spread over seeds, so nothing is clear and there is no interval.")
     return " ".join(notes)
 
 

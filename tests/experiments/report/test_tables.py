@@ -17,6 +17,8 @@ from halfway.experiments.report.analysis.arm_summary import Timing
 from halfway.experiments.report.analysis.pooled import PooledRatio
 from halfway.experiments.report.analysis.summary import summarize
 from halfway.experiments.report.analysis.sweeps import Sweep, Trial
+from halfway.experiments.report.conclusions import conclude
+from halfway.experiments.report.figures.learning_curves import learning_curves
 from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
 from halfway.experiments.report.tables.all_tables import tables, write_tables
@@ -25,6 +27,7 @@ from halfway.experiments.report.tables.contrasts import contrast_table, equal_co
 from halfway.experiments.report.tables.costs import ratio_text, saving_tables
 from halfway.experiments.report.tables.sweep_table import tuning_table
 from halfway.experiments.report.text_tables import TextTable, interval, p_value, seeds_text
+from halfway.experiments.shown import as_json
 
 PLAN = "contrasts: {baseline: grpo}\ntargets: [0.35]\ncosts: {rho: [0.5]}\n"
 
@@ -129,6 +132,18 @@ def test_the_plan_is_said_in_words(written: Path) -> None:
     assert plan_text(summary) == "judged at equal rollouts; contrasts named: 1; targets 0.35"
     unplanned = summarize(comparison_of([run_of("a", 0, scores=[0.1, 0.2])]))
     assert plan_text(unplanned) == "judged at equal rollouts; no contrasts named: all pairs count; no targets"
+
+
+def test_one_seed_has_no_interval_anywhere() -> None:
+    runs = [run_of("a", 0, [[0] * 50, [0] * 50]), run_of("b", 0, [[0] * 50, [7, 8] * 25])]
+    comparison = comparison_of(runs)
+    summary = summarize(comparison)
+    cells = [cell for table in tables(summary) for row in table.rows for cell in row]
+    assert not [text for text in (*cells, *conclude(summary)) if "[" in text]
+    assert not re.search(r'"(low|high)": [^n]', as_json(summary))
+    chart = learning_curves(comparison)
+    assert chart is not None and not [row for row in chart.rows if "low" in row]
+    assert summary.intervals == "none, since one seed shows no spread over seeds"
 
 
 def test_one_seed_is_marked() -> None:
