@@ -473,6 +473,8 @@ def message_text(messages: Sequence[Message]) -> str:
 
 def _text(values: Mapping[str, Any], column: str) -> str | Bad:
     value = value_at(values, column)
+    if isinstance(value, list) and len(value) == 1:  # a list of all answers, as in OlympiadBench
+        [value] = value
     if type(value) is str:
         return value if value.strip() else Bad(f"empty {column}")
     if value is None:

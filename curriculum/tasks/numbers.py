@@ -13,7 +13,7 @@ _NUMBER = re.compile(
     rf"(?:(?<![\w).])[+-]\$?)?(?<![\w.^])(?<![\^_]\{{)(?<!\^[+-])(?<!\^\{{[+-])"
     rf"(?:\\[dt]?frac\s?\{{(?P<n>-?\d+)\}}\s?\{{(?P<d>\d+)\}}"
     rf"|\\[dt]?frac(?P<n1>\d)(?P<d1>\d)"
-    rf"|(?P<p>{_UNSIGNED})(?:{_POWER}|\s?/\s?(?P<q>{_UNSIGNED})|(?:\^|\*\*)\{{?(?P<power>-?\d+)(?!\d*\.\d)\}}?)?)"
+    rf"|(?P<p>{_UNSIGNED})(?!\.?\d)(?:{_POWER}|\s?/\s?(?P<q>{_UNSIGNED})|(?:\^|\*\*)\{{?(?P<power>-?\d+)(?!\d*\.\d)\}}?)?)"
 )
 _DIGITS_OF_EXPONENT, _BITS = 3, 4096
 _SPACE = r"\\[,!;: ]|\{,\}|,\\!|[\N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}]"
@@ -112,8 +112,8 @@ def plain_number(text: str) -> Fraction | None:
 
 
 def after_thoughts(response: str) -> str:
-    """The part of a response after its last </think>; the whole response without that tag."""
-    return response.rpartition("</think>")[2]
+    """The part of a response outside its thoughts: after its last </think>, and before a <think> that has no end."""
+    return response.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def final_answer(text: str) -> str | None:

@@ -2,18 +2,22 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from halfway.curriculum import UserError, require
 from halfway.curriculum.registries import SOURCES
 from halfway.curriculum.support.atomic import write_text
-from halfway.curriculum.tasks.data_files import kind_of, sample
+from halfway.curriculum.tasks.data_files import blocks, kind_of, sample
 from halfway.curriculum.tasks.files import Rows
 from halfway.curriculum.tasks.layouts import recognised
 from halfway.curriculum.tasks.task_rewards import NAME
 from halfway.experiments.config.paths import exists, find
 from halfway.trainers.model_folder import read_object
 
+HELDOUT, GROUPS = 256, 64
+"""Problems held out, and groups of a batch, where there are enough rows."""
+ENOUGH = 5 * HELDOUT
 HOSTS = ("halfway", "trl", "verl", "trinity", "tinker", "prime_rl")
 
 CHAIN = """\
@@ -39,7 +43,7 @@ model:
   chat: {chat}
 {chain}fill:
   policy: refill # rounds of rollouts until the batch is full of groups that teach
-  groups: 64
+  groups: {groups}
 rollouts:
   num_rollouts: 8 # a group
   max_response_tokens: {response}
@@ -48,7 +52,7 @@ rollouts:
 {sharded}budget:
   rollouts: 100000 # all methods compared on one budget may spend this
 evaluation:
-  problems: 256 # held out
+  problems: {heldout} # held out
   points: 10
 {cluster}"""
 CHATS = {
@@ -87,8 +91,9 @@ def write_starter(file: Path, data: str, model: str, gpus: int, host: str) -> st
 def _own(file: Path, data: str, model: str, gpus: int) -> str:
     """The recipe for Halfway's trainer."""
     alone = gpus < 2
-    kind, options, read = _source(data)
+    kind, options, read, rows = _source(data)
     chat, response = fitting(model)
+    heldout = max(1, min(HELDOUT, rows // 5))
     return OWN.format(
         file=file,
         kind=kind,
@@ -97,6 +102,8 @@ def _own(file: Path, data: str, model: str, gpus: int) -> str:
         model=json.dumps(model),
         chat=CHATS[chat],
         response=response,
+        groups=max(1, min(GROUPS, rows - heldout)),
+        heldout=heldout,
         chain=CHAIN,
         train=f"run {file}" if alone else f"launch {file}",
         dtype="bfloat16" if gpus else "float32",
@@ -128,17 +135,32 @@ def source_of(data: str) -> dict[str, dict[str, str]]:
     return {kind: {**options, "verifier": "symbolic"} for kind, options in where.items()}
 
 
-def _source(data: str) -> tuple[str, str, str]:
-    """The source's name, its options in YAML with the columns that were recognised, and how its data are read."""
+def _source(data: str) -> tuple[str, str, str, int]:
+    """The source's name, its options in YAML with the columns that were recognised, how its data are read, and rows.
+
+    Rows are counted up to `ENOUGH`, which also stands for an unknown number.
+    """
     [(kind, options)] = source_of(data).items()
     if kind == "taskset":
-        return kind, f"name: {_yaml(options['name'])}", f"needs HALFWAY_ACCEPT={data}, since it is code"
+        return kind, f"name: {_yaml(options['name'])}", f"needs HALFWAY_ACCEPT={data}, since it is code", ENOUGH
     source: Rows = SOURCES.get(kind)(**options)
     there = kind == "hub" or exists(Path(data))
-    layout = recognised(next(filter(None, map(sample, source.files())), []), source) if there else None
+    files = source.files() if there else []
+    layout = recognised(next(filter(None, map(sample, files)), []), source) if there else None
     listed = {**options, **(layout.columns if layout else {})}
     read = str(layout) if layout else f"columns {source.prompt_column} and {source.answer_column}"
-    return kind, ", ".join(f"{name}: {_yaml(value)}" for name, value in listed.items()), read
+    written = ", ".join(f"{name}: {_yaml(value)}" for name, value in listed.items())
+    return kind, written, read, _count_rows(files) if there else ENOUGH
+
+
+def _count_rows(files: Sequence[Path]) -> int:
+    """The number of rows, as far as `ENOUGH`."""
+    total = 0
+    for block in (block for file in files for block in blocks(file)):
+        total += len(block.rows)
+        if total >= ENOUGH:
+            break
+    return total
 
 
 def _yaml(value: str) -> str:

@@ -113,3 +113,14 @@ def test_a_first_recipe_fits_a_model_that_is_here(tmp_path: Path) -> None:
     (model / "config.json").write_text("[]")
     with pytest.raises(UserError, match=r"config\.json"):
         write_starter(tmp_path / "damaged.yaml", "rows.jsonl", str(model), gpus=0, host="halfway")
+
+
+@pytest.mark.parametrize(("rows", "held_out", "groups"), [(2, 1, 1), (20, 4, 16), (3000, 256, 64)])
+def test_a_first_recipe_holds_out_a_fifth_of_few_rows(
+    rows: int, held_out: int, groups: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.jsonl").write_text("".join(f'{{"prompt": "{i}?", "answer": "{i}"}}\n' for i in range(rows)))
+    write_starter(Path("own.yaml"), "rows.jsonl", "owner/name", gpus=0, host="halfway")
+    config = load_run_config(Path("own.yaml"))
+    assert (config.evaluation.problems, config.fill.groups) == (held_out, groups)

@@ -411,6 +411,15 @@ def test_answers_are_checked_once_for_a_file(tmp_path: Path, monkeypatch: pytest
     assert len(asked) == 8
 
 
+def test_a_list_of_one_answer_is_that_answer(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(lines([{"prompt": "a", "answer": ["42"]}, {"prompt": "b", "answer": [43]}]))
+    assert load(path) == {"a": "42", "b": "43"}
+    path.write_text(lines([{"prompt": "a", "answer": ["42"]}, {"prompt": "b", "answer": ["43", "44"]}]))
+    with pytest.raises(UserError, match=r"a\.jsonl:2: answer is not text"):
+        load(path)
+
+
 # ---------------------------------------------------------------- the hub
 
 COMMIT = "0" * 39 + "1"

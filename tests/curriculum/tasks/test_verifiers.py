@@ -156,6 +156,10 @@ def test_any_text_can_be_searched_for_a_number(text: str) -> None:
         ("5 meters", "it is 5 meters long, by my count", True),
         ("5 meters", r"\boxed{5\text{ ft}}", False),
         ("5 kg", "5 a day", True),
+        ("18", "version 18.0.0", False),
+        ("18", "It is 18.0.", True),
+        ("42", "<think>so 42", False),
+        ("42", "42 <think>or 41", True),
     ],
 )
 def test_numeric(answer: str, response: str, passed: bool) -> None:
