@@ -19,6 +19,7 @@ from halfway.curriculum import decision_log
 from halfway.experiments.catalogue import CONTRIB, catalogue, explained
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.papers import PAPERS, papers_of
+from halfway.experiments.reproduction.rows import NAMES
 from halfway.experiments.schema import schema
 from halfway.experiments.shown import as_json
 
@@ -28,7 +29,8 @@ PAGES = (
 )
 LOG = "experiments/results/log"
 ARMS = "experiments/recipes/compare/every_method.yaml"
-BOOSTS = {"docs/troubleshooting.md": 4, "docs/choose.md": 4, "experiments/results/what_is_reproduced/README.md": 12}
+REPRODUCED = (f"experiments/results/what_is_reproduced/{name}.md" for name in ("README", *NAMES))
+BOOSTS = {"docs/troubleshooting.md": 4, "docs/choose.md": 4, **dict.fromkeys(REPRODUCED, 12)}
 """How much more than others a page counts in the search."""
 MOST_ROWS = 12
 """A longer table of a results page is folded."""

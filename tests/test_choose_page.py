@@ -59,7 +59,7 @@ def test_the_gains_are_those_of_the_verdict() -> None:
     rows = re.findall(r"^\|.*\| (\w+), `(\w+)` \| (\S+), (not )?significant \| (.+?) \|$", PAGE, re.MULTILINE)
     assert len(rows) == 6
     for kind, arm, gain, insignificant, rollouts in rows:
-        table = (REPOSITORY / "experiments/results/when_does_it_pay/README.md").read_text()
+        table = (REPOSITORY / "experiments/results/when_does_it_pay/tables.md").read_text()
         [row, *_] = re.findall(rf"^\| {kind} \| {arm} \| .*$", table, re.MULTILINE)
         cells = row.split(" | ")
         assert cells[6].startswith(gain) and ("*" in cells[6]) == (not insignificant), row

@@ -1,4 +1,4 @@
-"""Writes the page of what is reproduced, and a picture a paper, from the rows and what was measured of them."""
+"""Writes the pages of what is reproduced, and a picture a paper, from the rows and what was measured of them."""
 
 import math
 from collections import Counter
@@ -44,9 +44,10 @@ LEFT, WIDTH, LINE = 230, 420, 22
 TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
 
 
-def page() -> str:
-    """The page as Markdown."""
-    return "\n".join([INTRODUCTION, _overview(), *(part for paper in papers() for part in _section(paper))])
+def pages() -> dict[str, str]:
+    """The first page, with what differs, and a page of rows a paper, as Markdown, by file name."""
+    first = "\n".join([INTRODUCTION, _overview(), *(part for paper in papers() for part in _section(paper))])
+    return {"README.md": first, **{f"{paper.name}.md": _rows(paper) for paper in papers()}}
 
 
 def pictures() -> dict[str, str]:
@@ -55,8 +56,8 @@ def pictures() -> dict[str, str]:
 
 
 def write_page() -> list[Path]:
-    """Write the page and its pictures, and return the files that this changed."""
-    files = {FOLDER / name: text for name, text in {"README.md": page(), **pictures()}.items()}
+    """Write the pages and their pictures, and return the files that this changed."""
+    files = {FOLDER / name: text for name, text in {**pages(), **pictures()}.items()}
     changed = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     for path in changed:
         write_text(path, files[path])
@@ -73,8 +74,16 @@ def _overview() -> str:
 
 
 def _section(paper: Paper) -> Iterator[str]:
+    """A paper on the first page."""
+    yield f"## {paper.method}\n\n[Its {len(paper.rows)} rows and its ground]({paper.name}.md).\n"
+    if _picture(paper):
+        yield f"![Measured multiples of {paper.method} with intervals]({paper.name}.svg)\n"
+    yield f"*What differs, and why*: {paper.differs.strip()}\n"
+
+
+def _rows(paper: Paper) -> str:
+    """The page of a paper's rows."""
     found = read_measured(paper)
-    yield f"## {paper.method}\n\n{paper.title}. *Its ground*: {paper.ground.strip()}\n"
     cells = [
         (
             row.place,
@@ -88,10 +97,9 @@ def _section(paper: Paper) -> Iterator[str]:
         for name, row in paper.rows.items()
     ]
     columns = ("place", "claim", "published", "measured", "status", "command", "minutes")
-    yield TextTable("", columns, tuple(cells), words=True).markdown()
-    if _picture(paper):
-        yield f"![Measured multiples of {paper.method} with intervals]({paper.name}.svg)\n"
-    yield f"*What differs, and why*: {paper.differs.strip()}\n"
+    head = f"# What of {paper.method} is reproduced?\n\n{paper.title}. [How a row is judged](README.md).\n"
+    ground = f"*Its ground*: {paper.ground.strip()}\n"
+    return "\n".join([head, ground, TextTable("", columns, tuple(cells), words=True).markdown()])
 
 
 def _measured(row: Row, found: Measured) -> str:

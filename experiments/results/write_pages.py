@@ -48,26 +48,25 @@ def tables_of(root: Path) -> dict[Path, dict[str, str]]:
     fast = results / "how_fast_is_it"
     steps, files = (json.loads((fast / f"{name}.json").read_text()) for name in ("controllers", "tokens"))
     recipes = {name: row for name, row in steps.items() if "/" in name}
-    pages = {
-        paying: {
-            "headline": headline_table(verdict),
-            "choosing": choosing_table(paying),
-            "starting inside": starting_inside_table(paying),
-            "best": best_table(verdict),
-            "verdict": arms_table(verdict),
-            "pairs": pairs_table(verdict),
-            "screened": screened_table(verdict),
-        },
-        model: {
-            "lab": lab_table(found, verdict),
-            "verdict": arms_table(found),
-            "screened": screened_table(found),
-        },
-        fast: {"controllers": controllers.table(recipes), "tokens": tokens.table(files)},
-    }
     return {
-        folder / "README.md": {name: table.markdown() for name, table in tables.items()}
-        for folder, tables in pages.items()
+        paying / "README.md": {"headline": headline_table(verdict).markdown()},
+        paying / "tables.md": {
+            "choosing": choosing_table(paying).markdown(),
+            "starting inside": starting_inside_table(paying).markdown(),
+            "best": best_table(verdict).markdown(),
+            "verdict": arms_table(verdict).markdown(),
+            "pairs": pairs_table(verdict).markdown(),
+            "screened": screened_table(verdict).markdown(),
+        },
+        model / "README.md": {
+            "lab": lab_table(found, verdict).markdown(),
+            "verdict": arms_table(found).markdown(),
+            "screened": screened_table(found).markdown(),
+        },
+        fast / "README.md": {
+            "controllers": controllers.table(recipes).markdown(),
+            "tokens": tokens.table(files).markdown(),
+        },
     }
 
 

@@ -1,13 +1,14 @@
-"""The page of what is reproduced is what its command writes."""
+"""The pages of what is reproduced are what their command writes."""
 
-from halfway.experiments.reproduction.page import FOLDER, page, pictures
+from halfway.experiments.reproduction.page import FOLDER, pages, pictures
 from halfway.experiments.reproduction.rows import papers
 
 
-def test_the_page_and_its_pictures_are_not_stale() -> None:
-    for name, text in {"README.md": page(), **pictures()}.items():
+def test_the_pages_and_their_pictures_are_not_stale() -> None:
+    for name, text in {**pages(), **pictures()}.items():
         assert (FOLDER / name).read_text() == text, f"{FOLDER / name} is stale: run `make reproduction`"
     assert {path.name for path in FOLDER.glob("*.svg")} == {*pictures()}
+    assert {path.name for path in FOLDER.glob("*.md")} == {"ground.md", *pages()}
 
 
 def test_what_differs_is_told_in_few_words() -> None:

@@ -31,7 +31,7 @@ def test_the_committed_pages_are_not_stale() -> None:
 
 
 def test_what_a_page_links_to_exists() -> None:
-    for page in (REPOSITORY / "README.md", *(REPOSITORY / "experiments/results").glob("*/README.md")):
+    for page in (REPOSITORY / "README.md", *(REPOSITORY / "experiments/results").glob("*/*.md")):
         targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text())
         assert [path for path in targets if not (page.parent / path).exists()] == [], page
 
@@ -49,7 +49,8 @@ def test_only_what_stands_between_the_marks_changes() -> None:
 def test_only_stale_pages_are_written(tmp_path: Path) -> None:
     for name in ("when_does_it_pay", "does_a_pretrained_model_learn", "how_fast_is_it"):
         shutil.copytree(PAYING.parent / name, tmp_path / "experiments/results" / name)
-    page, numbers = (tmp_path / "experiments/results/when_does_it_pay" / name for name in ("README.md", "verdict.json"))
+    folder = tmp_path / "experiments/results/when_does_it_pay"
+    page, numbers = (folder / name for name in ("tables.md", "verdict.json"))
     numbers.write_text(numbers.read_text().replace('"start": 0.0', '"start": 0.9'))
     assert write_marked(tables_of(tmp_path)) == [page]
     assert "0.98" in page.read_text() and write_marked(tables_of(tmp_path)) == []
@@ -64,9 +65,10 @@ def arms(contest: str, regime: str) -> Any:
     return json.loads((PAYING / "contests" / f"{contest}.json").read_text())["regimes"][regime]["arms"]
 
 
-def said(page: str) -> str:
-    """A page's text, in one line."""
-    return " ".join((PAYING / page).read_text().split())
+def said(*pages: str, folder: Path = PAYING) -> str:
+    """The text of a folder's pages, in one line: all of them unless some are named."""
+    paths = [folder / page for page in pages] or sorted(folder.glob("*.md"))
+    return " ".join(" ".join(path.read_text() for path in paths).split())
 
 
 def number(value: float | None, digits: int, sign: str = "") -> str:
@@ -115,7 +117,7 @@ def test_ratios_in_sentences_are_those_of_the_numbers(
 def test_differences_in_sentences_are_those_of_the_numbers(
     contest: str, names: tuple[str, ...], arm: str, words: str
 ) -> None:
-    assert words in said("README.md") + said("first_contests.md")
+    assert words in said()
     found = [arms(contest, name)[arm]["gains"]["rollouts"][0] for name in names]
     numbers = [float(number) for number in re.findall(r"[+-]?\.\d+", words)]
     assert [abs(each) for each in numbers] == pytest.approx([abs(each) for each in found], abs=5.1e-4)
@@ -141,13 +143,13 @@ def test_the_steps_that_the_page_gives_are_those_of_the_numbers() -> None:
 )
 def test_gains_in_sentences_are_those_of_the_verdict(kind: str, arm: str, clear: bool) -> None:
     gain = VERDICT["regimes"][kind]["axes"]["rollouts"][arm]["gain"]
-    assert interval(gain, 3, "+") in said("README.md") and gain[3] is clear
+    assert interval(gain, 3, "+") in said() and gain[3] is clear
 
 
 @pytest.mark.parametrize("arm", ["replay_frontier_epochs", "frontier_epochs"])
 def test_pooled_gains_in_sentences_are_those_of_the_verdict(arm: str) -> None:
     gain = VERDICT["pooled"]["rollouts"][arm]
-    assert interval(gain, 3, "+") in said("README.md") and gain[3] is False
+    assert interval(gain, 3, "+") in said() and gain[3] is False
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_pooled_gains_in_sentences_are_those_of_the_verdict(arm: str) -> None:
 )
 def test_pairs_in_sentences_are_those_of_the_verdict(kind: str, arm: str, beside: str, clear: bool) -> None:
     gain = pairs(kind, "rollouts")[arm, beside]
-    assert interval(gain, 3, "+") in said("README.md") and gain[3] is clear
+    assert interval(gain, 3, "+") in said() and gain[3] is clear
 
 
 def pairs(kind: str, axis: str) -> dict[tuple[str, str], list[float]]:
@@ -176,7 +178,7 @@ def multiples(arm: str, kinds: Sequence[str], axis: str = "rollouts") -> list[st
 
 
 def test_multiples_in_sentences_are_those_of_the_verdict() -> None:
-    page = said("README.md")
+    page = said()
     assert "That is {} and {} of the rollouts".format(*multiples("frontier_epochs", ("broad", "middle"))) in page
     assert multiples("frontier_epochs", ["hard"]) == ["-"]
     long = interval(VERDICT["regimes"]["long"]["axes"]["rollouts"]["replay_frontier_epochs"]["ratio"], 2)
@@ -196,7 +198,7 @@ def test_the_goals_are_judged_by_the_best_arms_that_are_told_nothing(axis: str, 
     if axis != "tokens":
         reached = [each.replace("-", "not reached") for each in found]
         found = [f"{each} (*{kind}*)" for each, kind in zip(reached, VERDICT["regimes"], strict=True)]
-    assert words.format(", ".join(found)) in said("README.md")
+    assert words.format(", ".join(found)) in said()
 
 
 def test_losses_in_sentences_are_those_of_the_verdict() -> None:
@@ -209,9 +211,9 @@ def test_losses_in_sentences_are_those_of_the_verdict() -> None:
     behind = {arm for arm in VERDICT["headline"] if any(found[arm][0] < 0 for found in gains.values())}
     assert set(VERDICT["headline"]) - behind == {"replay_frontier_epochs"}
     ends = [found["grpo"][0] for found in gains.values()]
-    assert f"is {number(-max(ends), 3)} to {number(-min(ends), 3)} of area behind" in said("README.md")
+    assert f"is {number(-max(ends), 3)} to {number(-min(ends), 3)} of area behind" in said()
     alone = [number(-gains["hard"][arm][0], 3) for arm in ("prefix_sampling_epochs", "pros_epochs")]
-    assert "**Prefix Sampling and PROS alone** are {} and {} behind in *hard*".format(*alone) in said("README.md")
+    assert "**Prefix Sampling and PROS alone** are {} and {} behind in *hard*".format(*alone) in said()
     for kind, found in VERDICT["regimes"].items():
         for arm in ("replay_frontier_epochs", "chain_epochs"):
             lost = found["axes"]["cost_1"][arm]["gain"]
@@ -251,7 +253,7 @@ def test_the_power_that_the_page_gives_is_what_was_simulated() -> None:
         "clear in {} of 100 contests in *hard*, {} in *middle*, {} in *broad*, {} in *long* and {} in *turns*".format(
             *shown
         )
-        in said("README.md")
+        in said()
     )
     assert max(row["equal arms called clear"] for row in POWER if row["runs"] == 16) == 0.05
     assert max(row["shown"] for row in POWER if row["runs"] == 8) == 0.26
@@ -274,7 +276,7 @@ def sign_row(sign: str, before: Sequence[str] = ()) -> str:
 
 @pytest.mark.parametrize("sign", SIGN_ROWS)
 def test_the_signs_of_the_lab_are_what_was_counted(sign: str) -> None:
-    assert sign_row(sign) in said("README.md")
+    assert sign_row(sign) in said()
 
 
 @pytest.mark.parametrize("sign", [sign for sign in SIGN_ROWS if sign != "mixed_again"])
