@@ -27,13 +27,14 @@ PAGES = (
     *("*.md", "controllers/README.md", "docs/**/*.md", "docs/site.css", "experiments/recipes/README.md"),
     *("experiments/results/*.md", "experiments/results/*/[!0-9]*.md", "notebooks/*.ipynb"),
 )
+RESULTS = REPOSITORY / "experiments" / "results"
 LOG = "experiments/results/log"
 ARMS = "experiments/recipes/compare/every_method.yaml"
 REPRODUCED = (f"experiments/results/what_is_reproduced/{name}.md" for name in ("README", *NAMES))
 BOOSTS = {"docs/troubleshooting.md": 4, "docs/choose.md": 4, **dict.fromkeys(REPRODUCED, 12)}
 """How much more than others a page counts in the search."""
 MOST_ROWS = 12
-"""A longer table of a results page is folded."""
+"""A longer table of a results page is folded, unless the page is little else."""
 TABLE = re.compile(r"(?:^\*\*(.+)\*\*\n\n)?((?:^\|.*\n)+)", re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 PARTS = """# Parts and settings
@@ -59,7 +60,7 @@ def gather(target: Path) -> None:
             copyfile(path, place)
             continue
         text = path.read_text()
-        if path.parent.parent == REPOSITORY / "experiments" / "results":
+        if RESULTS in path.parents and path.stem not in NAMES:
             text = TABLE.sub(_folded, text)
         for _, _, link in LINK.findall(text):
             _copy_linked(path.parent / link.partition("#")[0], published, target)
@@ -74,10 +75,10 @@ def gather(target: Path) -> None:
 
 
 def _folded(table: re.Match[str]) -> str:
-    """A table as it is on a results page: a long one is closed until a reader opens it."""
+    """A table as it is on a results page: a long one is closed until a reader opens it, unless it lists pages."""
     title, rows = table.groups()
     length = rows.count("\n") - 2
-    if length <= MOST_ROWS:
+    if length <= MOST_ROWS or rows.count("\n| [") == length:
         return table[0]
     return f'??? note "{title or "Table"} ({length} rows)"\n\n' + "".join(f"    {row}\n" for row in rows.splitlines())
 

@@ -45,7 +45,7 @@ TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
 
 
 def pages() -> dict[str, str]:
-    """The first page, with what differs, and a page of rows a paper, as Markdown, by file name."""
+    """The first page, and a page of rows a paper, as Markdown, by file name."""
     first = "\n".join([INTRODUCTION, _overview(), *(part for paper in papers() for part in _section(paper))])
     return {"README.md": first, **{f"{paper.name}.md": _rows(paper) for paper in papers()}}
 
@@ -75,10 +75,9 @@ def _overview() -> str:
 
 def _section(paper: Paper) -> Iterator[str]:
     """A paper on the first page."""
-    yield f"## {paper.method}\n\n[Its {len(paper.rows)} rows and its ground]({paper.name}.md).\n"
+    yield f"## {paper.method}\n\n[Its {len(paper.rows)} rows, its ground, and what differs and why]({paper.name}.md).\n"
     if _picture(paper):
         yield f"![Measured multiples of {paper.method} with intervals]({paper.name}.svg)\n"
-    yield f"*What differs, and why*: {paper.differs.strip()}\n"
 
 
 def _rows(paper: Paper) -> str:
@@ -99,7 +98,8 @@ def _rows(paper: Paper) -> str:
     columns = ("place", "claim", "published", "measured", "status", "command", "minutes")
     head = f"# What of {paper.method} is reproduced?\n\n{paper.title}. [How a row is judged](README.md).\n"
     ground = f"*Its ground*: {paper.ground.strip()}\n"
-    return "\n".join([head, ground, TextTable("", columns, tuple(cells), words=True).markdown()])
+    differs = f"*What differs, and why*: {paper.differs.strip()}\n"
+    return "\n".join([head, ground, differs, TextTable("", columns, tuple(cells), words=True).markdown()])
 
 
 def _measured(row: Row, found: Measured) -> str:

@@ -58,12 +58,12 @@ def tables_of(root: Path) -> dict[Path, dict[str, str]]:
             "pairs": pairs_table(verdict).markdown(),
             "screened": screened_table(verdict).markdown(),
         },
-        model / "README.md": {
+        model / "method.md": {
             "lab": lab_table(found, verdict).markdown(),
             "verdict": arms_table(found).markdown(),
             "screened": screened_table(found).markdown(),
         },
-        fast / "README.md": {
+        fast / "tables.md": {
             "controllers": controllers.table(recipes).markdown(),
             "tokens": tokens.table(files).markdown(),
         },

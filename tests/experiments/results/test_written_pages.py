@@ -100,7 +100,7 @@ def interval(numbers: list[float | None], digits: int, sign: str = "") -> str:
 def test_ratios_in_sentences_are_those_of_the_numbers(
     contest: str, name: str, arm: str, target: str, measure: str
 ) -> None:
-    assert interval(arms(contest, name)[arm]["spent"][target][measure], 2) in said("first_contests.md")
+    assert interval(arms(contest, name)[arm]["spent"][target][measure], 2) in said()
 
 
 @pytest.mark.parametrize(
@@ -283,11 +283,11 @@ def test_the_signs_of_the_lab_are_what_was_counted(sign: str) -> None:
 def test_the_signs_of_the_pretrained_model_are_what_was_counted(sign: str) -> None:
     share, count = json.loads((PRETRAINED / "signs.json").read_text())["sums"][sign]
     here = number(share, 2) + (f" of {count}" if "after" in sign else "")
-    assert sign_row(sign, [here]) in " ".join((PRETRAINED / "README.md").read_text().split())
+    assert sign_row(sign, [here]) in said(folder=PRETRAINED)
 
 
 def test_the_contest_on_the_pretrained_model_is_told_as_it_went() -> None:
-    page = " ".join((PRETRAINED / "README.md").read_text().split()).replace("\\*", "*")
+    page = said(folder=PRETRAINED).replace("\\*", "*")
     front = " ".join((REPOSITORY / "README.md").read_text().split())
     found = json.loads((PRETRAINED / "verdict.json").read_text())["regimes"]["sums"]
     assert found["complete"] and set(found["runs"].values()) == {16}
