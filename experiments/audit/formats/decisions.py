@@ -8,6 +8,7 @@ import numpy as np
 
 from halfway.curriculum import Origin
 from halfway.curriculum.decision_log import GroupRecord, sort_records
+from halfway.curriculum.support.extras import clean
 from halfway.experiments.audit.files import Lines, LogFile
 from halfway.experiments.audit.formats.base import Reader
 from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, History, Log, Reading
@@ -18,6 +19,12 @@ class StepRecord(msgspec.Struct):
 
     step: int
     seconds: float
+
+
+class Hosted(msgspec.Struct):
+    """The field of hosted.json that is read: the name and version of the trainer in which a chain ran."""
+
+    host: str
 
 
 class Decisions(Reader):
@@ -43,7 +50,8 @@ class Decisions(Reader):
             dropped["group that was trained once more, not rolled out again"] += stored
             groups += [group for group in records.groups if group.origin != Origin.STORED]
             skipped += len(records.skips)
-        reading = Reading(name, self.trainer, measure="tokens", dropped=dict(+dropped), next_step=self.next_step)
+        advice = next(filter(None, map(_hosted_advice, files)), self.next_step)
+        reading = Reading(name, self.trainer, measure="tokens", dropped=dict(+dropped), next_step=advice)
         return Log("", _history(groups, skipped), reading, hours=hours)
 
 
@@ -52,6 +60,15 @@ def _last_step(file: LogFile) -> StepRecord | None:
     path = file.path.with_name("steps.jsonl")
     steps = Lines(StepRecord, lambda _: None).batches(path) if path.is_file() else ()
     return next((batch[-1] for batch in reversed(list(steps))), None)
+
+
+def _hosted_advice(file: LogFile) -> str:
+    """What to do in the trainer in which the chain ran; "" if that was Halfway's own."""
+    path = file.path.with_name("hosted.json")
+    hosted = next(iter(Lines(Hosted, lambda _: None).batches(path)), []) if path.is_file() else []
+    host = clean(hosted[0].host)[:80] if hosted else ""
+    remedy = "add `greso` to the chain, or another row of `halfway list` (docs/hosts/README.md)"
+    return f"in {host}: {remedy}" if host else ""
 
 
 def _history(groups: Sequence[GroupRecord], skipped: int) -> History:

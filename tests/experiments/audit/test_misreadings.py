@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from synthetic_runs import decision
 from typer.testing import CliRunner
 
 import halfway
@@ -418,3 +419,13 @@ def test_python_has_the_options_of_the_command_line(tmp_path: Path) -> None:
     for wrong in (lambda: halfway.audit(), lambda: halfway.audit(path, hours=-1), lambda: halfway.audit(path, hours=0)):
         with pytest.raises(UserError, match=r"logs|--hours"):
             wrong()
+
+
+def test_a_run_hosted_elsewhere_is_advised_for_its_trainer(tmp_path: Path) -> None:
+    run = write(tmp_path / "run" / "decisions.jsonl", [decision(k=0)])
+    write(tmp_path / "run" / "steps.jsonl", [{"step": 1, "seconds": 1.0}])
+    assert "in Halfway" in read(run).reading.next_step
+    (tmp_path / "run" / "hosted.json").write_text(json.dumps({"host": "TRL 1.16.0", "seed": 0}))
+    assert read(run).reading.next_step.startswith("in TRL 1.16.0: ")
+    (tmp_path / "run" / "hosted.json").write_text('{"host": ')
+    assert "in Halfway" in read(run).reading.next_step
