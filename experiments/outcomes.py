@@ -66,16 +66,18 @@ class Trained:
         """The decision logs: arm, seed, and the fields of `halfway.curriculum.decision_log`."""
         from halfway.experiments.audit.database import connected
 
-        # A last line that is cut off would be a row without values.
-        query = (
-            "SELECT ? AS arm, ? AS seed, * FROM read_json(?, format = 'newline_delimited', ignore_errors = true) "
-            "WHERE step IS NOT NULL"
-        )
+        cursor = connected(self.folder).cursor()
+        read = "read_json(?, format = 'newline_delimited', ignore_errors = true)"
+        # A last line that is cut off would be a row without values, and a log without a sound line a column `json`.
+        query = f"SELECT ? AS arm, ? AS seed, * FROM {read} WHERE step IS NOT NULL"
         found = [(run.arm, run.seed, run.folder.resolve() / "decisions.jsonl") for run in self.records.all_runs]
-        logs = [(arm, seed, str(path)) for arm, seed, path in found if _has_a_line(path)]
+        logs = [
+            (arm, seed, str(path))
+            for arm, seed, path in found
+            if path.exists() and "step" in cursor.sql(f"SELECT * FROM {read}", params=[str(path)]).columns
+        ]
         if not logs:
             return _table(("arm", "seed", *(field.name for field in fields(GroupRecord))), [])
-        cursor = connected(self.folder).cursor()
         union = " UNION ALL BY NAME ".join([query] * len(logs))
         return cursor.sql(union, params=[value for log in logs for value in log])
 
@@ -232,14 +234,6 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
         return connection.sql("SELECT " + ", ".join(f"NULL AS {name}" for name in names) + " WHERE false")
     connection.register("held", columns)
     return connection.sql("SELECT * FROM held")
-
-
-def _has_a_line(path: Path) -> bool:
-    """Whether the file exists and its first line is whole."""
-    if not path.exists():
-        return False
-    with open(path, "rb") as file:
-        return file.readline().endswith(b"\n")
 
 
 def _column(values: Sequence[Any]) -> "NDArray[Any]":

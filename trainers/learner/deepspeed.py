@@ -176,11 +176,14 @@ class DeepSpeedBackend:
         if universal and self.accelerator.is_main_process and not (folder / UNIVERSAL).exists():
             convert(folder)
         wait_for_all()  # with a long timeout, since converting a large model takes long
+        shards = folder / (UNIVERSAL if universal else SHARDS)
+        if not any((shards / TAG).glob("*model_states.pt")):  # which DeepSpeed asserts, without a word
+            raise UserError(f"learner.deepspeed: {folder} holds no shards of DeepSpeed; resume from another checkpoint")
         config = self._engine._config
         config.load_universal_checkpoint = universal
         try:
             with opening_safely():
-                self._engine.load_checkpoint(str(folder / (UNIVERSAL if universal else SHARDS)), tag=TAG)
+                self._engine.load_checkpoint(str(shards), tag=TAG)
         except RuntimeError as error:
             raise other_model(folder) from error
         finally:

@@ -14,6 +14,8 @@ from halfway.curriculum.support.extras import one_line
 
 # Stands for a response of the policy, to find out what a template writes after a response.
 MARK = "\N{BLACK SQUARE}response\N{BLACK SQUARE}"
+MOST_ADDED, MOST_TIMES = 1 << 20, 10
+"""Characters that a template may write beside the messages, and how often it may repeat them."""
 
 
 class Tokenizer(Protocol):
@@ -114,6 +116,8 @@ class Prompts:
             text: str = tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # templates are programs that come with the model and may raise anything
             raise UserError(f"model.path: its chat template refuses a prompt: {one_line(error)}") from error
+        if len(text) > MOST_ADDED + MOST_TIMES * sum(len(message.content) for message in messages):
+            raise UserError(f"model.path: its chat template writes {len(text):,} characters; give another model")
         return text
 
     def _encode(self, text: str, special: bool = False) -> IntArray:

@@ -1,6 +1,7 @@
 """What the DeepSpeed backend tells DeepSpeed and what it undoes, with a stand-in for DeepSpeed's engine."""
 
 import resource
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from messages import says
 from halfway.curriculum import UserError
 from halfway.trainers.learner.deepspeed import DeepSpeedBackend, convert, deepspeed_config
 from halfway.trainers.learner.learner_options import DeepSpeedOptions, LearnerOptions
+from halfway.trainers.learner.shards import SHARDS, TAG
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.loop_options import CheckpointOptions
 
@@ -21,6 +23,12 @@ def backend(engine: Any, **options: Any) -> DeepSpeedBackend:
     made.options, made._engine, made._stage = LearnerOptions(**options), engine, 2
     made.accelerator = SimpleNamespace(num_processes=1, is_main_process=True, wait_for_everyone=lambda: None)  # type: ignore[assignment]
     return made
+
+
+def write_checkpoint(folder: Path) -> None:
+    (folder / "deepspeed.json").write_text('{"zero_stage": 2, "processes": 1}')
+    (folder / SHARDS / TAG).mkdir(parents=True)
+    (folder / SHARDS / TAG / "mp_rank_00_model_states.pt").touch()
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
@@ -39,11 +47,21 @@ def test_settings_stay_the_options_when_a_checkpoint_is_loaded(tmp_path: Path) -
         optimizer.param_groups[0] |= {"betas": (0.1, 0.2), "eps": 3.0, "weight_decay": 4.0}
 
     engine = SimpleNamespace(optimizer=optimizer, load_checkpoint=load, _config=SimpleNamespace())
-    (tmp_path / "deepspeed.json").write_text('{"zero_stage": 2, "processes": 1}')
+    write_checkpoint(tmp_path)
     options = {"betas": (0.8, 0.9), "eps": 1e-6, "weight_decay": 0.1}
     backend(engine, max_grad_norm=0.5, **options).load(tmp_path)
     assert optimizer.clip_grad == 0.5
     assert optimizer.param_groups == [options]
+
+
+def test_a_checkpoint_without_shards_is_one_line(tmp_path: Path) -> None:
+    def load(*_: Any, **__: Any) -> None:
+        raise AssertionError  # as DeepSpeed 0.19 does where it finds no file
+
+    write_checkpoint(tmp_path)
+    shutil.rmtree(tmp_path / SHARDS)
+    with pytest.raises(UserError, match=says("no shards", "resume")):
+        backend(SimpleNamespace(load_checkpoint=load, _config=SimpleNamespace())).load(tmp_path)
 
 
 def test_a_full_disk_costs_one_line(tmp_path: Path) -> None:

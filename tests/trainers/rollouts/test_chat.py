@@ -103,6 +103,9 @@ def test_a_tokenizer_without_a_template_or_a_template_that_refuses_costs_one_lin
     tokenizer.chat_template = "{{ raise_exception('no user here') }}"
     with pytest.raises(UserError, match=says("chat template", "no user here")):
         Prompts(tokenizer).of_problem(ASKED)
+    tokenizer.chat_template = "{{ '+' * 2000000 }}"
+    with pytest.raises(UserError, match=says("chat template", "2,000,000 characters")):
+        Prompts(tokenizer).of_problem(ASKED)
 
 
 def write(path: Path, *rows: Any) -> Path:
