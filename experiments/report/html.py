@@ -7,7 +7,7 @@ from halfway.curriculum.support.extras import clean
 
 
 def render(template: str, package: str = "halfway.experiments.report", library: str = "", **values: object) -> str:
-    """A page as HTML. All values are escaped, unless the template says that one is safe.
+    """A page as HTML. All values are escaped and readable, unless the template says that one is safe.
 
     Args:
         template: a file in the package's folder `templates`, which may extend and import those of this package.
@@ -17,11 +17,16 @@ def render(template: str, package: str = "halfway.experiments.report", library: 
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     loader = ChoiceLoader([PackageLoader(package), PackageLoader("halfway.experiments.report")])
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, finalize=shown)
     environment.filters |= {"clean": clean, "readable": readable}
     script = library + loader.get_source(environment, "page.js")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template(template).render(values, script=script, script_hash=f"sha256-{digest}")
+
+
+def shown(value: object) -> object:
+    """What a page shows of a template's value; what is marked as safe stays."""
+    return readable(value) if type(value) is str else value
 
 
 def readable(text: str) -> str:

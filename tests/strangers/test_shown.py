@@ -94,6 +94,9 @@ def test_hostile_names_are_shown_in_notebooks_and_do_nothing(name: str, tmp_path
 
 def test_hostile_names_are_shown_on_pages_and_do_nothing(tmp_path: Path) -> None:
     folder = changed(tmp_path / "x", hostile(" ".join(TEXTS.values())))
+    odd = TEXTS["script"] + "\x1b[2J"
+    made = {"command": odd, "machine": odd, "versions": {odd: odd}, "earlier": [odd]}
+    (folder / "provenance.json").write_text(json.dumps(made))
     done = CliRunner().invoke(app, ["report", str(folder)])
     assert done.exit_code == 0, done.output
     assert done.stdout.replace("\n", "").isprintable() and done.stderr.replace("\n", "").isprintable()
