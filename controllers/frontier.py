@@ -1,4 +1,4 @@
-"""Frontier: problems whose groups are expected to have signal, by a belief that all problems share (ours)."""
+"""Frontier: chooses problems by the expected signal of their groups, under one model of all pass rates (ours)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,13 +15,13 @@ from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Requ
 from halfway.curriculum.signals import expected_update_mass
 
 MOST = 65_536
-"""Problems that compete where all are to: a step over a million would take a second."""
+"""Most problems that compete if `candidates` is null: a step over a million would take a second."""
 
 SURVEYED = ("passed", "attempts")
-"""Columns of a surveyed file."""
+"""Columns that `halfway survey` adds to a file."""
 
 LEAST = 16
-"""Problems that compete for each slot then, at least."""
+"""Least number of problems that compete for each slot if `candidates` is null."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class FrontierState:
     Attributes:
         skills: belief about the weights of the features.
         learnt: step of the latest outcomes.
-        rate_P: measured pass rates, where these are believed.
+        rate_P: measured pass rates, under `rates: measured`.
     """
 
     problems: ProblemSet
@@ -42,37 +42,38 @@ class FrontierState:
 
 @dataclass(frozen=True)
 class Frontier(PassRateController[FrontierState]):
-    """Draws problems with probability proportional to a power of what their groups are expected to be worth.
+    """Draws problems with probability proportional to a power of the expected worth of their groups.
 
-    Beliefs about single problems know little where each problem is met only a few times in a run. Here all problems
-    share one belief, through features that the data set provides: skills, topics, lengths, an embedding; and each keeps
-    for a while what its own groups showed (`beliefs.shared_skills`). A group of N is worth
+    A posterior for each problem says little if each problem is visited only a few times in a run. Here one model
+    predicts all pass rates, from features that the data set provides: skills, topics, lengths, an embedding. Each
+    problem also has a residual, which its own groups move and which fades (`beliefs.shared_skills`). The worth of a
+    group of N is
 
-    - "signal": the chance that it is mixed, 1 - p^N - (1 - p)^N;
-    - "gain": that times p (1 - p)^2, the gain that `knapsack` expects of a step, which favours harder problems;
-    - "mass": pass@N - p = 1 - (1 - p)^N - p, in proportion to the update mass that MaxRL expects, likewise
-      (`halfway.curriculum.signals.expected_update_mass`);
+    - "signal": the probability that it is mixed, 1 - p^N - (1 - p)^N;
+    - "gain": that probability times p (1 - p)^2, the gain of a step under `knapsack`, which favours harder problems;
+    - "mass": pass@N - p = 1 - (1 - p)^N - p, proportional to the expected update mass under MaxRL, which also favours
+      harder problems (`halfway.curriculum.signals.expected_update_mass`);
 
-    averaged over the uncertainty about p, so that problems about which little is known are worth trying. Both fall off
-    more gently than the distance from one half: at N = 8, a rate of 0.05 has a third of the best signal, and 0.2 five
-    sixths. Problems are drawn without replacement, in proportion to worth^sharpness. A share of the slots is drawn
-    uniformly, which keeps solved problems in practice: policies forget, and only rollouts show it.
+    averaged over the uncertainty about p, so that uncertain problems are tried too. All fall off more gently than the
+    distance from one half: at N = 8, a pass rate of 0.05 has a third of the largest signal, and 0.2 has five sixths.
+    Problems are drawn without replacement, in proportion to worth^sharpness. A share of the slots is drawn uniformly,
+    so that solved problems are still tried: policies forget, and only rollouts show it.
 
     Only fresh groups are evidence.
 
     Attributes:
         features: columns of the problem set: numbers, words or vectors.
-        worth: what a group is worth, "signal", "gain" or "mass".
+        worth: worth of a group, "signal", "gain" or "mass".
         sharpness: the power; 0 = all problems equally likely; large = only the most valuable problems.
-        exploration: chance that a slot takes any problem, drawn uniformly.
-        candidates: number of problems drawn at random to compete for each slot; null = all problems compete for all
-            slots, or of more than 65,536 as many drawn at random.
-        rates: "believed" = by the shared belief; "measured" = as the trainer measures them, an oracle for studies of
-            the law apart from the belief. Measured rates are kept between 0.015 and 0.985, since none is known better.
-        prior: "flat" = nothing is known of any problem at first; "surveyed" = the problems' columns `passed` and
-            `attempts`, which `halfway survey` writes, are the first evidence: `passed` of `attempts` rollouts passed,
-            binomially, at step 0. A problem with 0 attempts was not surveyed.
-        model: the shared belief's prior and drift.
+        exploration: probability that a slot takes a problem drawn uniformly from all.
+        candidates: number of random problems that compete for each slot; null = all problems compete for all slots, or
+            a random 65,536 if there are more.
+        rates: "believed" = predicted by the model; "measured" = measured by the trainer, an oracle for studies of the
+            law apart from the model. Measured rates are clipped to 0.015 to 0.985, about their accuracy.
+        prior: "flat" = no evidence at the start; "surveyed" = the columns `passed` and `attempts`, which `halfway
+            survey` writes, are the evidence at step 0: `passed` of `attempts` rollouts passed. 0 attempts = not
+            surveyed.
+        model: prior and drift of the model.
     """
 
     features: tuple[str, ...] = ("category",)
@@ -104,8 +105,8 @@ class Frontier(PassRateController[FrontierState]):
         return frozenset(f"feature:{name}" for name in names)
 
     def init(self, problems: ProblemSet) -> FrontierState:
-        """Raises UserError if a feature is missing or cannot be a column, see `beliefs.shared_skills.design`, or if a
-        survey's columns are no counts."""
+        """Raises UserError if a feature is missing or cannot be a column, see `beliefs.shared_skills.design`, or if the
+        columns of a survey are not counts."""
         if self.rates == "measured":
             return FrontierState(problems, self.model.init(1, 0), rate_P=np.full(len(problems), 0.5))
         x_PD = self._design(problems)
@@ -169,7 +170,7 @@ class Frontier(PassRateController[FrontierState]):
     def _average(
         self, of_rate: Callable[[Floats], Floats], state: FrontierState, places: Positions, steps: int | None = None
     ) -> Floats:
-        """What a function of the pass rate is expected to be for some problems, so many steps after the belief."""
+        """Mean of a function of the pass rate for some problems, under the belief `steps` steps later."""
         if self.rates == "measured":
             return of_rate(state.rate_P[places])
         return integrate(of_rate, *self.model.logits(state.skills, self._design(state.problems), places, steps))
@@ -188,7 +189,7 @@ def surveyed_counts(problems: ProblemSet) -> tuple[Floats, Floats]:
     """Passes and attempts of a survey, (P,) each.
 
     Raises:
-        UserError: if a problem has no such columns, or they are no counts with 0 <= passed <= attempts.
+        UserError: if a problem lacks these columns, or they are not counts with 0 <= passed <= attempts.
     """
     passed_P, tried_P = (np.asarray(problems.column(name)) for name in SURVEYED)
     kinds = passed_P.dtype.kind + tried_P.dtype.kind
@@ -196,14 +197,14 @@ def surveyed_counts(problems: ProblemSet) -> tuple[Floats, Floats]:
     if len(bad):
         found = f"{passed_P[bad[0]]} of {tried_P[bad[0]]}"
         raise UserError(
-            f"frontier.prior: problem {problems[int(bad[0])].id!r} passed {found} attempts, which are no counts; "
+            f"frontier.prior: problem {problems[int(bad[0])].id!r} passed {found} attempts, which is not a count; "
             "survey again, or leave the prior flat"
         )
     return passed_P.astype(np.float64), tried_P.astype(np.float64)
 
 
 def power(base: Floats, exponent: int) -> Floats:
-    """base^exponent by repeated squaring, for an exponent of at least 1: a tenth of numpy's time."""
+    """base^exponent by repeated squaring, for an exponent of at least 1; takes a tenth of the time of numpy's power."""
     if exponent == 1:
         return base
     squared = power(base * base, exponent // 2)
@@ -211,7 +212,7 @@ def power(base: Floats, exponent: int) -> Floats:
 
 
 def _explore(places: Positions, number: int, chance: float, generator: np.random.Generator) -> Positions:
-    """The places, each replaced with probability `chance` by a random place that was not taken."""
+    """Replace each place with probability `chance` by a random place that was not taken."""
     others = np.setdiff1d(np.arange(number), places, assume_unique=True)
     given_up = np.flatnonzero(generator.random(len(places)) < chance)[: len(others)]
     places = places.copy()

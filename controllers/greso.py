@@ -23,14 +23,14 @@ class GresoState:
 
     Attributes:
         streaks: zero-variance streak of each problem, by position, signed: +z easy, -z hard (see `advance_streak`).
-            Counts visits that were rolled out; a skipped visit adds nothing.
+            Only visits with rollouts count; a skipped visit adds nothing.
         p_easy, p_hard: base exploration probabilities.
         share_easy, share_hard: shares of all-passed and of all-failed groups among the fresh groups of the latest step
             that had any.
-        considered: number of fresh candidates judged so far, which gives the epoch.
+        considered: number of fresh candidates judged so far, from which the epoch follows.
         skipped_easy, skipped_hard, readmitted: numbers of these verdicts so far.
-        unjudged: number of fresh groups so far that came back with fewer than two rollouts, or fewer than half of them,
-            and so say nothing about variance.
+        unjudged: number of fresh groups so far with fewer than two rollouts, or fewer than half of those requested;
+            they are no evidence of variance.
     """
 
     problems: ProblemSet
@@ -47,7 +47,7 @@ class GresoState:
 
     @property
     def epoch(self) -> int:
-        """The pass through the problem set that the latest candidate belongs to, counted from 0."""
+        """The epoch of the latest candidate, counted from 0."""
         return max(self.considered - 1, 0) // len(self.problems)
 
 
@@ -55,33 +55,33 @@ class GresoState:
 class Greso(PassRateController[GresoState]):
     """Skips a problem with probability 1 - max(p^z, floor), where z is its streak of zero-variance groups.
 
-    All-passed (easy) and all-failed (hard) streaks have a base probability p each. Once per training step it moves by
-    `step`: down, so that more is skipped, where the share of its kind among the groups rolled out reaches its target,
-    up where it does not. Only fresh groups count. GRESO's adaptive request size belongs to the fill policy
+    All-passed (easy) and all-failed (hard) streaks each have a base probability p. Once per training step p moves by
+    `step`: down, so that more is skipped, if the share of that kind among the groups rolled out is at or above its
+    target, and up otherwise. Only fresh groups count. GRESO's adaptive request size belongs to the fill policy
     (`fill.request: adaptive`).
 
     Unlike the published code:
 
     - k = N is easy and k = 0 is hard, whatever the shaped reward. The code's thresholds on the mean reward (0.98, 0.11)
-      mislabel groups of ten and more, and its hard share misses groups with another reward than the format credit;
-    - a step's outcomes count from the next step on, not from the step's next round;
-    - a plan never starves: once it has been offered as many candidates as there are problems, or has refused a hundred
-      for a slot, it takes whatever comes next ("readmitted");
-    - exactly as many problems are rolled out as were asked for; none are dropped to suit devices or chunks of 32;
+      mislabel groups of ten or more, and its hard share misses groups whose reward is not the format credit;
+    - outcomes of a step count from the next step on, not from the next round of the same step;
+    - a plan always fills: after as many candidates as there are problems, or a hundred refusals for one slot, it
+      accepts the next candidate ("readmitted");
+    - exactly the requested number of problems is rolled out; none are dropped to suit devices or chunks of 32;
     - `step` is smaller on late evidence (`halfway.controllers.laws.control.damp_gain`);
-    - order and draws come from the run's seed, not from the clock, and everything that steers is in the checkpoint.
+    - order and draws depend on the run's seed, not on the clock, and the checkpoint holds all state.
 
     Attributes:
         p_easy, p_hard: base exploration probabilities at the start.
-        target: T, the zero-variance share aimed at among the groups rolled out.
-        easy_share: the part of T for easy groups, one third as published; the rest is for hard groups.
+        target: T, the target share of zero-variance groups among those rolled out.
+        easy_share: part of T that belongs to easy groups, one third as published; the rest belongs to hard groups.
         step: change of a base probability per training step; 0 = fixed probabilities.
         bounds: range of the base probabilities.
-        floor: least probability of rolling out any problem.
-        streaks: "separate" as in the published code: an all-passed group ends an all-failed streak; "joint" as the
-            paper words it: a streak of zero-variance groups of either kind, with the base probability of the newest
-            kind.
-        frozen_epochs: number of epochs at the start in which the base probabilities stay fixed.
+        floor: lowest probability of rolling out a problem.
+        streaks: "separate" = an all-passed group ends an all-failed streak, as in the published code; "joint" = a
+            streak of zero-variance groups of either kind, with the base probability of the newest kind, as in the
+            paper.
+        frozen_epochs: number of initial epochs with fixed base probabilities.
     """
 
     p_easy: float = 0.5
@@ -125,7 +125,7 @@ class Greso(PassRateController[GresoState]):
         if streak == 0:
             return Verdict(True, "kept")
         kind, base = ("easy", state.p_easy) if streak > 0 else ("hard", state.p_hard)
-        # Drawn by problem, so that no verdict depends on what other members add or drop.
+        # One draw per problem, so that verdicts do not depend on what other members add or drop.
         explores = stream.at(request.problem.id).uniform() < keep_probability(base, abs(streak), self.floor)
         return Verdict(True, f"explored {kind}") if explores else Verdict(False, kind)
 
@@ -154,7 +154,7 @@ class Greso(PassRateController[GresoState]):
         )
 
     def metrics(self, state: GresoState) -> Mapping[str, float]:
-        """The fields of `GresoState`, and the share of problems that are in a streak of either kind."""
+        """The fields of `GresoState`, and the share of problems in a streak of either kind."""
         return {
             "p_easy": state.p_easy,
             "p_hard": state.p_hard,
@@ -171,15 +171,15 @@ class Greso(PassRateController[GresoState]):
 
 
 def advance_streak(streak: int, passed: int, size: int, kinds: Literal["separate", "joint"] = "separate") -> int:
-    """The run of zero-variance groups of one problem, after one more group.
+    """Zero-variance streak of one problem after one more group.
 
-    Both kinds share one signed number, since only one of them can be running: +z after z consecutive groups that all
-    passed (easy), -z after z that all failed (hard), 0 after any other group.
+    A problem is in at most one streak, so one signed number holds both kinds: +z after z consecutive all-passed groups
+    (easy), -z after z all-failed groups (hard), 0 after any other group.
 
     Args:
         passed, size: k and N of the group, with N >= 2.
-        kinds: "separate" = a group of the other kind starts a new run at 1; "joint" = it continues the run, and the
-            sign follows the newest group.
+        kinds: "separate" = a group of the other kind starts a new streak of 1; "joint" = it continues the streak, and
+            the sign follows the newest group.
     """
     if passed not in (0, size):
         return 0
@@ -191,7 +191,7 @@ def advance_streak(streak: int, passed: int, size: int, kinds: Literal["separate
 def keep_probability(base: float, streak: int, floor: float = 0.01) -> float:
     """GRESO's chance of rolling out a problem after `streak` consecutive zero-variance visits: max(base^streak, floor).
 
-    A streak of 0 gives 1: a problem that was informative at its last visit is never skipped.
+    A streak of 0 gives 1: a problem whose latest group was mixed is never skipped.
     """
     return max(math.pow(base, streak), floor)
 
@@ -203,7 +203,7 @@ def exploration_step(
 
     Args:
         share: observed share of zero-variance groups of one kind in the training step.
-        target: the share aimed at. At or above it the probability falls, so that more is skipped; below it rises.
+        target: the target share. At or above it the probability falls, so that more is skipped; below it rises.
     """
     # 2 groups of 12 are exactly at a target of 2/3 x 0.25, though not in floating point.
     return bound(base - step if share >= target - TOLERANCE else base + step, bounds)

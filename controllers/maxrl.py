@@ -12,12 +12,13 @@ from halfway.curriculum import Group, PassRateController, Stream, require
 class MaxRL(PassRateController[None]):
     """Divides the advantages of a group by its pass rate: (r - p) / p.
 
-    MaxRL (arXiv 2602.02710): the learner then climbs log p instead of p. Of N rollouts with k successes, a success has
-    (N - k) / k and a failure -1, so the total size of a group's advantages is 2 (N - k), largest for a single success,
-    where GRPO's is 2 k (N - k) / N. A zero-variance group keeps its zeros. It chooses nothing and costs nothing.
+    MaxRL (arXiv 2602.02710): the learner then ascends log p instead of p. In a group with k successes of N, a success
+    gets (N - k) / k and a failure -1. The absolute advantages sum to 2 (N - k), largest for a single success; under
+    GRPO they sum to 2 k (N - k) / N. A zero-variance group keeps advantages of 0. The method chooses no problems and
+    costs no rollouts.
 
     Attributes:
-        cap: bound on the size of an advantage (ours; the paper has none, and N - 1 or more is none).
+        cap: upper bound on an absolute advantage (ours; the paper has none). At N - 1 or more it has no effect.
     """
 
     cap: float = 4.0

@@ -1,4 +1,4 @@
-"""Mixture: a batch is divided among its sources by what each has lately taught per unit of cost."""
+"""Mixture: divides a batch among its sources by their recent gain per unit of cost."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ SOURCES = (Origin.PREFIX, Origin.GENERATED, Origin.STORED)
 
 
 class Tally(NamedTuple):
-    """Recent groups of one source: how many, what they taught, and what they cost in tokens. Old ones count less."""
+    """Recent groups of one source: number, total gain, and cost in tokens, with older groups discounted."""
 
     groups: float = 0.0
     taught: float = 0.0
@@ -33,8 +33,8 @@ class Credit:
 
     Attributes:
         prefix: rollouts that start inside earlier rollouts.
-        generated: problems that are not the data set's own.
-        stored: groups that train once more.
+        generated: generated problems, which are not in the data set.
+        stored: stored groups that are trained again.
     """
 
     prefix: float = 1.0
@@ -55,7 +55,7 @@ class MixtureState:
     """Recent results of each source.
 
     Attributes:
-        tallies: by source, fresh problems included; "stored" holds what could be stored.
+        tallies: one per source, fresh problems included; "stored" counts the groups that could be stored.
     """
 
     problems: ProblemSet
@@ -64,31 +64,31 @@ class MixtureState:
 
 @dataclass(frozen=True)
 class Mixture(PassRateController[MixtureState]):
-    """Tells the members that prefix, generate and replay what part of their share to take (ours).
+    """Sets the part of its share that each of `prefix_sampling`, `probe` and `replay` uses (ours).
 
-    Each such member's own share is the largest it may have. The part of it that a source gets is
+    The share that such a member has in its own options is its upper bound. A source gets this part of it:
 
         max(floor, x^s / (x^s + f^s)),    x = (credit taught + n f c) / (cost + n c),
 
-    where taught and cost are sums over the source's recent groups, f and c are what fresh groups teach per unit of
-    cost, and cost each, and n = `prior`. So a source that does as well as fresh problems gets half of its share. One
-    that does worse withdraws, one that does better has all of it, and one that was not tried lately is tried again.
+    where taught and cost are sums over the recent groups of the source, f is the gain of fresh groups per unit of cost,
+    c the cost of one fresh group, and n = `prior`. A source as good as fresh problems gets half of its share, a worse
+    one less, a better one up to all of it. A source without recent groups returns to the prior, and so is tried again.
 
-    A group's cost is its generated tokens, plus rho times the tokens of whole sequences if it has both outcomes, since
-    groups without are not trained. A stored group costs no generation. It is not observed again, so it is
-    taken to teach, and to cost in training, what the groups that could be stored did, and n = 0.
+    The cost of a group is its generated tokens, plus, if it is mixed and so trained, rho times the tokens of its whole
+    sequences. A stored group costs no generation. It is not observed again, so its gain and its training cost are taken
+    from the groups that could be stored, with n = 0.
 
-    In a chain it comes first. Hinted groups count as fresh.
+    List it first in a chain. Hinted groups count as fresh.
 
     Attributes:
-        rho: price of a token that is trained, where a generated one costs 1.
-        worth: what a group teaches: "groups" = 1 if it has both outcomes; "mass" = its update mass under MaxRL,
-            2 (1[k > 0] - k / N), which favours rare successes.
-        credit: what a group of another source counts for. 1, 0.5 and 0.35 come from contests in the lab, where easier
-            problems and stored groups were worth that much for the data's own problems.
+        rho: cost of a trained token, where a generated token costs 1.
+        worth: gain of a group: "groups" = 1 if it is mixed; "mass" = its update mass under MaxRL, 2 (1[k > 0] - k / N),
+            which favours rare successes.
+        credit: value of a mixed group from each other source, relative to a fresh one. The defaults 1, 0.5 and 0.35
+            were measured in the lab, as the gain of easier problems and of stored groups on the original problems.
         sharpness: s.
-        floor: least part of its share that a source gets.
-        memory: factor by which earlier groups count less in every step.
+        floor: lowest part of its share that a source gets.
+        memory: discount factor of earlier groups per step.
         prior: n, in groups.
     """
 
@@ -117,7 +117,7 @@ class Mixture(PassRateController[MixtureState]):
         return replace(plan, quotas=self.quotas(state)), state
 
     def quotas(self, state: MixtureState) -> dict[Origin, float]:
-        """The part of its share that each source gets."""
+        """Part of its share that each source gets."""
         fresh = state.tallies.get(Origin.FRESH, Tally())
         reference = _rate(fresh.taught, fresh.cost)
         return {
@@ -126,7 +126,7 @@ class Mixture(PassRateController[MixtureState]):
         }
 
     def _yield(self, state: MixtureState, source: Origin) -> float:
-        """What a source teaches per unit of cost."""
+        """Gain of a source per unit of cost, with the prior."""
         fresh, own = (state.tallies.get(origin, Tally()) for origin in (Origin.FRESH, source))
         taught = self.credit.of(source) * own.taught
         if source is Origin.STORED or not fresh.groups:  # what could be stored is known as well as what is fresh
@@ -156,7 +156,7 @@ class Mixture(PassRateController[MixtureState]):
         return 1.0 if self.worth == "groups" else float(update_mass(group.num_passed, group.size))
 
     def metrics(self, state: MixtureState) -> Mapping[str, float]:
-        """quota_SOURCE: the part of its share that a source gets; groups_SOURCE: its recent groups."""
+        """quota_SOURCE: part of its share that a source gets; groups_SOURCE: its recent groups, discounted."""
         quotas = {f"quota_{source}": part for source, part in self.quotas(state).items()}
         return quotas | {f"groups_{source}": tally.groups for source, tally in state.tallies.items()}
 

@@ -59,39 +59,40 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
     """Replays part of a success of a mostly failing problem, and part of a failure of a mostly passing problem.
 
     A fresh group with pass rate below `thresholds[0]` (hard) or above `thresholds[1]` (easy) saves one rollout of its
-    rarer outcome. In the next step N rollouts start from its first units, in a slot that a fresh problem would have
-    had. The ratio that is replayed follows the children's pass rate until they pass half of the time. At N <= 3 no pass
+    rarer outcome. In the next step N rollouts (the children) start from its first units, in the slot of a fresh
+    problem. Feedback from the children's pass rate moves the replayed ratio until half of them pass. At N <= 3 no pass
     rate is skewed, and nothing happens ("steerable_counts" is 0). Two published variants, never mixed:
 
     - "buckets", the paper (Rollout Pass-Rate Control, arXiv 2605.05112, section 2.2): one ratio for each bucket of
       parent pass counts (1, 2, 6 and 7 at N = 8); floor(ratio x length) units are replayed, at least 1 and at most
       length - 1. A larger ratio is easier for hard buckets and harder for easy ones.
     - "categories", the blog (Prefix Sampling, 17 March 2026): one ratio for all hard, and one for all easy parents.
-      Hard: all but min(int(length x remaining_ratio), remaining_cap) units are replayed, at least one is left to do.
-      Easy: min(int(length x prefix_ratio), prefix_cap) are replayed; an empty prefix is dropped, since it would be a
-      fresh task. A larger ratio is harder in both. One update per step, by the mean over its children.
+      Hard: all but min(int(length x remaining_ratio), remaining_cap) units are replayed, and at least one is left to
+      generate. Easy: min(int(length x prefix_ratio), prefix_cap) are replayed; an empty prefix is dropped, since it
+      would be a fresh task. A larger ratio is harder in both. One update per step, by the mean over its children.
 
     Attributes:
         variant: "buckets" or "categories".
-        control: "adaptive" = feedback moves the ratios; "fixed" = they stay (the paper's PS-fix, the blog's 14B run).
-        sides: "both", or only one of them (the paper's ablation is "hard").
+        control: "adaptive" = feedback moves the ratios; "fixed" = constant ratios (the paper's PS-fix, the blog's 14B
+            run).
+        sides: "both", "hard" (the paper's ablation) or "easy" parents only.
         thresholds: pass rates below and above which a group is skewed; a rate equal to one of them is balanced.
         alpha: weight of the newest pass rate in the moving average over the children.
-        initial_belief: where that moving average starts.
+        initial_belief: initial value of that moving average.
         deadzone, step: the ratio moves by `step` when the belief is outside the dead zone, by less on late evidence
             (`halfway.controllers.laws.control.damp_gain`; ours).
         bounds: range of every ratio; ours.
-        cooldown: how many updates of the bucket ("buckets"), or steps ("categories"), change nothing after a move.
-        max_share: largest share of a plan that may start from a prefix, the newest saved rollouts first; ours.
+        cooldown: updates of the bucket ("buckets"), or steps ("categories"), without a move after each move.
+        max_share: largest share of a plan that starts from prefixes, newest saved rollouts first; ours.
         max_age: steps after which an unused saved rollout is dropped; 1 = for the next step only, as published.
-        initial_ratio: buckets: where every ratio starts. The paper's value is lost; 0.25 is the blog's.
+        initial_ratio: buckets: initial value of every ratio. The paper's value is unknown to us; 0.25 is the blog's.
         bucket_by: buckets: "rate" = four buckets at any N; "count" = one bucket for each skewed k.
-        update_unit: buckets: a belief is updated by each child "group" (the paper), or once a "step" by their mean.
+        update_unit: buckets: a belief is updated by each child "group" (the paper), or once per "step" by their mean.
         cooldown_steps: buckets: least number of training steps between two moves of a ratio; 0 = no such bound.
-        remaining_ratio: categories, hard parents: share of the rollout that is left to do.
-        remaining_cap: categories, hard parents: most units that are left to do; null = no cap, as in the blog.
-        prefix_ratio: categories, easy parents: share of the rollout that is replayed.
-        prefix_cap: categories, easy parents: most units that are replayed; null = no cap, as in the blog.
+        remaining_ratio: categories, hard parents: share of the rollout left to generate.
+        remaining_cap: categories, hard parents: most units left to generate; null = no cap, as in the blog.
+        prefix_ratio: categories, easy parents: replayed share of the rollout.
+        prefix_cap: categories, easy parents: most replayed units; null = no cap, as in the blog.
     """
 
     variant: Variant = "buckets"
@@ -196,9 +197,9 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
     def metrics(self, state: PrefixSamplingState) -> Mapping[str, float]:
         """Pool size, `COUNTS`, and for each loop the outcomes of its children.
 
-        ratio_k_of_N: share that is now replayed of a parent with k of N, in both variants. Per bucket or category:
+        ratio_k_of_N: currently replayed share of a parent with k of N, in both variants. Per bucket or category:
         belief_; children_, child_pass_rate_ and zero_variance_share_ since the start; latest_children_ and
-        latest_pass_rate_ of the latest step that had any.
+        latest_pass_rate_, of the latest step with children.
         """
         steerable = {k: side for k in range(1, state.size) if (side := self._side(k, state.size))}
         values: dict[str, float] = {"pool": len(state.pool), "steerable_counts": len(steerable), **state.counts}
@@ -246,7 +247,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         return self._loop(state, name, prefix.parent_success).after(children, self.alpha, law, effect, step, pooled)
 
     def _cut_point(self, state: PrefixSamplingState, saved: Saved) -> tuple[str, int]:
-        """The text for the decision log, and the units to replay: 0 (only for a short easy parent) to length - 1."""
+        """Text for the decision log, and units to replay: 0 (only for a short easy parent) to length - 1."""
         name = self._name(saved.passed, saved.size)
         assert name is not None, "a saved rollout comes from a skewed group"
         ratio = self._loop(state, name, saved.success).knob.ratio

@@ -1,4 +1,4 @@
-"""Generated problems in solver training, chosen by a probe's guesses, which are corrected as the solver moves."""
+"""Generated problems in solver training, chosen by a probe's estimates, recalibrated as the solver learns."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ class ProbedState:
     """Evidence on the generated problems, by position.
 
     Attributes:
-        line: the line from a guess to the present pass rate.
-        tried_P: number of groups that were rolled out.
+        line: calibration line from a guess to the current pass rate.
+        tried_P: number of groups rolled out.
         residual_P, variance_P: mean and variance of each problem's log-odds around the line.
-        invalid_P: whether a problem is taken to be invalid; `counts` has how many for each reason.
-        offered, offered_in: positions proposed so far in a step, and which step that is.
+        invalid_P: true for problems judged invalid; `counts` has their number by reason.
+        offered, offered_in: positions proposed so far in a step, and the index of that step.
         rate: mean observed pass rate in the latest step that had any.
     """
 
@@ -52,31 +52,31 @@ class ProbedState:
 
 @dataclass(frozen=True)
 class Probed(PassRateController[ProbedState]):
-    """Gives a share of every plan to the generated problems that are predicted to pass nearest the target.
+    """Gives a share of every plan to the generated problems whose predicted pass rate is nearest the target.
 
-    The predictions begin as a probe's guesses, which come with the problems (`problems.generated`). The solver moves,
-    so the guesses go through a line (offset and slope, in logits) that follows the outcomes. A problem's deviation from
-    the line is its own residual; the less the probe is trusted, the less such a deviation moves the line. Outcomes of
-    other problems, including the data set's own, are not evidence here.
+    The problems come with a probe's guesses of their pass rates (`problems.generated`). The solver changes, so a line
+    (offset and slope, in logits), fitted to the outcomes, maps guesses to predictions. Each problem also has a residual
+    about the line; the larger `noise` is, the less one outcome moves the line. Only outcomes of generated problems are
+    evidence.
 
-    A problem is dropped as invalid if no rollout passes although that was all but impossible, or if all its rollouts
-    were lost.
+    A problem is dropped as invalid if no rollout passes where that was almost impossible, or if all its rollouts were
+    lost.
 
-    In a chain it comes before the member that chooses the data set's own problems. PROPEL leaves all of this open;
-    every number is ours.
+    In a chain, list it before the member that chooses problems of the data set. PROPEL specifies none of this; every
+    number is ours.
 
     Attributes:
-        share: share of a plan that generated problems get, rounded down.
+        share: share of generated problems in a plan, rounded down.
         selection: "target", or "random" = any generated problem, as a control.
-        target: pass rate aimed at.
-        band: lowest and highest predicted pass rate at which a problem is proposed. When a pool has no more of them,
-            since the solver has outgrown it, the slots go to the members that follow.
-        tries: largest number of groups that a generated problem gets in all.
-        noise: standard deviation of a problem around the line, in logits: what the probe cannot know. Measured in the
-            lab: 0.5 for generated problems, 0.7 for the data set's own.
-        impossible: a group without success marks its problem as invalid if the chance of that was below this; 0 =
-            never.
-        calibration: how the line follows the outcomes.
+        target: target pass rate.
+        band: lowest and highest predicted pass rate of a proposed problem. If the pool has no such problem left,
+            because the solver has outgrown it, the slots go to the members that follow.
+        tries: most groups of one generated problem in the whole run.
+        noise: standard deviation of a problem about the line, in logits: the error of the probe. Measured in the lab:
+            0.5 for generated problems, 0.7 for the data set.
+        impossible: an all-failed group marks its problem as invalid if the predicted probability of that was below
+            this; 0 = never.
+        calibration: options of the line's fit.
     """
 
     share: float = 0.5
@@ -168,7 +168,7 @@ class Probed(PassRateController[ProbedState]):
         return np.array([np.nan if rate is None else rate for rate in ours])
 
     def _invalid(self, state: ProbedState, guess: float, own: Residual, group: Group) -> str:
-        """Why a group shows that its problem is invalid; "" if it does not."""
+        """The reason why a group shows its problem to be invalid; "" if it does not."""
         if group.size == 0:
             return "lost"
         if group.num_passed:
@@ -176,13 +176,13 @@ class Probed(PassRateController[ProbedState]):
         return "impossible" if state.line.chance_of_none(guess, own, group.size) < self.impossible else ""
 
     def _free(self, state: ProbedState) -> NDArray[np.bool_]:
-        """Which problems may be tried again."""
+        """Mask of the problems that may be tried again."""
         free_P: NDArray[np.bool_] = (state.tried_P < self.tries) & ~state.invalid_P
         return free_P
 
     def metrics(self, state: ProbedState) -> Mapping[str, float]:
         """offset, slope: of the line; left: number of generated problems that may still be proposed;
-        invalid_impossible, invalid_lost: number dropped for that reason; rate: see `ProbedState`."""
+        invalid_impossible, invalid_lost: numbers dropped, by reason; rate: see `ProbedState`."""
         return {
             "offset": float(state.line.mean_2[0]),
             "slope": float(state.line.mean_2[1]),
@@ -198,7 +198,7 @@ def _positions(problems: ProblemSet) -> Mapping[str, int]:
 
 
 def _count_pending(plan: Plan, problems: ProblemSet) -> NDArray[np.int64]:
-    """How often each generated problem is tried by the groups of the plan, and by those in hand."""
+    """Number of groups of each generated problem in the plan and in hand."""
     requests = (*plan.requests, *(group.request for group in plan.in_hand))
     position, tries_P = _positions(problems), np.zeros(len(problems.generated), np.int64)
     for request in requests:

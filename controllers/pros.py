@@ -1,4 +1,4 @@
-"""PROS: reuse prefixes of correct rollouts, and choose what to try by a belief about its pass rate (ICLR 2026)."""
+"""PROS: reuses prefixes of correct rollouts, and chooses problems and prefixes by believed pass rate (ICLR 2026)."""
 
 import hashlib
 from collections import Counter
@@ -40,35 +40,36 @@ from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemS
 class Pros(PassRateController[ProsState]):
     """Tries the problems and the prefixes of correct rollouts that are believed to pass about half of the time.
 
-    Each correct rollout becomes a new problem, the old one continued from where the policy was least certain (see
-    `halfway.controllers.prefixes.reuse.cut_point`). Problems and the prefixes that grew from them form a forest; each
-    node has counts of its own, which a belief turns into pass rates, and a plan takes the nodes nearest the target.
-    Tokens of a prefix are context: never trained on, never counted as generated.
+    Each correct rollout yields a new problem: to continue it from the point where the policy was least certain (see
+    `halfway.controllers.prefixes.reuse.cut_point`). Problems (roots) and the prefixes cut from their rollouts
+    (children) form a forest. Each node has its own counts, from which a belief estimates its pass rate, and a plan
+    takes the nodes nearest the target. Tokens of a prefix are context: never trained on, never counted as generated.
 
-    The source, a summary by a third party, gives the model, the cut and the criterion |rate - 0.5|; everything else and
-    every number is ours. At mu = 0 roots that were never tried are at the target, so they come first.
+    Our source, a third-party summary, gives the model, the cut and the criterion |rate - 0.5|; the rest and every
+    number are ours. At mu = 0 an untried root has the target rate, so untried roots come first.
 
     Attributes:
         selection: "target" = nodes nearest the target; "random" = all nodes equally likely (the source's ablation);
-            "mass" = drawn in proportion to the update mass that MaxRL expects of them (ours).
-        target: range (low, high) of pass rates aimed at, all equally good.
-        ties: how equally distant nodes are ordered, see `halfway.controllers.laws.selection.nearest`.
-        exploration: share of the plan drawn uniformly from all nodes, so that none is believed hopeless for ever.
-        per_tree: most groups of one tree in a step, other members' included; null = no such quota, as in the source.
-        reuse: whether to grow children; off = selection alone, and another member may attach prefixes.
-        grandchildren: whether correct rollouts of a child yield children too, which belong to its root: the model has
+            "mass" = drawn in proportion to the expected update mass under MaxRL (ours).
+        target: target range (low, high) of pass rates, all equally good.
+        ties: order of equally distant nodes, see `halfway.controllers.laws.selection.nearest`.
+        exploration: share of the plan drawn uniformly from all nodes, so that every node is tried again at some time.
+        per_tree: most groups of one tree in a step, including those of other members; null = no quota, as in the
+            source.
+        reuse: true = correct rollouts yield children; false = selection only, and another member may attach prefixes.
+        grandchildren: true = correct rollouts of a child yield children too. They belong to its root, as the model has
             two layers.
         leak_tokens: refuse a prefix that already contains this many last tokens of its rollout; 0 = no check.
-        top_values: cut only where the critic's value is within this highest share of the window (the source's PPO:
-            0.1); needs learner.advantage=gae. null = anywhere in the window.
-        tree_children, total_children: caps on the children of one tree and of all trees; null = none. Those believed
-            furthest from the target go first, the oldest among equals, when a plan is made; under random selection the
-            oldest.
-        belief: what turns counts into pass rates, and how fast counts are forgotten; see `PassRateBelief`.
-        prior: "same" = every root begins with the mean mu; "probed" = with mu plus a probe's guess of the problem's
-            log-odds, which comes with the problem and goes through a line that follows the outcomes of the roots, see
+        top_values: cut only within this share of the window that has the highest critic values (the source's PPO: 0.1);
+            needs learner.advantage=gae. null = anywhere in the window.
+        tree_children, total_children: most children of one tree and of all trees; null = no cap. Each plan first evicts
+            the excess: the children believed furthest from the target, oldest first among ties; under random selection
+            the oldest.
+        belief: estimates pass rates from counts, and discounts the counts; see `PassRateBelief`.
+        prior: "same" = the prior mean of every root is mu; "probed" = mu plus a probe's estimate of the problem's
+            log-odds, which the problem brings, calibrated by a line fitted to the outcomes of the roots, see
             `halfway.controllers.beliefs.calibration`.
-        calibration: how that line follows the outcomes.
+        calibration: options of that fit.
     """
 
     selection: Literal["target", "random", "mass"] = "target"
@@ -90,8 +91,8 @@ class Pros(PassRateController[ProsState]):
         probed, bayes = self.prior == "probed", self.belief.bayes
         fits = self.belief.kind == "hierarchical" and bayes.hyperparameters == "fixed"
         require(fits or not probed, "pros.prior", self.prior, "a hierarchical belief, hyperparameters fixed, has one")
-        # A root's deviation from the line is read from its believed rate, which only the rate at the mean logit
-        # allows.
+        # The deviation of a root from the line is read from its believed rate, so that must be the rate at the mean
+        # logit.
         apt = bayes.estimate == "mean_logit" or not probed
         require(apt, "pros.belief.bayes.estimate", bayes.estimate, "with prior=probed take mean_logit")
         moot = self.calibration == Calibration() or probed
@@ -168,8 +169,8 @@ class Pros(PassRateController[ProsState]):
         )
 
     def _recalibrate(self, state: ProsState, outcomes: Sequence[Outcome]) -> Line | None:
-        """The line after the outcomes of roots, each compared with what was believed about it: a root that comes back
-        is known to deviate from its guess."""
+        """Update the line by the outcomes of roots, each compared with its believed rate: for a root that was tried
+        before, this includes its deviation from the guess."""
         line, forest = state.line, state.forest
         roots = [outcome for outcome in outcomes if outcome.node < forest.num_trees]
         if line is None or not roots:
@@ -194,14 +195,14 @@ class Pros(PassRateController[ProsState]):
     def metrics(self, state: ProsState) -> Mapping[str, float]:
         """`COUNTS`, the errors of `ProsState`, and of the pool:
 
-        children, trees_with_children, mean_rate_roots, mean_rate_children, in_band (share of nodes believed to pass at
-        0.3 to 0.7); share_replayed: the share of all tokens so far that did not have to be generated; the
+        children, trees_with_children, mean_rate_roots, mean_rate_children, in_band (share of nodes with believed rates
+        of 0.3 to 0.7); share_replayed: share of all tokens so far that were replayed, not generated; the
         hyperparameters; and offset and slope of the line from a probe's guesses.
         """
         return figures(state)
 
     def _refresh(self, state: ProsState, step: int, stream: Stream) -> ProsState:
-        """The state with the beliefs up to date and the caps enforced."""
+        """Bring the beliefs up to date and enforce the caps."""
         forest = self.belief.refresh(state.forest, step, stream)
         distance_C = distance_to_band(forest.rate_M[forest.num_trees :], self.target)
         if self.selection == "random":
@@ -212,7 +213,7 @@ class Pros(PassRateController[ProsState]):
         return evict(replace(state, forest=forest), keep_C, from_tree, from_total)
 
     def _select(self, plan: Plan, state: ProsState, generator: np.random.Generator) -> list[tuple[int, str]]:
-        """Nodes for the missing requests, and why each was chosen."""
+        """Choose nodes for the missing requests; returns them with the reason for each."""
         forest, taken = state.forest, find_taken(plan, state)
         shuffled = in_random_order(forest, generator)
         if self.selection == "random":
@@ -236,7 +237,7 @@ class Pros(PassRateController[ProsState]):
     def _seeds(
         self, outcomes: Sequence[Outcome], known: Mapping[tuple[int, bytes], int], counts: Counter[str]
     ) -> tuple[list[int], list[Start]]:
-        """Trees and starts of the new children; every correct rollout is counted by what became of it."""
+        """Trees and starts of the new children; counts every correct rollout by its fate."""
         trees: list[int] = []
         starts: list[Start] = []
         texts = set(known)
@@ -265,5 +266,5 @@ def _guesses(problems: ProblemSet) -> Floats:
 
 
 def tag(text: bytes) -> str:
-    """Eight digits by which the decision log names a child."""
+    """Eight digits that identify a child in the decision log."""
     return hashlib.blake2b(text, digest_size=4).hexdigest()

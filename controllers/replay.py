@@ -1,4 +1,4 @@
-"""Old groups train again: DOTS' buffer (arXiv 2506.05316)."""
+"""Replay: trains on stored groups again, from the buffer of DOTS (arXiv 2506.05316)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +19,12 @@ class ReplayState:
     Attributes:
         groups: the stored groups, all of them mixed.
         trained: how often each stored group has trained again.
-        stored_at: the step in which each stored group came in.
-        came_in: number of groups that came in during the latest step.
-        used: what was taken in this step: indices into `groups`.
+        stored_at: step in which each group was stored.
+        came_in: number of groups stored in the latest step.
+        used: indices into `groups` of those taken in this step.
         replayed: number of groups replayed so far.
-        failed: the latest failures of problems, one group each, oldest first; their requests say since which step.
-        joined: number of groups so far that all passed and were stored with such failures.
+        failed: the latest failures of each problem as one group, oldest first; the request holds the step.
+        joined: number of all-passed groups so far that were stored together with such failures.
     """
 
     problems: ProblemSet
@@ -40,40 +40,39 @@ class ReplayState:
 
 @dataclass(frozen=True)
 class Replay(PassRateController[ReplayState]):
-    """Trains on stored groups again, with the log-probabilities that were recorded when they were sampled.
+    """Trains on stored groups again, with the log-probabilities recorded at sampling.
 
     DOTS (arXiv 2506.05316): a share of every plan consists of groups drawn at random from a first-in, first-out buffer
     of mixed groups. Published: half of a batch of 512, from a buffer of 512 groups. In a chain it comes before the
     member that chooses problems.
 
     A replayed group says nothing new about its problem, costs no rollout, and is not stored again. The oldest entries
-    go when there are more than `capacity`, or more tokens than `tokens`.
+    are dropped when there are more than `capacity` groups or `tokens` tokens.
 
-    Once few new groups are mixed, a full share of the plan repeats the same old groups, and the policy drifts ever
-    further from the one that sampled them. `uses`, `age` and `matched` bound that, so that fewer stored groups train
-    when fewer new ones come in; `order: rare` prefers groups with few successes. All four are ours; FAIR (arXiv
-    2604.08706) weighs staleness, diversity and the cost of generation instead.
+    If few new groups are mixed, a full share of the plan repeats the same old groups, while the policy drifts away from
+    the one that sampled them. `uses`, `age` and `matched` bound this, so that fewer stored groups train when fewer new
+    groups are stored; `order: rare` prefers groups with few successes. All four are ours; FAIR (arXiv 2604.08706)
+    weighs staleness, diversity and the cost of generation instead.
 
-    With `failures`, a fresh group that passed as a whole is stored too, with failures of the same problem from an
-    earlier step. "Save Your Saturated Data" (arXiv 2609.33126) adds failures to such groups, which it has the policy
-    write on purpose; here the policy's own of earlier steps are used, so this is ours.
+    With `failures`, an all-passed fresh group is stored too, with failures of the same problem from an earlier step
+    (ours). "Save Your Saturated Data" (arXiv 2609.33126) adds failures that the policy is prompted to write.
 
-    Two published rules are not here. The gate of Headroom-Drift (2609.03941) needs the present policy's probabilities
-    of stored tokens, that is a pass of the model over what may not train; a controller has no model. Replay of single
-    rollouts by |advantage| (2606.04560) would, of a group with binary rewards, train the rarer outcome alone.
+    Two published rules are not implemented. The gate of Headroom-Drift (arXiv 2609.03941) needs the current
+    probabilities of stored tokens, and so a forward pass; a controller has no model. Replay of single rollouts by
+    |advantage| (arXiv 2606.04560) would train only the rarer outcome of a group with binary rewards.
 
     Attributes:
-        share: largest share of a plan that stored groups take.
+        share: largest share of stored groups in a plan.
         capacity: largest number of stored groups.
-        uses: how often a stored group trains again before it goes; null = as long as it is stored.
-        age: steps after which a stored group goes; null = no bound.
-        matched: whether a step replays at most as many groups as came in during the step before.
-        order: "random", or "rare" = without replacement in proportion to (1 - p) 0.9^age, p being the
-            group's pass rate.
-        tokens: bound on the number of stored tokens, those of prompts and observations included. A token of a response
-            takes 12 bytes of a checkpoint, the others 4.
-        failures: most stored failures that join a group all of which passed; 0 = such groups are not stored. At most
-            `capacity` problems have some, within `age` and again `tokens`.
+        uses: replays of a stored group before it is dropped; null = no bound.
+        age: steps after which a stored group is dropped; null = no bound.
+        matched: true = a step replays at most as many groups as the previous step stored.
+        order: "random", or "rare" = without replacement in proportion to (1 - p) 0.9^age, where p is the pass rate of
+            the group.
+        tokens: most stored tokens, prompts and observations included. In a checkpoint a response token takes 12 bytes,
+            any other token 4.
+        failures: most stored failures added to an all-passed group; 0 = such groups are not stored. Failures of at most
+            `capacity` problems are kept, within `age` and another `tokens`.
     """
 
     share: float = 0.5
@@ -108,7 +107,7 @@ class Replay(PassRateController[ReplayState]):
         return plan.add(requests, "stored"), state
 
     def _draw(self, plan: Plan, state: ReplayState, stream: Stream) -> dict[str, Group]:
-        """Stored groups, drawn in the order of the options, by what `ReplayState.used` will hold."""
+        """Draw stored groups in the configured order, keyed by place as in `ReplayState.used`."""
         wanted = slots_left(plan, self.share, Origin.STORED)
         if self.matched:
             wanted = min(wanted, state.came_in - len(state.used))
@@ -124,7 +123,7 @@ class Replay(PassRateController[ReplayState]):
         return drawn
 
     def _order(self, state: ReplayState, step: int, generator: np.random.Generator) -> list[int]:
-        """The stored groups in the order in which they are taken; those that are too old are left out."""
+        """Places of the stored groups in the order in which they are taken, without those that are too old."""
         ages = [step - stored_at for stored_at in state.stored_at]
         if self.order == "random":
             order: list[int] = generator.permutation(len(ages)).tolist()
@@ -166,7 +165,7 @@ class Replay(PassRateController[ReplayState]):
         )
 
     def _find_failures(self, group: Group, step: int) -> Group | None:
-        """A group's last failures that ended in time, to be kept; None without any."""
+        """The last failures of a group that ended in time, to be kept; None if there are none."""
         failures = [rollout for rollout in group.rollouts if not rollout.success and not rollout.late and rollout.turns]
         if not failures[: self.failures]:
             return None
@@ -174,7 +173,7 @@ class Replay(PassRateController[ReplayState]):
         return replace(bare, request=replace(bare.request, step=step))
 
     def _find_usable(self, state: ReplayState, step: int) -> list[tuple[int, int]]:
-        """The places of the stored groups that may train again after this step, with how often they have."""
+        """Places of the stored groups that may train again after this step, with the number of times they have."""
         counts = [count + (str(place) in state.used) for place, count in enumerate(state.trained)]
         return [
             (place, count)
@@ -184,20 +183,20 @@ class Replay(PassRateController[ReplayState]):
         ]
 
     def metrics(self, state: ReplayState) -> Mapping[str, float]:
-        """stored: number of groups kept; replayed, and with `failures` joined: see `ReplayState`."""
+        """stored: number of stored groups; replayed, and with `failures` joined: see `ReplayState`."""
         joined = {"joined": float(state.joined)} if self.failures else {}
         return {"stored": float(len(state.groups)), "replayed": float(state.replayed), **joined}
 
 
 def _join(group: Group, failed: Group) -> Group:
-    """A group to store: one that passed as a whole, with failures of the same problem."""
+    """Add failures of the same problem to an all-passed group."""
     bare = group.bare()
     rollouts = bare.rollouts + failed.rollouts
     return replace(bare, rollouts=rollouts, request=replace(bare.request, num_rollouts=len(rollouts)))
 
 
 def _tokens(group: Group) -> int:
-    """What a stored group takes: its prompt once, and its rollouts."""
+    """Number of tokens of a stored group: its prompt once, and its rollouts."""
     return len(group.prompt_tokens_P) + sum(map(_length, group.rollouts))
 
 
@@ -206,7 +205,7 @@ def _length(rollout: Rollout) -> int:
 
 
 def _first_kept(lengths: Sequence[int], capacity: int, tokens: int) -> int:
-    """The index from which the rest of the entries stays within both bounds, as many as possible."""
+    """The lowest index from which the entries stay within both bounds."""
     first = max(0, len(lengths) - capacity)
     while sum(lengths[first:]) > tokens:
         first += 1

@@ -1,4 +1,4 @@
-"""Retirement: a problem that passes too often is not rolled out for a while, or any more (ScaleRL)."""
+"""Retirement: stops rolling out a problem that passes too often, for a time or for good (ScaleRL)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,8 +28,8 @@ class RetireState:
     Attributes:
         forest: counts of each problem, which is a tree of its own.
         retired_P: the step since which each problem has been retired; -1 = it is not retired.
-        refused, readmitted, returned: numbers of requests so far that were dropped, were let through so that the plan
-            does not starve, and were let through because the problem's retirement had ended.
+        refused, readmitted, returned: numbers of requests so far that were dropped, accepted so that the plan fills,
+            and accepted because the retirement had ended.
     """
 
     problems: ProblemSet
@@ -42,24 +42,23 @@ class RetireState:
 
 @dataclass(frozen=True)
 class Retire(PassRateController[RetireState]):
-    """Drops a problem once its believed pass rate reaches a threshold, and tries it again much later.
+    """Drops a problem when its believed pass rate reaches a threshold, and tries it again much later.
 
-    ScaleRL (arXiv 2510.13786, "no positive resampling") and open-instruct's `no_resampling_pass_rate` go by the rate of
-    the latest group, which is the default; ScaleRL's 0.9 is taken from accounts of it. POLARIS drops, between stages,
-    problems that passed more than 0.9 of the time over their latest visits; `belief: {kind: beta}` with its discounted
-    counts comes close to that.
+    ScaleRL (arXiv 2510.13786, "no positive resampling") and `no_resampling_pass_rate` of open-instruct use the pass
+    rate of the latest group, the default here; ScaleRL's 0.9 is taken from secondary sources. POLARIS drops, between
+    stages, problems whose pass rate over their latest visits exceeds 0.9; `belief: {kind: beta}`, with its discounted
+    counts, approximates this.
 
-    A retired problem may come back: after `returns` steps it is let through once more, and the outcome decides. A plan
-    never starves: when as many candidates have been offered as there are problems, or 100 were refused for a slot, it
-    takes whatever comes. Only fresh requests are judged, and only fresh groups are evidence, of which at least half of
-    the rollouts came back.
+    After `returns` steps a retired problem is tried once more, and the outcome decides. A plan always fills: after as
+    many candidates as there are problems, or 100 refusals for one slot, it accepts the next candidate. Only fresh
+    requests are judged. Only fresh groups with at least half of the requested rollouts are evidence.
 
     Attributes:
         above: lowest pass rate at which a problem is retired.
-        returns: steps after which a retired problem is tried again; null = never, as published. The default is that
-            of our comparisons; in runs of ReMind (2606.03087), 21 % of the mastered problems that were tried again
-            had partly been lost.
-        belief: what turns counts into pass rates. A problem that was never tried is never retired.
+        returns: steps after which a retired problem is tried again; null = never, as published. The default is that of
+            our comparisons; in ReMind's runs (arXiv 2606.03087), 21 % of the mastered problems that were tried again
+            had been partly forgotten.
+        belief: estimates pass rates from counts. A problem that was never tried is never retired.
     """
 
     above: float = 0.9
@@ -100,7 +99,7 @@ class Retire(PassRateController[RetireState]):
         return Verdict(True, "returned") if back else Verdict(False, "retired")
 
     def _judge_rates(self, state: RetireState, step: int, stream: Stream) -> RetireState:
-        """The state after the rates were judged: a problem retires, and stays retired until it is tried again."""
+        """Retire the problems whose rates are too high; each stays retired until it is tried again."""
         stale = state.forest.stale_R.any()
         forest = self.belief.refresh(state.forest, step, stream) if stale else state.forest
         retires_P = (state.retired_P < 0) & (forest.tried_M > 0) & (forest.rate_M >= self.above)
@@ -120,7 +119,7 @@ class Retire(PassRateController[RetireState]):
         return replace(state, forest=self.belief.inform(state.forest, rates_P))
 
     def metrics(self, state: RetireState) -> Mapping[str, float]:
-        """retired: share of the problems; refused, readmitted, returned: see `RetireState`."""
+        """retired: share of problems that are retired; refused, readmitted, returned: see `RetireState`."""
         return {
             "retired": float((state.retired_P >= 0).mean()),
             "refused": float(state.refused),

@@ -1,4 +1,4 @@
-"""Rollouts in rounds until a group has signal, of which a balanced part trains: Reinforce-Ada and AR3PO."""
+"""Rounds of rollouts until a group has signal; a balanced part of them trains: Reinforce-Ada and AR3PO."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundsState:
-    """Numbers of rollouts that the fresh groups have needed so far.
+    """Numbers of fresh groups and of the rollouts that they needed.
 
     Attributes:
         groups, rollouts: numbers of fresh groups so far, and of their rollouts.
-        given_up: number of groups without enough signal after their last round.
+        given_up: number of groups that still lacked signal after their last round.
     """
 
     problems: ProblemSet
@@ -27,24 +27,24 @@ class RoundsState:
 
 @dataclass(frozen=True)
 class Rounds(PassRateController[RoundsState]):
-    """Asks for further rollouts of a group until it has enough of each outcome, and trains on some of them.
+    """Requests further rollouts of a group until it has enough of each outcome, and trains on some of them.
 
-    Reinforce-Ada (arXiv 2510.04996): at most 4 rounds of 8. "balanced" stops at half of `keep` successes and as many
-    failures, "positive" (its positive_focused) at one success. `keep` rollouts train, half of them successes where
-    there are enough; the others still count in the baseline, which is taken over all rollouts. The gains it reports
-    come with more rollouts than GRPO's. It counts rewards above 0.7 as successes; here the verifier's verdict decides.
+    Reinforce-Ada (arXiv 2510.04996): at most 4 rounds of 8. "balanced" stops when successes and failures each reach
+    half of `keep`; "positive" (its positive_focused) stops at one success. `keep` rollouts train, half of them
+    successes if there are enough; the baseline is taken over all rollouts. Its reported gains use more rollouts than
+    GRPO. It counts rewards above 0.7 as successes; here the verdict of the verifier decides.
 
-    AR3PO's rounds (arXiv 2509.25808), of which no code is published: `stop: positive, keep: 0`. Its reuse of old
-    correct responses is not here.
+    AR3PO's rounds (arXiv 2509.25808; no code is published): `stop: positive, keep: 0`. Its reuse of old correct
+    responses is not implemented.
 
     Rollouts of one outcome are exchangeable, so the first of them train (see `Group.draw_order_N`). Rollouts that the
-    learner leaves out, or another member has, count neither as enough nor among those that train.
+    learner or another member leaves out do not count towards `stop` or `keep`.
 
     Attributes:
-        stop: what ends a group's rounds.
-        rounds: largest number of a group's rounds; fill.max_rounds bounds them too.
-        size: number of rollouts in each round; 0 = N.
-        keep: number of a group's rollouts that train; 0 = all.
+        stop: condition that ends the rounds of a group, "balanced" or "positive".
+        rounds: most rounds of a group; fill.max_rounds bounds them too.
+        size: rollouts per round; 0 = N.
+        keep: rollouts of a group that train; 0 = all.
     """
 
     stop: Literal["balanced", "positive"] = "balanced"
@@ -75,7 +75,7 @@ class Rounds(PassRateController[RoundsState]):
         for group in plan.in_hand:
             rounds = sum(decision.member == plan.member for decision in group.request.decisions)
             waits = group.request.ticket in extended
-            # Stored groups were exempt and are not in hand, so each decision was a round.
+            # Stored groups are exempt and never in hand, so each decision was a round.
             if 0 < rounds < self.rounds and not waits and not self._enough(group):
                 plan = plan.extend(group, self._size(plan), f"round {rounds + 1}")
         return plan, state
@@ -107,21 +107,21 @@ class Rounds(PassRateController[RoundsState]):
         )
 
     def metrics(self, state: RoundsState) -> Mapping[str, float]:
-        """rollouts: mean number per fresh group so far; given_up: share of groups without enough signal in the end."""
+        """rollouts: mean number per fresh group so far; given_up: share of groups that still lacked signal."""
         number = max(1, state.groups)
         return {"rollouts": state.rollouts / number, "given_up": state.given_up / number}
 
 
 @dataclass(frozen=True)
 class ReinforceAda(Rounds):
-    """`Rounds` as Reinforce-Ada has it: at most four of eight, until two rollouts passed and two failed; four train."""
+    """`Rounds` as in Reinforce-Ada: up to four rounds of eight, until two passed and two failed; four train."""
 
     size: int = 8
 
 
 @dataclass(frozen=True)
 class Ar3po(Rounds):
-    """`Rounds` as AR3PO has it: until one rollout passes; all of them train."""
+    """`Rounds` as in AR3PO: until one rollout passes; all rollouts train."""
 
     stop: Literal["balanced", "positive"] = "positive"
     keep: int = 0
@@ -129,10 +129,10 @@ class Ar3po(Rounds):
 
 @dataclass(frozen=True)
 class NguRounds(Rounds):
-    """`Rounds` of four until one rollout passes, all within a step: what NGU (arXiv 2609.13443) does without a queue.
+    """`Rounds` of four until one rollout passes, all within one step: NGU (arXiv 2609.13443) without its queue.
 
-    There is no coin: a group is given up after `rounds`, 8 of which are 32 rollouts. All of them train. `ngu` waits
-    over steps.
+    No random draw ends a group: it is given up after 8 `rounds`, 32 rollouts. All rollouts train. `ngu` spreads the
+    tries over steps.
     """
 
     stop: Literal["balanced", "positive"] = "positive"
@@ -142,9 +142,9 @@ class NguRounds(Rounds):
 
 
 def choose_balanced(successes_N: Sequence[bool], keep: int) -> list[int]:
-    """The indices of the first rollouts of each outcome: half of `keep` from each if there are enough (Reinforce-Ada).
+    """Indices of the first rollouts of each outcome: half of `keep` from each if there are enough (Reinforce-Ada).
 
-    If `keep` is odd, the extra one is a failure where there is one.
+    If `keep` is odd, the extra rollout is a failure if there is one.
     """
     passed = [i for i, success in enumerate(successes_N) if success]
     failed = [i for i, success in enumerate(successes_N) if not success]

@@ -20,7 +20,7 @@ from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Requ
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServoState:
-    """The target, the mean pass rate that moved it last, and how often each problem was proposed."""
+    """The target difficulty, the mean pass rate that last moved it, and how often each problem was proposed."""
 
     problems: ProblemSet
     target: float
@@ -30,31 +30,32 @@ class ServoState:
 
 @dataclass(frozen=True)
 class Servo(PassRateController[ServoState]):
-    """Goes from easy to hard along a column of difficulties: as fast as the policy allows, or by a timetable.
+    """Moves from easy to hard problems along a difficulty column, at the pace of the policy or on a schedule.
 
-    - "adarft": a plan takes the problems nearest a target difficulty T, and among equals those with the fewest turns so
-      far (the published code repeats the same problems). After a step T <- T + gain tanh(sensitivity (rate -
-      pass_rate)), clipped to its bounds, where rate is the mean pass rate of the step's fresh rollouts. The published
-      code has 50, 2, 0.5 and T from 0, on a scale of 100 times the failure rate of a reference model. The gain is
-      smaller on late evidence (`halfway.controllers.laws.control.damp_gain`; ours).
-    - "cosine", "gaussian": every slot draws one of K levels, easiest first, with probabilities that depend on the step
-      alone (E2H-C and E2H-G, see `halfway.controllers.laws.shares`), and takes the level's problems in turn. The
-      published configuration leaves the bell's floor out, which makes its code fail; ours is then 2 / (K (K + 1)),
-      which the code uses for `true`.
+    - "adarft": a plan takes the problems nearest a target difficulty T; ties go to the problems with the fewest turns
+      so far (the published code repeats the same problems). After a step T <- T + gain tanh(sensitivity (rate -
+      pass_rate)), clipped to `bounds`, where rate is the mean pass rate of the step's fresh rollouts. The published
+      values are gain 50, sensitivity 2, pass_rate 0.5 and T from 0, on a scale of 100 times the failure rate of a
+      reference model. The gain is smaller on late evidence (`halfway.controllers.laws.control.damp_gain`; ours).
+    - "cosine", "gaussian": every slot draws one of K levels, with probabilities that depend only on the step (E2H-C and
+      E2H-G, see `halfway.controllers.laws.shares`), and takes the next problem of that level. The published
+      configuration omits the floor of "gaussian", and its code then fails; our default, 2 / (K (K + 1)), is the code's
+      value for `true`.
 
     Attributes:
-        difficulty: the problems' feature that holds their difficulty: a number, or for a schedule also a word, easiest
-            first in alphabetical order.
+        difficulty: name of the difficulty column: numbers, or for a schedule also words, easiest first in alphabetical
+            order.
         column_is: "pass_rate" = the column holds pass rates, and the difficulty is 100 (1 - rate).
-        pass_rate: the pass rate at which AdaRFT aims.
+        pass_rate: target pass rate of "adarft".
         gain: largest move of the target per step, in units of difficulty.
         sensitivity: how strongly the move depends on the distance from `pass_rate`.
-        start: the target difficulty at the start.
+        start: initial target difficulty.
         bounds: range of the target difficulty.
-        steps: number of training steps that a schedule takes; afterwards it stays where it ended.
-        levels: number of a schedule's levels, of about equal size; null = one level per value of the column.
-        exponent: the bell's mean is progress^exponent (K - 1); an exponent below 1 moves it faster at the beginning.
-        width: standard deviation of the bell, in levels.
+        steps: length of a schedule in training steps; its last probabilities hold from then on.
+        levels: number of levels of a schedule, of about equal size; null = one level per value of the column.
+        exponent: of "gaussian": the mean level is progress^exponent (K - 1); an exponent below 1 moves it faster at
+            first.
+        width: standard deviation of "gaussian", in levels.
         floor: lowest probability of a level under "gaussian"; null = 2 / (K (K + 1)).
     """
 
@@ -121,7 +122,7 @@ class Servo(PassRateController[ServoState]):
         return plan, replace(state, turns_P=count_turns(turns_P, chosen))
 
     def shares(self, step: int, levels: int) -> Floats:
-        """The probabilities of a schedule's levels in a training step, easiest first."""
+        """Probabilities of the levels of a schedule in a training step, easiest first."""
         progress = min(step / self.steps, 1.0)
         if self.rule == "cosine":
             return cosine_shares(progress, levels)

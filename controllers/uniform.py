@@ -16,9 +16,9 @@ class UniformState:
 
     Attributes:
         epoch: index of the epoch; -1 before the first draw.
-        cursor: how many problems of the epoch's order have had their turn.
-        key: seed of the epoch's order. The order itself is recomputed from it and never saved.
-        deferred: positions whose turn came while the same plan already held them; they come first in a later plan.
+        cursor: number of problems in the order of the epoch that have had their turn.
+        key: seed of the order of the epoch. The order is recomputed from it and never saved.
+        deferred: positions whose turn came while the plan already held them; a later plan takes them first.
     """
 
     problems: ProblemSet
@@ -32,9 +32,9 @@ class UniformState:
 class Uniform(PassRateController[UniformState]):
     """Fills a plan with fresh problems, without replacement: a new random order every epoch.
 
-    The order of an epoch depends on the run's seed, the member's name and the epoch, and on nothing else, so the arms
-    of a comparison meet the problems in the same order. A plan crosses the end of an epoch without a gap, and holds a
-    problem twice only if it wants more groups than there are problems.
+    The order of an epoch depends only on the seed of the run, the name of the member and the epoch, so all arms of a
+    comparison see the problems in the same order. A plan may span two epochs. It holds a problem twice only if it needs
+    more groups than there are problems.
     """
 
     claims = frozenset({"problems"})
@@ -43,14 +43,14 @@ class Uniform(PassRateController[UniformState]):
         return UniformState(problems, epoch=-1, cursor=len(problems))
 
     def propose(self, plan: Plan, state: UniformState, stream: Stream) -> tuple[Plan, UniformState]:
-        # Generated problems do not belong to the set that is shuffled, whether they are new or train again.
+        # Generated problems, new or stored, are not in the shuffled set.
         ids: set[object] = {request.problem.id for request in plan.requests}
         ids |= {group.request.problem.id for group in plan.in_hand if group.waits}
         positions, state = _draw(state, {name for name in ids if name in state.problems}, plan.missing, stream)
         return plan.add([Request(state.problems[place], plan.num_rollouts) for place in positions], "drawn"), state
 
     def metrics(self, state: UniformState) -> Mapping[str, float]:
-        """epoch: finished epochs and the part of the current one; deferred: problems that wait for a later plan."""
+        """epoch: epochs so far, with the fraction of the current one; deferred: problems that wait for a later plan."""
         return {
             "epoch": state.epoch + state.cursor / len(state.problems),
             "deferred": float(len(state.deferred)),
@@ -58,7 +58,7 @@ class Uniform(PassRateController[UniformState]):
 
 
 def _draw(state: UniformState, held: set[object], number: int, stream: Stream) -> tuple[list[int], UniformState]:
-    """The next positions whose problems are not held; once all are, the set is gone around once more."""
+    """The next positions whose problems are not held; if all are held, problems repeat."""
     problems, drawn = state.problems, list[int]()
     deferred, cursor = list(state.deferred), state.cursor
     while len(drawn) < number:

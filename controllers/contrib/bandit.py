@@ -23,13 +23,13 @@ Kind = Literal["sec", "dump", "learnability", "survival", "thompson"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arms:
-    """The evidence on each of C arms.
+    """Evidence on each of C arms.
 
     Attributes:
         value_C: moving average of the mean absolute advantage (SEC's Q).
         recent_C: mean absolute advantages of the latest groups, oldest first (DUMP's window).
         count_C: number of groups so far.
-        passed_C, tried_C: discounted successes and rollouts, including what the reversion adds.
+        passed_C, tried_C: discounted successes and rollouts, including those added by the reversion.
         mixed_C, groups_C: discounted numbers of groups with both outcomes, and of all groups.
     """
 
@@ -61,7 +61,7 @@ def learn_advantages(
     Args:
         arm_G: each group's arm.
         alpha: weight of the step's mean in the value; an arm without a group keeps its value.
-        window: number of latest groups of each arm that are remembered.
+        window: number of latest groups kept per arm.
     """
     taught: dict[int, list[float]] = defaultdict(list)
     for arm, passed, size in zip(arm_G.tolist(), counts.passed, counts.tried, strict=True):
@@ -77,8 +77,8 @@ def learn_advantages(
 def learn_outcomes(arms: Arms, arm_G: NDArray[np.int64], counts: Counts, decay: float, reversion: float) -> Arms:
     """The arms after one step's groups: (s, n) <- decay (s, n) + (new s, new n) + reversion (1/2, 1), for every arm.
 
-    So an arm without outcomes tends to `reversion` / (1 - decay) rollouts, half of which passed. The numbers of mixed
-    groups and of all groups are updated in the same way and tend to as many groups, half of which are mixed.
+    So an arm without outcomes tends to `reversion` / (1 - decay) rollouts, half of them passed. The numbers of mixed
+    groups and of all groups follow the same rule: they tend to as many groups, half of them mixed.
     """
     size = len(arms.value_C)
     mixed_G = [0 < passed < tried for passed, tried in zip(counts.passed, counts.tried, strict=True)]
@@ -100,7 +100,7 @@ def mean_advantage(passed: int, size: int, standardised: bool) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BanditState:
-    """The evidence on each category, and how often each problem was proposed."""
+    """Evidence on each category, and how often each problem was proposed."""
 
     problems: ProblemSet
     arms: Arms
@@ -109,33 +109,34 @@ class BanditState:
 
 @dataclass(frozen=True)
 class Bandit(PassRateController[BanditState]):
-    """Draws a category for every slot by what its groups have taught, and takes its problems in turn.
+    """Draws a category for every slot by the past gain of its groups, and takes the problems of a category in turn.
 
-    - "sec": Q_c <- (1 - alpha) Q_c + alpha r_c in each step that tried category c, r_c the mean absolute advantage of
-      its rollouts; a slot goes to c in proportion to exp(Q_c / temperature). No code is published; 0.5 and 1 are ours.
+    - "sec": Q_c <- (1 - alpha) Q_c + alpha r_c in each step that tried category c, where r_c is the mean absolute
+      advantage of its rollouts; P(c) is proportional to exp(Q_c / temperature). No code is published; alpha = 0.5 and
+      temperature = 1 are ours.
     - "dump": score_c = mean absolute advantage over the latest `window` groups + bonus sqrt(2 ln(n + 1) / (n_c + 1)),
-      n_c the groups of the category; a slot goes to c in proportion to exp(score_c / 0.1).
-    - "learnability": a pass rate p_c is drawn once per plan from Beta(1 + s, 1 + n - s), s of n the category's
-      discounted counts; a slot goes to c in proportion to p_c (1 - p_c).
-    - "survival": the same in proportion to 1 - p_c^N - (1 - p_c)^N, the chance of a group with both outcomes.
-    - "thompson": the share of groups with both outcomes is drawn in the same way, and is itself the weight.
+      with n_c groups of the category; P(c) is proportional to exp(score_c / 0.1).
+    - "learnability": a pass rate p_c is drawn once per plan from Beta(1 + s, 1 + n - s), with the category's discounted
+      counts s of n; P(c) is proportional to p_c (1 - p_c).
+    - "survival": likewise, P(c) proportional to 1 - p_c^N - (1 - p_c)^N, the probability of a mixed group.
+    - "thompson": the share of mixed groups is drawn in the same way; P(c) is proportional to it.
 
-    The last three are the bin sampler of the marin project, whose decayed counts keep a category at the floor there for
-    ever. The reversion cures this: in every step it adds that many rollouts and groups, half of them passed and half of
-    them mixed; marin's default is 0, its later runs use 2. Only fresh groups are evidence, zero-variance ones, whose
-    advantages are 0, included. Rewards are successes.
+    The last three are the bin sampler of the marin project. There, a category at the floor can stay at it for ever,
+    since its counts only decay. `reversion` prevents this: every step adds that many rollouts, half of them passed, and
+    that many groups, half of them mixed; marin's default is 0, its later runs use 2. Only fresh groups are evidence,
+    including zero-variance groups, whose advantages are 0. Rewards are successes.
 
     Attributes:
-        category: feature of the problems, a word or number.
+        category: name of the category column, words or numbers.
         alpha: weight of the newest step in SEC's Q.
-        temperature: of the softmax; null = 1 for "sec", 0.1 for "dump" as in its code. The other kinds have none.
-        window: number of groups that DUMP averages over.
+        temperature: of the softmax; null = 1 for "sec", 0.1 for "dump" as in its code. The other kinds use none.
+        window: number of groups in DUMP's average.
         bonus: factor on DUMP's exploration term.
-        decay: factor by which the counts of the last three kinds shrink per step.
+        decay: discount factor per step of the counts of the last three kinds.
         reversion: pseudo-rollouts added to each category's counts in every step; 0 = none.
-        floor: least share of a category, divided by the number of categories; null = 0.05 for marin's kinds as in its
-            code, else 0.
-        standardised: whether advantages are divided by the group's standard deviation.
+        floor: lowest share of a category, times the number of categories; null = 0.05 for marin's kinds as in its code,
+            else 0.
+        standardised: true = advantages are divided by the standard deviation of the group.
     """
 
     kind: Kind = "sec"
@@ -167,7 +168,7 @@ class Bandit(PassRateController[BanditState]):
         return frozenset({f"feature:{self.category}"})
 
     def init(self, problems: ProblemSet) -> BanditState:
-        """Raises UserError if the category's column is missing, or leaves nothing to choose between."""
+        """Raises UserError if the category column is missing or has a single value."""
         return BanditState(problems, start_arms(len(self._kinds(problems))), np.zeros(len(problems), np.int32))
 
     def propose(self, plan: Plan, state: BanditState, stream: Stream) -> tuple[Plan, BanditState]:
@@ -214,8 +215,8 @@ class Bandit(PassRateController[BanditState]):
         return categories(problems, self.category, "bandit.category")
 
     def metrics(self, state: BanditState) -> Mapping[str, float]:
-        """For each category NAME: groups_NAME, its groups so far; value_NAME, what its share is computed from: Q, the
-        mean of the window, or the mean of the posterior that is drawn from."""
+        """For each category NAME: groups_NAME, its groups so far; value_NAME, the basis of its share: Q, the mean of
+        the window, or the posterior mean."""
         names, arms, (good_C, all_C) = self._kinds(state.problems).names, state.arms, self._counts(state.arms)
         value_C = {"sec": arms.value_C, "dump": arms.recent_means_C}.get(self.kind, (1 + good_C) / (2 + all_C))
         groups = {f"groups_{name}": float(count) for name, count in zip(names, arms.count_C.tolist(), strict=True)}

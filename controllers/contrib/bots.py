@@ -1,4 +1,4 @@
-"""BOTS: a posterior for each problem, informed by its own outcomes and by those of all others (arXiv 2510.26374)."""
+"""BOTS: a posterior for each problem, updated by its own outcomes and by those of all others (arXiv 2510.26374)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ LARGE_ERROR = 0.25  # mean absolute error of the predictions at which an adaptiv
 
 @dataclass(frozen=True)
 class BotsBelief(ThompsonBelief):
-    """`PassRateBelief` with BOTS' defaults: draws from Beta posteriors, which all forget a tenth in every step."""
+    """`PassRateBelief` with BOTS' defaults: Thompson draws from Beta posteriors, all discounted by a tenth per step."""
 
     forgetting: float = 0.9
     decay_on: Decay = "step"
@@ -32,8 +32,8 @@ class BotsState:
     Attributes:
         forest: counts of each problem, implicit evidence included.
         rho: weight of the implicit evidence.
-        capability: where the policy stands between the reference models; None before the first outcome.
-        error: mean absolute error of the rates that the references predicted in the latest step that had any.
+        capability: position of the policy between the reference models; None before the first outcome.
+        error: mean absolute error of the predicted rates p', in the latest step with outcomes.
     """
 
     problems: ProblemSet
@@ -47,25 +47,25 @@ class BotsState:
 class Bots(PassRateController[BotsState]):
     """Takes the problems whose believed pass rate is nearest the target; each outcome is evidence on all problems.
 
-    In every step with outcomes, each problem's a <- (1 - lambda) a + lambda a0 + s + rho n p', and its b likewise with
-    failures. s counts its own successes (explicit evidence). A problem that was not tried gets rho n pseudo-rollouts
-    instead, n being the group size, at the rate p' that two reference models predict (implicit evidence): p' = clip(f0
-    + c (f1 - f0)), where f0 and f1 are their pass rates on it, and c is a moving average of (mean rate - mean f0) /
-    (mean f1 - mean f0) over the problems tried. This is what the published code's (1 - rho) s + rho s' comes to, since
-    it takes s' = s where a problem was tried.
+    In every step with outcomes, a <- (1 - lambda) a + lambda a0 + s + rho n p' for each problem, and b likewise with
+    failures. A tried problem adds its own successes s (explicit evidence). An untried problem adds rho n
+    pseudo-rollouts instead, where n is the group size, at a rate p' that two reference models predict (implicit
+    evidence): p' = clip(f0 + c (f1 - f0)), where f0 and f1 are their pass rates on it, and c is a moving average of
+    (mean rate - mean f0) / (mean f1 - mean f0) over the problems tried. This equals (1 - rho) s + rho s' of the
+    published code, which sets s' = s for a tried problem.
 
     Published defaults disagree: the class has lambda 0.2, rho 0.2, target 1.0 and a softmax of temperature 1; the
-    example configuration lambda 0.1, rho 0.1, target 0.5, no softmax, Thompson draws. The example's values are the
-    defaults here. Only fresh groups are evidence. The whole state is saved, whereas the published selector loses its
-    posterior when a run is resumed.
+    example configuration has lambda 0.1, rho 0.1, target 0.5, no softmax, Thompson draws. Our defaults are the
+    example's. Only fresh groups are evidence. The whole state is saved; the published selector loses its posterior on
+    resume.
 
     Attributes:
-        rho: weight of implicit evidence; 0 = none, and then no reference columns are needed.
-        adaptive: whether rho is halved in every step in which the predictions err by 0.25 or more on average.
-        reference: features with the pass rates of a weak and of a strong reference model.
-        inertia: share of the capability's old value that each step keeps.
-        belief: what turns counts into pass rates; `forgetting` is 1 - lambda.
-        law: which problems are taken.
+        rho: weight of implicit evidence; 0 = none, without need for reference columns.
+        adaptive: true = rho is halved in every step whose predictions err by 0.25 or more on average.
+        reference: columns with the pass rates of a weak and a strong reference model.
+        inertia: weight of the old capability in each step's moving average.
+        belief: estimates pass rates from counts; `forgetting` is 1 - lambda.
+        law: chooses problems by their believed pass rates.
     """
 
     rho: float = 0.1
@@ -90,7 +90,7 @@ class Bots(PassRateController[BotsState]):
         return self.belief.needs.union(references if self.rho else ())
 
     def init(self, problems: ProblemSet) -> BotsState:
-        """Raises UserError if implicit evidence is wanted and a column is missing or holds no pass rates."""
+        """Raises UserError if rho > 0 and a reference column is missing or holds no pass rates."""
         if self.rho:
             weak_P, strong_P = self._rates(problems)
             lowest, highest = min(weak_P.min(), strong_P.min()), max(weak_P.max(), strong_P.max())
@@ -141,7 +141,7 @@ class Bots(PassRateController[BotsState]):
         return predict_fresh(groups, state.problems, partial(self.belief.means, state.forest))
 
     def metrics(self, state: BotsState) -> Mapping[str, float]:
-        """capability, rho: see `BotsState`; reference_error: its error; evidence: mean discounted rollouts of a
+        """capability, rho: see `BotsState`; reference_error: its `error`; evidence: mean discounted rollouts per
         problem."""
         now = 0.0 if state.capability is None else state.capability
         evidence = float(state.forest.tried_M.mean())
@@ -152,7 +152,7 @@ GUARD = 1e-6  # as in the published code; prevents division by 0 where both mode
 
 
 def capability(rate: float, weak: float, strong: float) -> float:
-    """The policy's position between two reference models: 0 = passes as often as the weak one, 1 = as the strong one.
+    """Position of the policy between two reference models: 0 = pass rate of the weak one, 1 = of the strong one.
 
     Args:
         rate, weak, strong: mean pass rates of the three on the same problems.

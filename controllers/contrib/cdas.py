@@ -17,7 +17,7 @@ from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Stre
 
 @dataclass(frozen=True)
 class Straddle(Choice):
-    """`Choice` with the default of CDAS."""
+    """`Choice` with CDAS' default."""
 
     kind: ChoiceKind = "straddle"
 
@@ -27,8 +27,8 @@ class CdasState:
     """State of CDAS.
 
     Attributes:
-        difficulty_P: each problem's difficulty, from -1 to 1; 0 = it passes as often as expected.
-        visits_P: number of groups of each problem that were observed.
+        difficulty_P: difficulty of each problem, from -1 to 1; 0 = passes as often as expected.
+        visits_P: number of observed groups of each problem.
     """
 
     problems: ProblemSet
@@ -37,7 +37,7 @@ class CdasState:
 
     @property
     def competence(self) -> float:
-        """The policy's competence, on the scale of the difficulties."""
+        """Competence of the policy, on the scale of the difficulties."""
         return -float(self.difficulty_P.mean())
 
     def rates(self, positions: Positions | slice = slice(None)) -> Floats:
@@ -49,21 +49,21 @@ class CdasState:
 class Cdas(PassRateController[CdasState]):
     """Takes half of a plan from the problems just easier than the policy's competence, and half from those just harder.
 
-    The difficulty of a problem is the mean, over its visits, of how much less it passed than expected: with
-    p = sigmoid(competence - d) before and rate r after the rollouts, d <- ((t - 1) d + p - r) / t. The competence is
-    minus the mean difficulty of all problems, those never tried included, which is what the published recursion
-    (minus the sum of all changes over the number of problems) adds up to from its start at 0.
+    The difficulty of a problem is the mean shortfall of its pass rate over its visits: with p = sigmoid(competence - d)
+    expected and r observed, d <- ((t - 1) d + p - r) / t. The competence is minus the mean difficulty of all problems,
+    untried ones included. The published recursion (minus the sum of all changes over the number of problems, from 0)
+    gives the same.
 
-    In the published script t is the number of visits plus one: the 0 at the start counts as a visit, which shrinks
-    every difficulty; that is the default here. With `shrink: false`, d is the plain mean and t the number of visits.
-    With an odd number of slots, the extra slot goes to the easier half; the script leaves it out.
+    In the published script t is the number of visits plus one: the initial 0 counts as a visit, which shrinks every
+    difficulty. That is the default here. With `shrink: false`, t is the number of visits and d the plain mean. If the
+    number of slots is odd, the extra slot goes to the easier half; the script leaves it empty.
 
-    Half on each side of d = competence means half on each side of an expected rate of one half, so any other `law` can
-    choose by the same expectations. Only fresh groups are evidence.
+    Half on each side of d = competence means half on each side of an expected pass rate of 0.5, so any other `law` can
+    use the same rates. Only fresh groups are evidence.
 
     Attributes:
-        shrink: whether the start counts as a visit, as in the published script.
-        law: which problems are taken, by their expected pass rates.
+        shrink: true = the initial 0 counts as a visit, as in the published script.
+        law: chooses problems by their expected pass rates.
     """
 
     shrink: bool = True
@@ -98,8 +98,8 @@ class Cdas(PassRateController[CdasState]):
         return predict_fresh(groups, state.problems, state.rates)
 
     def metrics(self, state: CdasState) -> Mapping[str, float]:
-        """competence: see `CdasState`; spread: standard deviation of the difficulties; tried: share of the problems
-        that have been tried."""
+        """competence: see `CdasState`; spread: standard deviation of the difficulties; tried: share of problems tried
+        so far."""
         return {
             "competence": state.competence,
             "spread": float(state.difficulty_P.std()),

@@ -19,7 +19,7 @@ class KnapsackState:
 
     Attributes:
         rate_P: believed pass rate by position; `UNSEEN` before the first visit.
-        smallest, largest: group of the latest plan.
+        smallest, largest: group sizes in the latest plan.
     """
 
     problems: ProblemSet
@@ -30,23 +30,23 @@ class KnapsackState:
 
 @dataclass(frozen=True)
 class Knapsack(PassRateController[KnapsackState]):
-    """Divides the rollouts of a plan among its groups before any is made; their mean is exactly N per group.
+    """Divides the rollouts of a plan among its groups before sampling, exactly N per group on average.
 
-    A group of n is worth what `signal_gain` adds up to at the problem's believed pass rate. Gains fall with n, so
-    giving out one rollout after the other finds the optimum that dynamic programming would. A problem gets no more than
-    `sufficient_size` while others can use them. Problems that always passed get the least; problems that never passed
-    share evenly what no other can use; unseen problems get N. Requests of other origins keep their size. A stored group
-    costs no rollout; it takes N of the plan's, however large it is, so that the others have N on average.
+    The worth of a group of n is the sum of `signal_gain` at the problem's believed pass rate. Gains fall with n, so
+    greedy allocation is optimal, as dynamic programming would be. A problem gets at most `sufficient_size` while other
+    problems can use the rollouts. Problems that always passed get `least`; problems that never passed share the
+    remainder evenly; unseen problems get N. Requests of other origins keep their size. A stored group costs no rollouts
+    but counts as N, whatever its size, so that the others have N on average.
 
     There is no official code; the rule and its numbers come from public implementations. Without the bound (`certainty:
-    1`) every mixed problem can always use one more rollout, and problems that never passed get hardly more than the
-    least.
+    1`) every mixed problem can always use one more rollout, and problems that never passed get little more than
+    `least`.
 
     Attributes:
-        least, most: bounds on a group's rollouts; the lower bound of 2 is published, the upper bound is ours.
-        certainty: while other problems can use rollouts, a problem gets no more than make its group mixed with this
+        least, most: bounds on the size of a group; 2 is published, the upper bound is ours.
+        certainty: while other problems can use rollouts, a group gets at most the size at which it is mixed with this
             probability; 1 = no such bound.
-        alpha: weight of the newest pass rate in the believed pass rate; 1 = the last rate alone, as published.
+        alpha: weight of the newest pass rate in the believed rate; 1 = the last rate alone, as published.
     """
 
     least: int = 2
@@ -95,7 +95,7 @@ class Knapsack(PassRateController[KnapsackState]):
         enough = [sufficient_size(rate, self.certainty) if 0 < rate < 1 else 0 for rate in rates]
 
         def gain(i: int, n: int) -> float:
-            # Below 0 are problems that get what is left: never passed, then sized sufficiently, then always passed.
+            # Negative ranks get the remainder: never passed, then sufficiently large, then always passed.
             if 0 < rates[i] < 1:
                 return signal_gain(rates[i], n) - (2 if n >= enough[i] else 0)
             return -3 if rates[i] == 1 else -1
@@ -117,7 +117,7 @@ class Knapsack(PassRateController[KnapsackState]):
         return replace(state, rate_P=rate_P)
 
     def metrics(self, state: KnapsackState) -> Mapping[str, float]:
-        """seen: share of the problems that have been tried; smallest, largest: see `KnapsackState`."""
+        """seen: share of problems tried so far; smallest, largest: see `KnapsackState`."""
         seen = float((state.rate_P != UNSEEN).mean())
         return {"seen": seen, "smallest": float(state.smallest), "largest": float(state.largest)}
 

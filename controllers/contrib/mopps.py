@@ -1,4 +1,4 @@
-"""MoPPS: try the problems whose pass rate, drawn from a posterior, is nearest one half (arXiv 2507.04632)."""
+"""MoPPS: chooses the problems whose pass rate, drawn from a posterior, is nearest one half (arXiv 2507.04632)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,22 +30,22 @@ class MoppsState:
 class Mopps(PassRateController[MoppsState]):
     """Draws each candidate's pass rate from its posterior, and takes the candidates with draws nearest the target.
 
-    Each problem has a Beta(a, b) posterior, and a' = lambda a + (1 - lambda) a0 + s, b' = lambda b + (1 - lambda) b0 +
-    n - s after s of n rollouts passed. So a - a0 and b - b0 are discounted counts, which is how they are stored here.
-    Each candidate draws r from Beta(a, b), and the smallest (r - target)^2 win.
+    Each problem has a Beta(a, b) posterior. After s of n rollouts passed, a <- lambda a + (1 - lambda) a0 + s and b <-
+    lambda b + (1 - lambda) b0 + n - s; we store a - a0 and b - b0, which are discounted counts. A rate r is drawn from
+    Beta(a, b) for each candidate, and those with the smallest (r - target)^2 are taken.
 
-    The paper discounts against a moving policy; its published script sets `bandit_decay_ratio` to 1.0, so that nothing
-    is ever forgotten. The script's value is the default here. (By a slip of operator precedence, the script also adds 8
-    to both counts where a group has one rollout; this is not reproduced.)
+    The paper discounts because the policy changes; its published script sets `bandit_decay_ratio` to 1.0, no discount,
+    our default too. (By a slip of operator precedence, the script also adds 8 to both counts if a group has one
+    rollout; this is not reproduced.)
 
-    Only fresh groups are evidence. `belief` and `law` can be replaced: by means instead of draws, the hierarchical
-    model, MoPPS' own second rule (`law: {kind: band}`), or another controller's law.
+    Only fresh groups are evidence. Alternatives for `belief` and `law`: means instead of draws, the hierarchical model,
+    MoPPS' own second rule (`law: {kind: band}`), or the law of another controller.
 
     Attributes:
-        candidates: number of problems drawn at random to compete for each open slot; 16 in the published script for
-            maths. null = all problems.
-        belief: what turns counts into pass rates.
-        law: which of the candidates are taken.
+        candidates: number of random problems that compete for each slot; 16 in the published script for maths. null =
+            all problems.
+        belief: estimates pass rates from counts.
+        law: chooses among the candidates.
     """
 
     candidates: int | None = 16
@@ -86,7 +86,7 @@ class Mopps(PassRateController[MoppsState]):
         return predict_fresh(groups, state.problems, partial(self.belief.means, state.forest))
 
     def metrics(self, state: MoppsState) -> Mapping[str, float]:
-        """rate: see `MoppsState`; tried: share of the problems with evidence; evidence: mean number of their discounted
+        """rate: see `MoppsState`; tried: share of problems with evidence; evidence: mean of their discounted
         rollouts."""
         tried_P = state.forest.tried_M
         seen = float((tried_P > 0).mean())

@@ -1,4 +1,4 @@
-"""All-failed groups are tried again in later steps until one rollout passes: NGU."""
+"""NGU: continues all-failed groups in later steps until a rollout passes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +12,12 @@ PATIENCE = 32  # steps; with again = 0.9, 3 % of the groups that never pass are 
 
 @dataclass(frozen=True, slots=True)
 class NguState:
-    """Counts of how the groups ended so far.
+    """Counts of groups by how they ended.
 
     Attributes:
-        waited: number of groups that waited at least once.
-        solved, given_up: numbers of these in which a rollout passed in the end, and in which none did.
-        rollouts: rollouts of the groups that waited.
+        waited: number of groups that were continued at least once.
+        solved, given_up: numbers of these that ended with a success, and without one.
+        rollouts: total rollouts of these groups.
     """
 
     waited: int = 0
@@ -28,26 +28,26 @@ class NguState:
 
 @dataclass(frozen=True)
 class Ngu(PassRateController[NguState]):
-    """A small group first; if all of it fails, the group waits, and later steps try it again.
+    """Samples a small group first; if every rollout fails, later steps continue the group.
 
-    NGU, "Never Give Up" (arXiv 2609.13443). A group of `size` rollouts that all pass has zero variance and is dropped,
-    a mixed one trains, and one that fails is tried again with probability `again`, `size` rollouts at a time, until one
-    passes: never-solved problems take size / (1 - again) rollouts on average. The group then trains once.
+    NGU, "Never Give Up" (arXiv 2609.13443). An all-passed group of `size` rollouts has zero variance and is dropped,
+    and a mixed group trains. An all-failed group is continued with probability `again`, by `size` rollouts at a time,
+    until one passes, and then trains once. A problem that never passes takes size / (1 - again) rollouts on average.
 
-    Its baseline counts every rollout that it ever had, but failures that are `age` updates old are not trained on, and
-    the advantages of the others are scaled up until those of the group add up to zero again ("anchored positives"): of
-    4 old failures, 3 new ones and a success, the success has 7/8, and each new failure -1/8 x 7/3. Successes are always
-    new. If no failure is left, the published rule trains nothing, and neither does this. Scaling is by
-    weights, so it goes with any advantage of the learner. With partial rewards (ours) what counts is on which side of
-    the group's mean a rollout lies. Published: size 4, age 4; again 0.9 on GSM8K and 0.875 on DeepScaleR.
+    The baseline is taken over all rollouts of the group. Failures that are `age` updates old do not train, and the
+    advantages of the other failures are scaled up so that the group's add up to zero ("anchored positives"): with 4 old
+    failures, 3 new failures and a success, the success gets 7/8 and each new failure -1/8 x 7/3. Successes are always
+    new. If no failure is left, nothing trains, as published. The scaling uses weights, so it works with any advantage
+    of the learner. With partial rewards (ours), rollouts above the mean of the group take the place of successes.
+    Published: size 4, age 4; again 0.9 on GSM8K and 0.875 on DeepScaleR.
 
-    The published sampler is asynchronous; here a group that failed takes one slot of the next batch that is drawn, with
-    rollouts.staleness or without. No member learns from a group while it waits.
+    The published sampler is asynchronous; here an all-failed group takes one slot of the next batch, with or without
+    rollouts.staleness. No member observes a group until it has ended.
 
     Attributes:
-        size: rollouts of a try; 0 = N.
-        again: probability of another try after one that failed.
-        age: updates after which a rollout of an earlier step does not train; null = no bound.
+        size: rollouts per try; 0 = N.
+        again: probability of another try after a failed one.
+        age: number of updates from which a rollout is too old to train; null = no bound.
         patience: steps after which a group is given up; ours.
     """
 
@@ -85,7 +85,7 @@ class Ngu(PassRateController[NguState]):
         request = group.request
         if not request.decided_by(stream.name) or not group.size or group.num_passed:
             return False
-        # One draw for each try, whenever and however often it is asked for.
+        # One draw per try, so that the result does not depend on when and how often it is read.
         coin = replace(stream, path=("again", request.ticket, group.size)).uniform()
         return step - request.step < self.patience and coin < self.again
 
@@ -110,7 +110,7 @@ class Ngu(PassRateController[NguState]):
         )
 
     def metrics(self, state: NguState) -> Mapping[str, float]:
-        """waited, solved, given_up: see `NguState`; rollouts: mean number of a group that waited."""
+        """waited, solved, given_up: see `NguState`; rollouts: mean number per continued group."""
         rollouts = state.rollouts / max(1, state.waited)
         counts = {"waited": state.waited, "solved": state.solved, "given_up": state.given_up}
         return {**{name: float(count) for name, count in counts.items()}, "rollouts": rollouts}
@@ -125,14 +125,14 @@ def ages(group: Group) -> list[int]:
 
 
 def anchored_weights(rewards_N: np.ndarray, kept_N: np.ndarray) -> np.ndarray:
-    """Factors on the advantages r - mean of all rollouts, under which those kept add up to zero (NGU).
+    """Factors on the advantages r - mean of all rollouts that make the kept advantages add up to zero (NGU).
 
-    Rollouts above the mean keep theirs, with rewards of 0 and 1 the successes their 1 - k / N; those below it that are
-    kept share what balances them. All are 0 if none above, or none below, is kept.
+    Rollouts above the mean get a factor of 1: with rewards of 0 and 1, a success keeps 1 - k / N. Kept rollouts below
+    the mean get the factor that balances them. All factors are 0 if no kept rollout is above, or none below, the mean.
 
     Args:
         rewards_N: rewards from which the learner computes advantages; they are not all equal.
-        kept_N: which rollouts train.
+        kept_N: mask of the rollouts that train.
     """
     advantages_N = rewards_N - rewards_N.mean()
     above = advantages_N[kept_N & (advantages_N > 0)].sum()

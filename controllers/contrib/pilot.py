@@ -1,4 +1,4 @@
-"""A few rollouts first, then more where they pay: SPEED, HORA and Pilot-Commit."""
+"""Pilot groups of a few rollouts, of which the promising are continued: SPEED, HORA and Pilot-Commit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,10 +25,10 @@ class PilotState:
     """Which pilot groups have been judged.
 
     Attributes:
-        settled: tickets of groups that were judged and have not been observed yet.
-        pilots, continued: numbers of pilot groups that were judged so far, and of those that were continued.
-        too_easy, too_hard, evicted: under "commit", numbers of pilots above and below the band, and of those within it
-            that waited too long.
+        settled: tickets of groups that were judged but not yet observed.
+        pilots, continued: numbers of pilot groups judged so far, and of those continued.
+        too_easy, too_hard, evicted: under "commit", numbers of pilots above and below the band, and of pilots in the
+            band that waited too long.
     """
 
     settled: tuple[str, ...] = ()
@@ -41,29 +41,28 @@ class PilotState:
 
 @dataclass(frozen=True)
 class Pilot(PassRateController[PilotState]):
-    """Every request begins with a few rollouts; how many more it gets depends on how they ended.
+    """Starts every group with a few rollouts; their outcomes decide how many more it gets.
 
-    - "speed", SPEED (arXiv 2506.09016): a group whose rollouts neither all passed nor all failed is continued; others
-      are not. Both parts train. As published, the second part waits for the next generation batch, so that two policies
-      wrote the group, and whatever waits is lost at a restart; here it follows in the same step. The paper's 7B script
-      has 4 + 20 rollouts, and the code's own default is 12 more; here the rest of N follows.
-    - "hora", HORA (arXiv 2605.07114): the rollouts that the pilots leave of N per group go where they are most likely
-      to produce a success (`hit_utility`), by the posterior under a uniform prior. The greedy choice is exact, since
-      gains fall. No code is published.
-    - "commit", Pilot-Commit (arXiv 2605.26606): a group whose pass rate is within `band` is continued in the next batch
-      that is drawn, at most `commits` of them in a step; the others wait for their turn, or are evicted at the age of
-      `patience`. Groups outside the band do not train: those above are skipped, those below come again in the next
-      epoch. The code excludes for good whatever passes every time, which is `retire: {above: 1, returns: null}`, and
-      evicts all at the end of an epoch. Published for Qwen3-4B: N = 64, of which 16 are the pilot; three times as many
-      pilots as groups that train (fill.policy=refill); and as many commits as the batch lacks, so set `commits` to
-      fill.groups.
+    - "speed", SPEED (arXiv 2506.09016): mixed groups are continued, others are not. Both parts train. In the published
+      code the second part waits for the next generation batch, so two policies sample one group, and a restart loses
+      the groups that wait; here it follows in the same step. The paper's 7B script samples 4 + 20 rollouts, and the
+      code's default is 12 more; here the rest of N follows.
+    - "hora", HORA (arXiv 2605.07114): the rest of the N rollouts per group goes to the groups in which a success is
+      most likely (`hit_utility`), by the posterior under a uniform prior. Greedy allocation is optimal, since gains
+      fall. No code is published.
+    - "commit", Pilot-Commit (arXiv 2605.26606): groups with a pass rate within `band` are continued in the next batch,
+      at most `commits` per step; the others wait, and are evicted when older than `patience`. Groups outside the band
+      do not train: those above are skipped, those below are tried again in the next epoch. The published code excludes
+      all-passed problems for good, here `retire: {above: 1, returns: null}`, and evicts all waiting groups at the end
+      of an epoch. Published for Qwen3-4B: N = 64, 16 of them the pilot; three pilots per group that trains
+      (fill.policy=refill); and as many commits as the batch lacks, so set `commits` to fill.groups.
 
     Attributes:
-        initial: number of rollouts of a pilot, below N.
-        more: for "speed" and "commit": number of further rollouts; 0 = up to N in all.
-        band: for "commit": the lowest and the highest pass rate of a pilot that is continued.
-        commits: for "commit": largest number of groups continued in a step; 0 = all.
-        patience: for "commit": a group that is more than so many steps old at the end of a step is evicted.
+        initial: rollouts of a pilot, below N.
+        more: for "speed" and "commit": further rollouts; 0 = up to N in total.
+        band: for "commit": lowest and highest pass rate of a continued pilot.
+        commits: for "commit": most groups continued per step; 0 = all.
+        patience: for "commit": a waiting group older than this many steps at the end of a step is evicted.
     """
 
     kind: Literal["speed", "hora", "commit"] = "speed"
@@ -114,7 +113,7 @@ class Pilot(PassRateController[PilotState]):
         )
 
     def _commit(self, plan: Plan, ours: Sequence[Group]) -> Plan:
-        """The plan with the groups that are continued next: those that have waited first."""
+        """Add the groups that are continued next to the plan, those that waited longest first."""
         extended = {request.extends for request in plan.requests}
         waiting = {group.request.ticket for group in plan.waiting}
         candidates = [
@@ -181,8 +180,7 @@ class Pilot(PassRateController[PilotState]):
         )
 
     def metrics(self, state: PilotState) -> Mapping[str, float]:
-        """pilots: number judged so far; continued: how many of them got more rollouts; and, under "commit", too_easy,
-        too_hard, evicted: see `PilotState`."""
+        """pilots, continued and, under "commit", too_easy, too_hard, evicted: see `PilotState`."""
         names = ("pilots", "continued", *(("too_easy", "too_hard", "evicted") if self.kind == "commit" else ()))
         return {name: float(getattr(state, name)) for name in names}
 

@@ -1,4 +1,4 @@
-"""Groups without variance teach too: RL-ZVP's token advantages and NGRPO's virtual reward."""
+"""Advantages for zero-variance groups: RL-ZVP's token advantages and NGRPO's virtual reward."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,18 +13,17 @@ from halfway.curriculum.signals import standardize
 
 @dataclass(frozen=True)
 class Signal(PassRateController[None]):
-    """Gives advantages to groups whose rewards do not differ. It has no state and chooses nothing.
+    """Gives advantages to zero-variance groups. It has no state and chooses no problems.
 
-    - "rl_zvp", RL-ZVP (arXiv 2509.21880): a group whose rollouts all passed is reinforced token by token, more where
-      the policy was less certain: +alpha H_t. A group whose rollouts all failed is weakened, least where it was least
-      certain: -alpha (max over the response of H - H_t). H is the entropy at sampling, in nats, and a constant to the
-      gradient. Other groups keep the learner's advantages. No code is published.
-    - "ngrpo", NGRPO (arXiv 2509.18851): the advantages of every group are (r - mean) / std with the statistics of its
-      rewards and of `virtual` rewards of 1 beside them, so that a group whose rollouts all failed is weakened; one
-      whose rollouts all passed stays without signal. Its script adds one virtual reward, and clips at 0.16 and 0.24
-      (learner.clip_low, clip_high).
+    - "rl_zvp", RL-ZVP (arXiv 2509.21880): an all-passed group is reinforced token by token, more where the policy was
+      less certain: +alpha H_t. An all-failed group is penalised, least where the policy was least certain: -alpha (max
+      over the response of H - H_t). H is the entropy at sampling, in nats, and has no gradient. Other groups keep the
+      learner's advantages. No code is published.
+    - "ngrpo", NGRPO (arXiv 2509.18851): the advantages of every group are (r - mean) / std, with mean and std over its
+      rewards and `virtual` added rewards of 1, so that an all-failed group is penalised; an all-passed group still has
+      no signal. The published script adds one virtual reward, and clips at 0.16 and 0.24 (learner.clip_low, clip_high).
 
-    Under fill.policy=refill such groups fill the batch, which defeats the purpose of refilling.
+    Do not combine with fill.policy=refill: zero-variance groups would fill the batch.
 
     Attributes:
         alpha: for "rl_zvp": scale of the token advantages; 0.1 as published.

@@ -1,4 +1,4 @@
-"""Training on the groups, and on the rollouts of a group, whose rewards vary most: LILO, VCRL, RAGEN-2 and PODS."""
+"""Trains on the groups, or on the rollouts of a group, whose rewards vary most: LILO, VCRL, RAGEN-2 and PODS."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ from halfway.curriculum.signals import mean_centred_variance, standardize
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VariedState:
-    """The step, and how much the latest groups varied.
+    """The next step, and the variance of the latest groups.
 
     Attributes:
         step: the next training step.
         learnability: mean p (1 - p) of the latest step's groups, p = k / N.
-        chosen: mean p (1 - p) of those that were not declined.
+        chosen: mean p (1 - p) of the groups that were not declined.
         kept: share of the groups that were not declined.
     """
 
@@ -33,24 +33,23 @@ class VariedState:
 
 @dataclass(frozen=True)
 class Varied(PassRateController[VariedState]):
-    """Declines the groups that vary least, and trains the most varied rollouts of the others.
+    """Declines the groups of least variance, and trains the rollouts of the other groups that vary most.
 
-    Four independent rules, all off by default; each preset below turns one on. Declined groups have been rolled out
-    all the same, so use fill.policy=refill for full batches.
+    Four independent rules, all off by default; each preset below turns one on. Declined groups still cost rollouts and
+    leave the batch short, so use fill.policy=refill for full batches.
 
     Attributes:
-        share: share of a round's groups that may train, those of the largest p (1 - p), where p = k / N; at least one
-            group always may. Among equals the first train. Stored groups, and groups of fewer than two rollouts, are
-            not ranked. 1 = all.
-        mass: share of the summed sample variance of a round's rewards that the groups that train have between them: the
-            fewest groups, the largest variance first. The same groups are ranked as for `share`. 1 = all.
-        early, late: lowest variance score at which a group trains, in the first `early_steps` steps and afterwards.
-            The score is 1 for a group of which half passed, and 0 for one without variance. 0 = all.
-        keep: share of a group's rollouts that trains, those whose rewards vary most, rounded to the nearest number, at
-            least 2. Zero-variance groups and groups that are small enough stay as they are, and rollouts that the
-            learner or another member leaves out are not among the choice. 1 = all.
-        baseline: "selected" = (r - mean) / std over the rollouts that train; "group" = the learner's own advantages, to
-            which all rollouts of the group contribute. With "group", another member may give advantages.
+        share: share of the groups of a round that trains, at least one group: those with the largest p (1 - p), where p
+            = k / N; the first among ties. Stored groups and groups of fewer than two rollouts are not ranked. 1 = all.
+        mass: the groups of largest variance train that together reach this share of the summed sample variances of a
+            round. The same groups are ranked as for `share`. 1 = all.
+        early, late: lowest variance score at which a group trains, in the first `early_steps` steps and afterwards. The
+            score is 1 if half of the group passed, and 0 without variance. 0 = all.
+        keep: share of the rollouts of a group that trains, those whose rewards vary most, rounded, at least 2.
+            Zero-variance groups and groups that are already small enough are unchanged. Rollouts that the learner or
+            another member leaves out are not chosen. 1 = all.
+        baseline: "selected" = (r - mean) / std over the rollouts that train; "group" = the learner's own advantages,
+            over all rollouts of the group. With "group", another member may give advantages.
     """
 
     share: float = 1.0
@@ -137,10 +136,10 @@ class Lilo(Varied):
     """Declines all groups but a share of the largest learnability p (1 - p), where p = k / N is a group's pass rate.
 
     LILO (arXiv 2502.12272) draws |D| = 4 |B| candidate questions for a batch of |B|, attempts each 8 times, and trains
-    on the |B| with the largest p (1 - p) (algorithm 2, section 5; late on an easy set |D| = 8 |B|). There the chosen
-    questions are rolled out again for training, with many more rollouts than attempts; here (ours) the attempts are the
-    group that trains, so N is both numbers. Fill has to ask for |D| groups per plan: fill.policy=refill,
-    fill.request_groups=4 x fill.groups. Zero-variance groups never train, however few others there are.
+    on the |B| with the largest p (1 - p) (algorithm 2, section 5; late on an easy set |D| = 8 |B|). The paper samples
+    many more rollouts of the chosen questions for training; here (ours) the attempts themselves train, so both numbers
+    are N. Request |D| groups per plan: fill.policy=refill, fill.request_groups=4 x fill.groups. Zero-variance groups
+    never train.
     """
 
     share: float = 0.25
@@ -151,8 +150,8 @@ class Vcrl(Varied):
     """Declines groups whose variance score is below a threshold, which rises after the first steps.
 
     VCRL (arXiv 2509.19803): at N = 8 the late threshold keeps 3 to 5 successes, and the early one 1 to 7. The score is
-    the paper's; no code was found against which its thresholds, 0.3 for 20 steps and then 0.8, could be checked. Its
-    memory bank of high-variance problems is not implemented; `replay` keeps groups.
+    the paper's. We found no code to check its thresholds against, 0.3 for 20 steps and then 0.8. Its memory bank of
+    high-variance problems is not implemented; see `replay`.
     """
 
     early: float = 0.3
@@ -162,11 +161,11 @@ class Vcrl(Varied):
 
 @dataclass(frozen=True)
 class Downsample(Varied):
-    """Trains only the rollouts of a group whose rewards vary most, which makes updates cheaper, not rollouts.
+    """Trains only the rollouts of a group whose rewards vary most, which saves training cost, not rollouts.
 
-    PODS (arXiv 2504.13818): with binary rewards these are equal numbers of successes and failures, as far as there are
-    enough of both. No code was found, so the share kept is ours, and whether the paper normalises before or after the
-    choice could not be checked.
+    PODS (arXiv 2504.13818): with binary rewards these are equal numbers of successes and failures, if there are enough
+    of both. We found no code, so the share kept is ours; whether the paper normalises before or after the choice is
+    unknown.
     """
 
     keep: float = 0.25
@@ -174,18 +173,18 @@ class Downsample(Varied):
 
 @dataclass(frozen=True)
 class Ragen(Varied):
-    """Declines the groups of least variance that have a tenth of a round's summed variance of rewards between them.
+    """Declines the groups of least variance that together have a tenth of the summed reward variance of a round.
 
-    RAGEN-2's SNR-aware filtering (arXiv 2604.06268), top-p. At N = 8 and binary rewards, the variances of groups
-    with 2 to 6 successes differ by at most a third, so it filters zero-variance groups and some with one odd rollout.
-    Its code for VAGEN also scales the loss by the root of the share of groups kept; that is not here.
+    RAGEN-2's SNR-aware filtering (arXiv 2604.06268), top-p. At N = 8 and binary rewards, the variances of groups with 2
+    to 6 successes differ by at most a third, so it filters zero-variance groups and some with one odd rollout. Its code
+    for VAGEN also scales the loss by the root of the share of groups kept; this is not implemented.
     """
 
     mass: float = 0.9
 
 
 def find_tail(variances: Sequence[float], mass: float) -> list[int]:
-    """The places of what is left once the largest variances have that share of their sum (RAGEN-2, top-p)."""
+    """Places of the smallest variances, after the largest reach that share of the sum (RAGEN-2, top-p)."""
     order = np.argsort(-np.asarray(variances, np.float64), kind="stable")
     summed = np.cumsum(np.asarray(variances, np.float64)[order])
     if not len(order) or summed[-1] == 0:
@@ -195,7 +194,7 @@ def find_tail(variances: Sequence[float], mass: float) -> list[int]:
 
 
 def _variance(group: Group) -> float:
-    """The sample variance of the rewards that train; a group of one has none."""
+    """Sample variance of the trained rewards; needs at least two rollouts."""
     return float(np.var([rollout.trained_reward for rollout in group.rollouts], ddof=1))
 
 
@@ -206,8 +205,8 @@ def _learnability(group: Group) -> float:
 def find_most_varied(rewards_N: ArrayLike, keep: int) -> NDArray[np.intp]:
     """The indices of the `keep` rollouts whose rewards have the largest variance, in order (PODS, algorithm 2).
 
-    They are some of the largest and some of the smallest rewards; every split between the two is tried. Among equal
-    splits, the one with most of the largest rewards wins.
+    They are some of the largest and some of the smallest rewards; every split is tried. Among ties, the split with the
+    most of the largest rewards wins.
     """
     values_N = np.asarray(rewards_N, np.float64)
     order_N, size = np.argsort(values_N, kind="stable"), len(values_N)
@@ -217,10 +216,10 @@ def find_most_varied(rewards_N: ArrayLike, keep: int) -> NDArray[np.intp]:
 
 
 def variance_score(passed: int, size: int) -> float:
-    """The sample variance of a group's successes as a share of the largest one possible (VCRL).
+    """Sample variance of the successes of a group, as a share of its largest possible value (VCRL).
 
     k (N - k) / (N (N - 1)), divided by its maximum, which is N / (4 (N - 1)) for even N and (N + 1) / (4 N) for odd N.
-    0 for a group of fewer than two.
+    0 for fewer than two rollouts.
     """
     if size < 2:
         return 0.0
