@@ -51,15 +51,15 @@ class Replay(PassRateController[ReplayState]):
 
     If few new groups are mixed, a full share of the plan repeats the same old groups, while the policy drifts away from
     the one that sampled them. `uses`, `age` and `matched` bound this, so that fewer stored groups train when fewer new
-    groups are stored; `order: rare` prefers groups with few successes. All four are ours; FAIR (arXiv 2604.08706)
+    groups are stored; `order: rare` prefers groups with few successes. All four are ours; FAIR (2604.08706)
     weighs staleness, diversity and the cost of generation instead.
 
     With `failures`, an all-passed fresh group is stored too, with failures of the same problem from an earlier step
     (ours). "Save Your Saturated Data" (arXiv 2609.33126) adds failures that the policy is prompted to write.
 
-    Two published rules are not implemented. The gate of Headroom-Drift (arXiv 2609.03941) needs the current
+    Two published rules are not implemented. The gate of Headroom-Drift (2609.03941) needs the current
     probabilities of stored tokens, and so a forward pass; a controller has no model. Replay of single rollouts by
-    |advantage| (arXiv 2606.04560) would train only the rarer outcome of a group with binary rewards.
+    |advantage| (2606.04560) would train only the rarer outcome of a group with binary rewards.
 
     Attributes:
         share: largest share of stored groups in a plan.

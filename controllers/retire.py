@@ -56,7 +56,7 @@ class Retire(PassRateController[RetireState]):
     Attributes:
         above: lowest pass rate at which a problem is retired.
         returns: steps after which a retired problem is tried again; null = never, as published. The default is that of
-            our comparisons; in ReMind's runs (arXiv 2606.03087), 21 % of the mastered problems that were tried again
+            our comparisons; in ReMind's runs (2606.03087), 21 % of the mastered problems that were tried again
             had been partly forgotten.
         belief: estimates pass rates from counts. A problem that was never tried is never retired.
     """
