@@ -1,4 +1,4 @@
-"""The commands of `halfway`. Each imports only what it needs, so that help and checks answer at once."""
+"""The commands of `halfway`. Each imports only what it needs, so that help and checks start fast."""
 
 import functools
 import os
@@ -26,11 +26,11 @@ INTERRUPTED, FAILED = 130, 1
 MOST_SEEDS = 1000
 PROVED = "experiments/recipes/lab/sums.yaml"
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""What typer raises for words that it cannot read. Its name in typer's modules depends on the version."""
+"""Exception of typer for arguments that it cannot parse. Its name in typer's modules depends on the version."""
 
 
 class Commands(TyperGroup):
-    """The commands of `halfway`, which refuse wrong words in one line as they refuse any other mistake."""
+    """The commands of `halfway`. Wrong arguments get a one-line message, like any other mistake."""
 
     words: Sequence[str] = ()
 
@@ -54,7 +54,7 @@ app = typer.Typer(
 
 
 def print_version(wanted: bool) -> None:
-    """Print the version and stop, if this is asked for."""
+    """If `wanted`, print the version and exit."""
     if wanted:
         from importlib.metadata import version
 
@@ -103,7 +103,7 @@ def command(*shows: str, **options: Any) -> Callable[[Callable[..., None]], Call
     """Register a command that reports a user's mistake in one line on stderr and exits with code 2.
 
     Args:
-        shows: which of `--full`, `--quiet` and `--json` it takes too.
+        shows: those of `--full`, `--quiet` and `--json` that the command accepts.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -120,7 +120,7 @@ def command(*shows: str, **options: Any) -> Callable[[Callable[..., None]], Call
 
 @contextmanager
 def one_line_usage(words: Sequence[str] = ()) -> Iterator[None]:
-    """Show what is wrong with the words of a command as one red line instead of typer's box, and exit."""
+    """Report a usage error as one red line instead of typer's box, and exit."""
     try:
         yield
     except UsageError as error:
@@ -130,7 +130,7 @@ def one_line_usage(words: Sequence[str] = ()) -> Iterator[None]:
 
 
 def field_line(error: Any, words: Sequence[str]) -> str:
-    """The replacement for an option such as `--seed 1` that is a field of the file; empty if it is no field."""
+    """A hint for an option such as `--seed 1` that is a field of the file; empty if it is not a field."""
     option = getattr(error, "option_name", "")
     takes_fields = error.ctx and {"overrides", "words"} & {one.name for one in error.ctx.command.params}
     meant = any(one.startswith(option) for one in getattr(error, "possibilities", None) or ())
@@ -147,7 +147,7 @@ def field_line(error: Any, words: Sequence[str]) -> str:
 
 
 def usage_line(error: Any) -> str:
-    """One line on a usage error: the option, its value and the remedy, as far as typer knows them."""
+    """One line on a usage error: option, value and remedy, as far as typer provides them."""
     command = error.ctx.command_path if error.ctx else "halfway"
     parameter = getattr(error, "param", None)
     refused: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
@@ -161,7 +161,7 @@ def usage_line(error: Any) -> str:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Once a signal has ended a run, print the command that continues it, and exit with 130 or 143."""
+    """If a signal ends a run, print the command that continues it, and exit with 130 or 143."""
     from halfway.experiments.running.endings import exit_code
 
     try:
@@ -175,7 +175,7 @@ def resumable(folder: Path) -> Iterator[None]:
 def run(file: File, overrides: Overrides = None) -> None:
     """Train one run and write its report.
 
-    On two processes: torchrun --nproc-per-node 2 --no-python halfway run FILE.
+    With two processes: torchrun --nproc-per-node 2 --no-python halfway run FILE.
     """
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.runs import is_worker, prepare, run_worker
@@ -198,7 +198,7 @@ def compare(
         str, typer.Option(help="Train only these arms, such as grpo,greso; others can be added later.")
     ] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time.")] = 1,
-    on: Annotated[str, typer.Option(help="here; or slurm, ray: each run as a job of its own.")] = "here",
+    on: Annotated[str, typer.Option(help="here; or slurm or ray, one job per run.")] = "here",
 ) -> None:
     """Train every arm with every seed on one budget, and write a report.
 
@@ -228,14 +228,14 @@ def compare(
 @command("quiet", "json")
 def resume(
     folder: Folder,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of a comparison's runs trained at the same time.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of runs of a comparison trained at the same time.")] = 1,
     start: Annotated[
         int | None,
         typer.Option(
             "--from",
             min=0,
             metavar="STEP",
-            help="Go back to this run's checkpoint of that step, 0 = the start; later checkpoints are renamed left-*.",
+            help="Restart a run from its checkpoint of this step, 0 = the start; later checkpoints are renamed left-*.",
             show_default=False,
         ),
     ] = None,
@@ -259,9 +259,9 @@ def resume(
 @command("json")
 def report(
     folder: Folder,
-    figures: Annotated[bool, typer.Option("--figures", help="Save its charts too, as SVG, PNG and PDF.")] = False,
+    figures: Annotated[bool, typer.Option("--figures", help="Also save the charts, as SVG, PNG and PDF.")] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Rewrite the page until all runs have ended; a browser reloads it by itself.")
+        bool, typer.Option("--live", help="Rewrite the page until all runs have ended; a browser reloads it automatically.")
     ] = False,
 ) -> None:
     """Print the table of a run or comparison, finished or not, and rewrite its report.
@@ -280,7 +280,7 @@ def report(
 
 @command()
 def retrace(folder: Folder) -> None:
-    """Make every decision of a run with rollouts.staleness above 0 again, from its event log, and compare."""
+    """Replay the decisions of a run with rollouts.staleness above 0 from its event log, and compare with its log."""
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running import build
     from halfway.experiments.running.retrace import retrace as again
@@ -309,18 +309,18 @@ def validate(
     rows: Annotated[
         bool,
         typer.Option(
-            "--rows", help="Also run each repository task's tests: they must fail before the fix and pass after it."
+            "--rows", help="Also run the tests of each repository task: they must fail before the fix and pass after it."
         ),
     ] = False,
     kept: Annotated[
-        Path | None, typer.Option(help="With --rows: JSONL file to write the tasks to that pass this check.")
+        Path | None, typer.Option(help="With --rows: JSONL file for the tasks that pass this check.")
     ] = None,
 ) -> None:
-    """Check files completely, model and problems included, without loading torch; show the memory a cluster needs.
+    """Check files completely, model and problems included, without torch; show the memory that a cluster needs.
 
-    All mistakes that can be found at once are named, with file and line.
+    Every mistake is reported with file and line.
 
-    Files that a cluster's run names and this machine lacks, and models to be loaded from a hub, only cause a warning.
+    Files of a cluster run that are not on this machine, and models on a hub, only cause a warning.
     """
     from halfway.curriculum import UserError
     from halfway.curriculum.support.extras import clean
@@ -364,7 +364,7 @@ def init(
     gpus: Annotated[int, typer.Option(min=0, help="GPUs of the machine.")] = 0,
     host: Annotated[str, typer.Option(help="halfway, trl, verl, trinity, tinker or prime_rl.")] = "halfway",
 ) -> None:
-    """Write a short recipe to begin with, whose comments say what to change."""
+    """Write a short starter recipe; its comments say what to change."""
     from halfway.experiments.config.starter import write_starter
 
     typer.echo(write_starter(file, data, model, gpus, host), nl=False)
@@ -372,9 +372,9 @@ def init(
 
 @command()
 def schema(
-    file: Annotated[Path | None, typer.Argument(help="JSON file to write; else it is printed.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="JSON file to write; default: standard output.")] = None,
 ) -> None:
-    """Write the JSON schema of YAML files, installed plugins included, with which an editor completes and checks."""
+    """Write a JSON schema of the YAML files, installed plugins included, for completion and checks in an editor."""
     from halfway.curriculum.support.atomic import write_text
     from halfway.experiments.schema import schema as made
 
@@ -392,9 +392,9 @@ def launch(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print one command of each kind of process instead of running them.")
     ] = False,
-    through: Annotated[str, typer.Option(help="How other hosts are reached: ssh or srun.")] = "ssh",
+    through: Annotated[str, typer.Option(help="How to reach other hosts: ssh or srun.")] = "ssh",
     on: Annotated[
-        str, typer.Option(help="hosts: those of --nodes; slurm: submit a job that comes back by itself.")
+        str, typer.Option(help="hosts: those of --nodes; slurm: submit a job that resumes when requeued.")
     ] = "hosts",
 ) -> None:
     """Start a run on its cluster: the engine's servers on rollout hosts, the ranks on training hosts."""
@@ -437,12 +437,12 @@ def serve(
     file: File,
     overrides: Overrides = None,
     address: Annotated[
-        str, typer.Option(help="This host's address, at which the servers listen, and at no other.")
+        str, typer.Option(help="Address of this host on which the servers listen.")
     ] = "127.0.0.1",
 ) -> None:
-    """Run the engine's servers of a run on this host, as `launch` does on rollout hosts, until asked to end.
+    """Run the engine servers of a run on this host until stopped, as `launch` does on rollout hosts.
 
-    They and the run need the same token, in HALFWAY_SERVER_TOKEN or in a file that HALFWAY_SERVER_TOKEN_FILE names.
+    Servers and run need the same token, in HALFWAY_SERVER_TOKEN or in the file named by HALFWAY_SERVER_TOKEN_FILE.
     """
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.serve import serve as run_servers
@@ -454,7 +454,7 @@ def serve(
 
 @command()
 def doctor(file: File, overrides: Overrides = None) -> None:
-    """Say what this machine lacks for a run: limits, cores, network, disks, programs, devices."""
+    """Check whether this machine can run a recipe: limits, cores, network, disks, programs, devices."""
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.proving.host import host_checks
 
@@ -470,16 +470,16 @@ def doctor(file: File, overrides: Overrides = None) -> None:
 @command()
 def prove(
     part: Annotated[
-        list[str] | None, typer.Option(help="host, agreement, learner, servers or run; all if not given.")
+        list[str] | None, typer.Option(help="host, agreement, learner, servers or run; default: all.")
     ] = None,
     ranks: Annotated[int, typer.Option(help="Processes of a distributed update.", min=2)] = 2,
-    file: Annotated[Path, typer.Option(help="The run whose needs the host has to meet.", parser=recipe)] = PROVED,  # type: ignore[assignment]
-    proof: Annotated[Path, typer.Option(help="Where to write all checks.")] = Path("proof.json"),
+    file: Annotated[Path, typer.Option(help="The run for which to check the host.", parser=recipe)] = PROVED,  # type: ignore[assignment]
+    proof: Annotated[Path, typer.Option(help="File for the results of all checks.")] = Path("proof.json"),
     plant: Annotated[
-        list[str] | None, typer.Option(help="A fault that must be found, to test the proof itself.")
+        list[str] | None, typer.Option(help="Inject this fault, which a check must find, to test the checks.")
     ] = None,
 ) -> None:
-    """Show on this machine that learner, servers and a whole run do what they say: ok, FAIL or skip for each check."""
+    """Test learner, servers and a whole run on this machine; prints ok, FAIL or skip for each check."""
     from halfway.curriculum import require
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.proving.host import host_checks
@@ -502,7 +502,7 @@ def prove(
 
 
 def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
-    """Check every task of a run's source, print the result, and write the tasks that hold; returns whether any does."""
+    """Check every task of a run's source, print the result, and write the valid tasks; False if there are none."""
     from halfway.curriculum import UserError
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.rows import check_rows
@@ -516,7 +516,7 @@ def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
 
 
 def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """A description of a YAML file, notes (how its data were read, memory, the first prompt), and what was not checked.
+    """Describe a YAML file; also returns notes (data, memory, first prompt) and a list of unchecked items.
 
     Raises:
         UserError: if the file is not acceptable.
@@ -563,14 +563,14 @@ def survey(
     problems: Annotated[int, typer.Option(min=1, help="Number of problems to try.")] = 256,
     samples: Annotated[int, typer.Option(min=2, help="Attempts at each problem.")] = 16,
     keep: Annotated[
-        str, typer.Option(help="Problems to write, such as '0 < rate < 1'; empty = all.", show_default=False)
+        str, typer.Option(help="Condition on the problems to write, such as '0 < rate < 1'; empty = all.", show_default=False)
     ] = "",
     form: Annotated[
-        str, typer.Option(help="Regular expression: what an answer of the right form contains.", show_default=False)
+        str, typer.Option(help="Regular expression that matches an answer of the right form.", show_default=False)
     ] = "",
     output: Annotated[Path | None, typer.Option(help="Folder of the survey; default runs/NAME-survey.")] = None,
 ) -> None:
-    """Say where a model stands on its problems before any training: pass rates, zero-variance groups, lengths, texts.
+    """Measure a model on its problems before training: pass rates, zero-variance groups, lengths, texts.
 
     Run the command again to continue. The pass rates are written as a problem file that a run can read.
     """
@@ -616,13 +616,13 @@ def propel(
     ] = "",
     arm: Annotated[str, typer.Option(help="Train, evaluate or export only this arm.")] = "",
     run: Annotated[
-        Path | None, typer.Option(help="With export: guess the pass rates of the problems in this YAML file.")
+        Path | None, typer.Option(help="With export: predict the pass rates of the problems in this YAML file.")
     ] = None,
 ) -> None:
     """Train task generators on the rewards of a probe, stage by stage or all at once.
 
     Run the command again to continue. `export` writes pools for solver training: new tasks from every arm, or the
-    problems of a run, with guessed pass rates.
+    problems of a run, with predicted pass rates.
     """
     from halfway.experiments.propel.commands import check_stage, run_stages
     from halfway.experiments.propel.config import load_study, prepare, with_seeds
@@ -647,10 +647,10 @@ def reproduce(
         typer.Argument(help="A paper, such as greso; or a row, such as greso/table-1-rollouts; empty = all papers."),
     ] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time.")] = 1,
-    on: Annotated[str, typer.Option(help="here; or slurm, ray: each run as a job of its own.")] = "here",
-    quick: Annotated[bool, typer.Option("--quick", help="Spend a tenth of the budget, which decides nothing.")] = False,
-    scale: Annotated[str, typer.Option(help="lab; or paper: its own model, data and batch, on a cluster.")] = "lab",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train all runs, those with committed curves too.")] = False,
+    on: Annotated[str, typer.Option(help="here; or slurm or ray, one job per run.")] = "here",
+    quick: Annotated[bool, typer.Option("--quick", help="Spend a tenth of the budget; gives no verdict.")] = False,
+    scale: Annotated[str, typer.Option(help="lab; or paper: the paper's model, data and batch, on a cluster.")] = "lab",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train all runs, even those with committed curves.")] = False,
 ) -> None:
     """List the published results of the four papers, or run one: claim, published numbers, rule, measured, status.
 
@@ -685,7 +685,7 @@ def reproduce(
         found, folder = read_measured(paper)[chosen], None
     else:
         if quick:
-            now().warn(now().progress, "--quick spends a tenth of the budget, so its status decides nothing")
+            now().warn(now().progress, "--quick spends a tenth of the budget, so its status is no verdict")
         try:
             share, paper_scale = QUICK if quick else 1.0, scale == "paper"
             found, folder = run_row(paper, chosen, now().progress, jobs, begin[on], share, paper_scale, fresh)
@@ -706,13 +706,13 @@ def reproduce(
 @command("full", "json")
 def audit(
     paths: Annotated[list[Path], typer.Argument(help="Files or folders of rollout logs.", show_default=False)],
-    format_name: Annotated[str, typer.Option("--format", help="Format of all files; else it is recognised.")] = "",
-    problem: Annotated[str, typer.Option(help="Problem column, if the usual names mislead.")] = "",
+    format_name: Annotated[str, typer.Option("--format", help="Format of all files; default: detected.")] = "",
+    problem: Annotated[str, typer.Option(help="Problem column, if detection by name picks the wrong one.")] = "",
     reward: Annotated[str, typer.Option(help="Reward column, or several with weights: correct=1,format=0.2.")] = "",
     passes_at: Annotated[
-        float | None, typer.Option(help="Lowest reward that counts as a success; else guessed.")
+        float | None, typer.Option(help="Lowest reward that counts as a success; default: guessed.")
     ] = None,
-    hours: Annotated[float | None, typer.Option(min=0, help="What the run cost, such as GPU hours.")] = None,
+    hours: Annotated[float | None, typer.Option(min=0, help="Cost of the run, such as GPU hours.")] = None,
     replay: Annotated[
         str, typer.Option(help="Controllers to replay, such as greso,retire; `usual` or `none`.")
     ] = "usual",
@@ -720,7 +720,7 @@ def audit(
         list[Path] | None, typer.Option(help="Also write the audit to this .html or .json file; may be repeated.")
     ] = None,
 ) -> None:
-    """Show where a run's rollouts went, from its trainer's log, and what controllers would have saved.
+    """Show from a trainer's log how many rollouts were wasted, and what controllers would have saved.
 
     Reads verl, TRL, prime-rl, verifiers, AReaL, ms-swift, NeMo-RL, open-instruct, ROLL, Trinity-RFT, tinker-cookbook,
     Halfway's own decisions.jsonl, and tables of problem, step and reward (JSONL, CSV, Parquet). Needs no torch.
@@ -737,7 +737,7 @@ def audit(
     names = DEFAULTS if replay == "usual" else () if replay == "none" else tuple(replay.replace(",", " ").split())
     with busy("reading logs, replaying controllers"):
         result = audited(paths, Choices(reward, passes_at, problem), format_name, names, hours)
-    for path in write or ():  # before printing, since whoever reads the output may stop
+    for path in write or ():  # before printing, since the reader of a pipe may stop early
         write_audit(result, path)
     if now().json:
         typer.echo(as_json(result.plain()))
@@ -758,10 +758,10 @@ def list_parts(
         ),
     ] = None,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print controllers/README.md, the page about all controllers.")
+        bool, typer.Option("--markdown", help="Print controllers/README.md, the page on all controllers.")
     ] = False,
 ) -> None:
-    """List the parts that a YAML file can name, one line each, or explain one part's options."""
+    """List the parts that a YAML file can name, one line each, or explain the options of one part."""
     from rich.text import Text
 
     from halfway.experiments.catalogue import catalogue, controllers_page, explained
@@ -776,7 +776,7 @@ def list_parts(
         typer.echo(as_json({kind: [part._asdict() for part in parts] for kind, parts in listed.items()}))
         return
     console = _console()
-    show = functools.partial(console.print, soft_wrap=not console.is_terminal)  # a program reads whole lines
+    show = functools.partial(console.print, soft_wrap=not console.is_terminal)  # no wrapping in a pipe
     for heading, parts in listed.items():
         show(Text(heading, "bold"))
         for part in parts:
@@ -788,12 +788,12 @@ def list_parts(
 
 
 def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]]:
-    """Split the words of a command into overrides and the seeds of `--seeds 0 1 2` or `--seeds 0-2`.
+    """Split the arguments of a command into overrides and the seeds of `--seeds 0 1 2` or `--seeds 0-2`.
 
-    The seeds are the option's own word, which may be a list such as "0,1,2", and the bare words that follow it.
+    The seeds are the value of the option, which may be a list such as "0,1,2", and the bare arguments after it.
 
     Raises:
-        UserError: if a seed is not an integer of at least 0, or a range is empty or endless.
+        UserError: if a seed is not an integer of at least 0, or a range is empty or too long.
     """
     from halfway.curriculum import UserError
 
@@ -853,7 +853,7 @@ def _train_comparison(
 
 
 def _show_report(folder: Path, figures: bool = False) -> None:
-    """Print the report's short tables, or all of its numbers as JSON, and write it, with files of its charts or not.
+    """Print the short tables of the report, or all its numbers as JSON, and write it, with charts if `figures`.
 
     Raises:
         WriteError: in the end, if the report cannot be written.
@@ -896,7 +896,7 @@ def _show_tracking(console: "Console", tracking: "TrackingOptions", output: Path
 
 
 def _config_in(folder: Path) -> Path:
-    """The configuration file in a directory; raises UserError if there is none, or what is there has no end."""
+    """The configuration file in a directory; raises UserError if there is none, or it is not a regular file."""
     from halfway.curriculum import UserError
     from halfway.curriculum.support.atomic import require_regular_files
 
@@ -908,7 +908,7 @@ def _config_in(folder: Path) -> Path:
 
 
 def _output_of(folder: Path, name: str) -> Path:
-    """The folder above the run called `name`, with what trackers keep; the run's own folder if it was renamed."""
+    """The folder above the run called `name`, which holds tracker files; the run's own folder if it was renamed."""
     parts, folder = Path(name).parts, folder.resolve()
     return folder.parents[len(parts) - 1] if folder.parts[-len(parts) :] == parts else folder
 

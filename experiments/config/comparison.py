@@ -32,14 +32,14 @@ TUNING = "tuning"
 """The folder of the sweeps in a comparison's directory."""
 
 WHOLE = "whole"
-"""The folder of a setting's runs with the whole budget."""
+"""The folder of the runs of one setting with the whole budget."""
 
 SUPERSEDED = "superseded"
-"""The folder of runs whose arm was tuned to other values since."""
+"""The folder of runs whose arm has since been tuned to other values."""
 
 FOLDERS = (TUNING, SUPERSEDED, "figures")
 
-# Fields that belong to the comparison as a whole, so that its arms are compared on equal terms.
+# Fields that all arms share, so that the comparison is fair.
 SHARED = ("budget", "seed", "name", "output", "tracking", "evaluation")
 # The fields of a comparison; any other name in an override is a field of all its runs.
 OWN = ("name", "seeds", "budget", "arms", "instances", "tune", "contrasts", "targets", "costs")
@@ -51,17 +51,17 @@ class ComparisonConfig:
 
     Attributes:
         name: the comparison's directory is `output`/`name`.
-        base: the fields of a run that the arms share.
+        base: run fields shared by all arms.
         seeds: every arm runs once with each seed.
-        budget: what every arm may spend.
-        arms: arm -> the fields in which it differs from `base`; `tune` adds fields to the arm's grid.
-        instances: the fields of each instance of the task, such as another draw of problems with its own starting
-            model; seed s is run in instance s modulo their number. Every mean is then over instances of means over
-            seeds. Empty = one instance.
+        budget: budget of one run, the same for every arm.
+        arms: arm -> fields that differ from `base`; `tune` adds fields to the grid of the arm.
+        instances: fields of each instance of the task, such as another draw of problems with its own starting model;
+            seed s runs in instance s modulo the number of instances. Means are then taken over seeds within an
+            instance, then over instances. Empty = one instance.
         tune: the sweep before the comparison.
-        contrasts: the planned pairs, as `{baseline: ARM}` or a list of [arm, reference]; null means none.
-        targets: values of held-out pass@1 whose cost is reported; they are fixed before the first run.
-        costs: the prices at which costs are reported; `judge_second` adds costs that include judging.
+        contrasts: planned pairs, as `{baseline: ARM}` or a list of [arm, reference]; null = none.
+        targets: values of held-out pass@1, fixed before the first run; the report gives the cost to reach each.
+        costs: prices for the reported costs; `judge_second` adds costs that include judging.
     """
 
     name: str
@@ -108,7 +108,7 @@ class ComparisonConfig:
         return Path(str(self.base.get("output", "runs"))) / self.name
 
     def grid(self, arm: str) -> Grid:
-        """The grid of an arm: the common fields and its own, which replace common fields of the same name."""
+        """The grid of an arm: the common fields, overridden by its own."""
         return {**self.tune.grid, **self.arms[arm].grid}
 
     @property
@@ -123,10 +123,10 @@ class ComparisonConfig:
         return settings_of(self.grid(arm))
 
     def run(self, arm: str, seed: int, chosen: Setting | None = None) -> RunConfig:
-        """The configuration of one arm with one seed, and with the setting that its sweep chose, if any.
+        """The configuration of one arm with one seed and the setting chosen by its sweep, if any.
 
         Raises:
-            UserError: with the arm's name in front of the message.
+            UserError: with the name of the arm as a prefix.
         """
         return self._run(arm, arm, seed, self.budget, chosen)
 
@@ -135,7 +135,7 @@ class ComparisonConfig:
         return self._run(arm, f"{TUNING}/{arm}/{setting.name}", seed, self.tuning_budget, setting)
 
     def final_runs(self, arm: str, setting: Setting) -> Iterator[RunConfig]:
-        """The runs that try a setting with the whole budget. Raises as `run` does."""
+        """The runs of one setting with the whole budget. Raises as `run` does."""
         folder = f"{TUNING}/{arm}/{setting.name}/{WHOLE}"
         return self._series(arm, folder, self.tune.seeds_of_finals, self.budget, setting)
 
@@ -173,10 +173,10 @@ class ComparisonConfig:
         return f"{arms} x {seeds} = {total} run{'s' * (total != 1)}{sweep}"
 
     def runs(self, chosen: Mapping[str, Setting] | None = None) -> Iterator[tuple[str, RunConfig]]:
-        """Arm and configuration of every run; arms change fastest, so that early results cover all of them.
+        """Arm and configuration of every run; arms change fastest, so that early results cover all arms.
 
         Args:
-            chosen: the setting that each arm's sweep chose, by arm.
+            chosen: arm -> setting chosen by its sweep.
         """
         settings = chosen or {}
         series = {arm: self._series(arm, arm, self.seeds, self.budget, settings.get(arm)) for arm in self.arms}
@@ -221,7 +221,7 @@ def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str])
 
 
 def _resolve(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The comparison with its own references resolved; those in the fields of runs are resolved in each run."""
+    """Resolve the references of the comparison itself; those in run fields are resolved in each run."""
     of_runs = {name: raw[name] for name in ("base", "arms", "instances") if name in raw}
     everything = {**raw["base"], **raw}
     resolved = yaml_files.interpolate({k: v for k, v in raw.items() if k not in of_runs}, everything) | of_runs
@@ -230,7 +230,7 @@ def _resolve(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_sweep(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The comparison without `tune`, its own and its arms'."""
+    """The comparison without `tune`, in itself and in its arms."""
     arms = {
         name: {k: v for k, v in arm.items() if k != "tune"} if isinstance(arm, Mapping) else arm
         for name, arm in raw["arms"].items()
@@ -241,8 +241,8 @@ def _without_sweep(raw: Mapping[str, Any]) -> dict[str, Any]:
 def check_arm(config: ComparisonConfig, arm: str) -> None:
     """Raise UserError unless every run of an arm is acceptable, whichever setting its sweep chooses.
 
-    Values that all arms try are checked on the first arm; every other arm is checked with one setting, to make sure
-    that it has the fields.
+    Common values are checked on the first arm only; every other arm is checked with one setting, to make sure that it
+    has the fields.
     """
     settings, first = config.settings(arm), arm == next(iter(config.arms))
     for instance in range(max(1, len(config.instances))):
@@ -253,7 +253,7 @@ def check_arm(config: ComparisonConfig, arm: str) -> None:
 
 
 def _check_shared(fields: Mapping[str, Any], where: str, what: str) -> None:
-    """Raise UserError if one arm or instance sets what all have in common."""
+    """Raise UserError if an arm or instance sets a field that all must share."""
     for name in SHARED:
         remedy = f"all {what} share one {name}; set it for the whole comparison"
         require(name not in fields, f"{where}.{name}", fields.get(name), remedy)
@@ -287,12 +287,13 @@ def with_arms(config: ComparisonConfig, names: Sequence[str]) -> ComparisonConfi
 
 
 def absent_contrasts(config: ComparisonConfig, names: Sequence[str]) -> list[tuple[str, str]]:
-    """The planned pairs with one arm among `names`; an arm beside the baseline that is not asked for is not missed."""
+    """The planned pairs of which only one arm is in `names`; with `{baseline: ARM}`, only if that one is not the
+    baseline."""
     pairs = contrast_pairs(config.contrasts, config.arms)
     absent = [pair for pair in pairs if len({*pair} & {*names}) == 1]
     return [pair for pair in absent if pair[0] in names] if isinstance(config.contrasts, Mapping) else absent
 
 
 def limit_of(budget: Budget) -> dict[str, Any]:
-    """The one limit of a budget, as it is written in YAML."""
+    """The single limit of a budget, as written in YAML."""
     return {k: v for k, v in vars(budget).items() if v is not None}

@@ -18,19 +18,19 @@ Grid = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of a grid: a value for each of its fields."""
+    """One point of a grid: a value for each field."""
 
     values: Mapping[str, Any]
 
     @property
     def name(self) -> str:
-        """A name fit for a folder: "learner.lr-0.0003_fill.groups-8"."""
+        """A valid folder name: "learner.lr-0.0003_fill.groups-8"."""
         words = (f"{name}-{value}" for name, value in self.values.items())
         return "_".join(re.sub(r"[^\w.-]+", "-", word) for word in words)
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The fields of a run that this setting changes, nested as in YAML."""
+        """The run fields that this setting changes, nested as in YAML."""
         changes: dict[str, Any] = {}
         for name, value in self.values.items():
             for part in reversed(name.split(".")):
@@ -45,7 +45,7 @@ def settings_of(grid: Grid) -> list[Setting]:
 
 
 def flatten(grid: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """The same grid with dotted fields in place of nested ones, as an override on the command line makes them."""
+    """Turn nested fields of a grid, as a command-line override makes them, into dotted fields."""
     fields: dict[str, Any] = {}
     for name, value in grid.items():
         here = f"{path}.{name}" if path else str(name)
@@ -74,8 +74,8 @@ class Arm:
     """The settings that distinguish an arm.
 
     Attributes:
-        fields: the fields of a run in which it differs from the comparison's base, nested as in YAML.
-        grid: its own fields and values to try, which replace common ones of the same name.
+        fields: run fields that differ from the base of the comparison, nested as in YAML.
+        grid: fields and values to try for this arm; they override the common grid.
     """
 
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Arm:
 
 
 def read_arms(arms: Any, path: str) -> dict[str, Arm]:
-    """The arms by name. Raises UserError unless each gives fields, and of `tune` only a grid."""
+    """The arms by name. Raises UserError unless each is a mapping of fields whose `tune`, if any, has only a grid."""
     read = {}
     for name, given in arms.items():
         own = {} if given is None else given
@@ -106,22 +106,22 @@ ARMS = Reader(read_arms, "a mapping of arms")
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """A sweep before the comparison, with its own seeds. Each arm then trains with its best setting.
+    """A sweep before the comparison, with seeds of its own. Each arm then trains with its best setting.
 
-    The best setting has the largest mean area under held-out pass@1 over what the budget counts
+    The best setting has the largest mean area under held-out pass@1, as a function of the spent budget
     (`halfway.experiments.comparing.tuning`).
 
     Attributes:
-        grid: dotted field of a run -> the values to try, such as `learner.lr: [1e-4, 3e-4]`; several fields give all
-            their combinations. `arms.NAME.tune.grid` may add fields or replace values for one arm. Empty = no sweep.
-        seeds: every setting runs once with each seed; none of them may be a seed of the comparison.
-        share: the fraction of the comparison's budget that one run of the sweep spends.
-        finals: how many settings of each arm, those with the largest areas, are tried again with the whole budget; the
-            largest mean area in these runs is chosen (one round of successive halving: Jamieson and Talwalkar 2016,
-            "Non-stochastic best arm identification"). A setting that learns fastest at first may collapse later. 0 =
-            no finals; the sweep decides.
-        final_seeds: every finalist runs once with each seed. Having more of them than `seeds` reveals, at little cost,
-            a setting that collapses with some seeds only. Empty = `seeds`.
+        grid: dotted run field -> values to try, such as `learner.lr: [1e-4, 3e-4]`; several fields give all
+            combinations. `arms.NAME.tune.grid` may add fields or replace values for one arm. Empty = no sweep.
+        seeds: every setting runs once with each seed. They must differ from the seeds of the comparison.
+        share: budget of one run of the sweep, as a fraction of the budget of the comparison.
+        finals: number of settings per arm, those with the largest areas, that run again with the whole budget; the one
+            with the largest mean area in these runs is chosen (one round of successive halving: Jamieson and Talwalkar
+            2016, "Non-stochastic best arm identification"). A setting that learns fastest at first may collapse later.
+            0 = no finals; the sweep decides.
+        final_seeds: every finalist runs once with each seed. More seeds than in `seeds` reveal, at little cost, a
+            setting that collapses with some seeds only. Empty = `seeds`.
     """
 
     grid: Annotated[Grid, GRID] = field(default_factory=dict)
@@ -150,7 +150,7 @@ def contrast_pairs(contrasts: Any, arms: Iterable[str]) -> list[tuple[str, str]]
     """The planned pairs (arm, reference), from `{baseline: ARM}` (every other arm against it) or a list of pairs.
 
     Raises:
-        UserError: for an unknown arm, an arm compared with itself, or a pair that is given twice in either order.
+        UserError: for an unknown arm, an arm compared with itself, or a pair given twice, in either order.
     """
     arms = list(arms)
     match contrasts:
@@ -194,11 +194,11 @@ def check_targets(targets: Sequence[float]) -> None:
 
 @dataclass(frozen=True)
 class Costs:
-    """The prices of what a run spends, in generated tokens.
+    """Prices of what a run spends, in generated tokens.
 
     Attributes:
-        rho: prices of a trained token; empty = those that the hours of published runs imply.
-        judge_second: the price of a second of judging; null = judging costs nothing.
+        rho: prices of a trained token; empty = the prices implied by the hours of published runs.
+        judge_second: price of a second of judging; null = judging is free.
     """
 
     rho: tuple[float, ...] = ()

@@ -21,7 +21,7 @@ def load_config(path: Path | Mapping[str, Any], overrides: Sequence[str] = ()) -
     """The run or comparison in a YAML file, checked completely. A file with `arms` is a comparison.
 
     Args:
-        path: the file; or what one in the current folder would hold, whose name is then "run" unless it gives one.
+        path: the file; or the content of a file in the current folder, with the name "run" unless it sets one.
 
     Raises:
         UserError: one line that names the field, its value and the remedy.
@@ -54,7 +54,7 @@ def load_comparison_config(path: Path | Mapping[str, Any], overrides: Sequence[s
 
 
 def to_plain(config: RunConfig | ComparisonConfig) -> dict[str, Any]:
-    """The configuration as plain data, from which `load_config` makes an equal one."""
+    """The configuration as plain data that `load_config` can read back."""
     written: dict[str, Any] = {**plain(config), "budget": limit_of(config.budget)}
     if isinstance(config, ComparisonConfig):
         written["arms"] = {name: arm.as_yaml for name, arm in config.arms.items()}
@@ -68,7 +68,7 @@ def save(config: RunConfig | ComparisonConfig, path: Path) -> None:
 
 
 def as_yaml(config: RunConfig | ComparisonConfig) -> str:
-    """The text of the file that `save` writes."""
+    """The text that `save` writes."""
     return OmegaConf.to_yaml(OmegaConf.create(to_plain(config)))
 
 
@@ -79,7 +79,8 @@ def differences(left: RunConfig | ComparisonConfig, right: RunConfig | Compariso
 
 
 def flatten(data: Any, path: str = "") -> dict[str, Any]:
-    """The values by dotted field. Entries in the list of controllers go by their labels; other lists are values."""
+    """Map dotted fields to values. Entries in the list of controllers are named by their labels; other lists are
+    values."""
     if isinstance(data, list | tuple) and path == "controllers" and all(isinstance(entry, Mapping) for entry in data):
         data = {yaml_bases.label_of(entry): entry[yaml_bases.label_of(entry)] for entry in data}
     if not isinstance(data, Mapping) or not data:

@@ -1,4 +1,4 @@
-"""Checks of the fields that every kind of file has: the name of what it runs, its seeds, the names of its parts."""
+"""Checks of the fields common to all kinds of files: names and seeds."""
 
 import re
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ def require_name(name: str) -> None:
 
 
 def name_of(path: Path | str) -> str:
-    """The name that a file gives what it configures: its stem, with '-' for what a name cannot hold."""
+    """The default name of a configuration: the stem of its file, with '-' in place of invalid characters."""
     return re.sub(r"[^\w.-]+", "-", Path(path).stem).strip("-.") or "run"
 
 
 def is_label(name: str) -> bool:
-    """True if an arm or an oracle may have this name, which also names a folder."""
+    """True if this is a valid name of an arm or an oracle, which also names a folder."""
     return re.fullmatch(r"[\w.-]+", name) is not None and name not in (".", "..")
 
 

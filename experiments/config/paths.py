@@ -1,4 +1,4 @@
-"""Paths in a configuration, written relative to a file and found from any folder, and what a model's folder says."""
+"""Paths in a configuration, written relative to its file and valid from any folder; and a model's own configuration."""
 
 import glob
 import json
@@ -23,7 +23,7 @@ PROBLEM_SOURCES = ("source", "also", "generated")
 
 
 def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The same mapping, with paths of model and problem files relative to `folder` made findable from anywhere."""
+    """Make the paths of model and problem files, relative to `folder`, valid from any folder."""
     result = dict(raw)
     for key, value in raw.items():
         if key == "model" and isinstance(value, Mapping):
@@ -42,7 +42,7 @@ def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _anchored_component(value: Any, folder: Path) -> Any:
-    """The same for the options in `{name: options}`; anything else is left for later checks."""
+    """Do the same for the options in `{name: options}`; anything else is left for later checks."""
     if not isinstance(value, Mapping):
         return value
     return {k: _anchored_options(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
@@ -53,16 +53,16 @@ def _anchored_options(options: Mapping[str, Any], folder: Path) -> dict[str, Any
 
 
 def is_path(name: object, value: Any) -> bool:
-    """True if an option is the path of a file or folder, judging by its name."""
+    """True if the name of an option says that it is a path of a file or folder."""
     named = isinstance(name, str) and (name == "path" or name.endswith("_path"))
     return named and isinstance(value, str) and value != ""
 
 
 def locate(value: str, folder: Path) -> str:
-    """A path that works from any folder: absolute, or relative to the repository if the file lies inside it.
+    """Make a path valid from any folder: absolute, or relative to the repository if the file is in it.
 
     A relative path is looked up in `folder`, then in the current folder, then in the repository. A path found in none
-    of them is left alone, since it may be a name on a model hub.
+    of them is unchanged, since it may be a name on a model hub.
     """
     path = Path(value).expanduser()
     for candidate in yaml_bases.candidates(path, folder):
@@ -84,7 +84,7 @@ def find(value: str) -> Path:
 
 
 def exists(path: Path) -> bool:
-    """True if a file or folder is there, or any that a pattern such as data/train-*.parquet means."""
+    """True if a file or folder exists, or a pattern such as data/train-*.parquet matches one."""
     if path.exists() or not glob.has_magic(str(path)):
         return path.exists()
     base = next((folder for folder in path.parents if folder.is_dir()), Path("."))
@@ -93,13 +93,13 @@ def exists(path: Path) -> bool:
 
 
 def paths_of(part: Any) -> dict[str, str]:
-    """The options of a component that are paths of files or folders; none if there is no component."""
+    """The options of a component that are paths; empty if there is no component."""
     options = {field.name: getattr(part, field.name) for field in fields(part)} if part else {}
     return {name: value for name, value in options.items() if is_path(name, value)}
 
 
 def openable(part: Part) -> Part:
-    """The same component, with paths that can be opened from the current folder."""
+    """Resolve the paths of a component, so that they can be opened from the current folder."""
     opened = {name: str(find(value)) for name, value in paths_of(part).items()}
     return replace(part, **opened) if opened else part  # type: ignore[type-var]
 
@@ -108,7 +108,7 @@ def find_model(path: str) -> str:
     """Resolve a model: its folder, or its name on a hub as given.
 
     Raises:
-        UserError: if the path can only be a folder, and that folder does not exist or holds no model.
+        UserError: if the path must be a folder, and the folder does not exist or holds no model.
     """
     folder = find(path).expanduser()
     if folder.is_dir():

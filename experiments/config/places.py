@@ -1,4 +1,4 @@
-"""Finds the lines of the files in which the fields of a configuration are written, for messages about mistakes."""
+"""Finds the file and line of each field of a configuration, for error messages."""
 
 import os
 import re
@@ -10,11 +10,11 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
 
 ARM = re.compile(r"(arms\.[\w.-]+?): (?=[\w.\[\]-]+: )")
-"""What stands before the field of a mistake that was found in an arm."""
+"""Prefix of a field in which an arm has a mistake."""
 
 
 class Place(NamedTuple):
-    """The place of a dotted field: file and line, and the rest of the field that is not written there."""
+    """File and line of a dotted field, and the rest of the field that is not written there."""
 
     file: Path
     line: int
@@ -22,10 +22,10 @@ class Place(NamedTuple):
 
 
 def place_mistakes(file: Path, error: UserError, overrides: Sequence[str] = ()) -> list[str]:
-    """The mistakes that were found in a file, each once, with the file and line in which the field is written.
+    """The mistakes found in a file, each once, with file and line of the field.
 
-    A field of a base has the base's line, and one that is missing has the line of what it is missing from. One that is
-    written nowhere, and what an override changes, has the file's name alone.
+    A field of a base has the line in the base. A missing field has the line of the section that lacks it. A field that
+    is written nowhere, or set by an override, has only the name of the file.
     """
     changed = tuple(f"{override.partition('=')[0]}." for override in overrides)
     lines: dict[tuple[Place | None, str], str] = {}
@@ -44,7 +44,7 @@ def place_mistakes(file: Path, error: UserError, overrides: Sequence[str] = ()) 
 
 
 def _layers(file: Path) -> Iterator[tuple[Path, Any]]:
-    """The nodes of a file and of the files below it; none from where one cannot be read."""
+    """The YAML nodes of a file and of its bases, up to the first that cannot be read."""
     waiting, seen = [file], set[str]()
     while waiting and os.path.realpath(waiting[-1]) not in seen:
         path = waiting.pop()
@@ -59,7 +59,7 @@ def _layers(file: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _place(layer: tuple[Path, Any], field: str) -> Place:
-    """Where a field is written in one file, or as much of it as there is; line 0 = nothing of it."""
+    """The place of a field in one file, or of the longest part of it that is there; line 0 = no part."""
     file, node = layer
     line, left = 0, field
     while pair := next((pair for pair in _pairs(node) if f"{left}.".startswith(f"{pair[0].value}.")), None):
@@ -69,7 +69,7 @@ def _place(layer: tuple[Path, Any], field: str) -> Place:
 
 
 def _pairs(node: Any) -> list[tuple[Any, Any]]:
-    """The keys of a mapping with their values. An entry of a list, `name` or `{name: options}`, counts as a key."""
+    """Keys and values of a mapping. An entry of a list, `name` or `{name: options}`, counts as a key."""
     if node.id == "sequence":
         return [pair for entry in node.value for pair in ([(entry, entry)] if entry.id == "scalar" else _pairs(entry))]
     return [pair for pair in node.value if pair[0].id == "scalar"] if node.id == "mapping" else []

@@ -31,17 +31,16 @@ class ProblemOptions:
 
     Attributes:
         source: a registered source, in YAML `name` or `{name: options}`.
-        train: number of training problems; null = all that are not held out (see `evaluation.problems`), which is not
-            allowed for a source that generates problems.
-        seed: the seed of a generating source, and of the choice of the held-out problems. Runs with different seeds
-            train and are evaluated on the same problems.
-        also: a further source, whose problems train beside the others and are never held out, such as easier ones.
-            Problems that the main source gives as well are left out. Empty = none.
-        also_train: how many problems of the further source; null = all, which is not allowed for a source that
-            generates problems.
-        generated: an additional source, for a controller that proposes generated problems; usually
-            `{pool: {path: ...}}`, a file written by `halfway propel export`. Empty = none. Problems that the main
-            source gives as well, for training or held out, are left out.
+        train: number of training problems; null = all that are not held out (see `evaluation.problems`), not allowed
+            for a source that generates problems.
+        seed: seed of a generating source, and of the choice of held-out problems. It is apart from the seed of the run,
+            so that all runs use the same problems.
+        also: a further source of training problems, such as easier ones; none is held out, and those that are also in
+            the main source are dropped. Empty = none.
+        also_train: number of problems of the further source; null = all, not allowed for a source that generates
+            problems.
+        generated: a source for a controller that proposes generated problems; usually `{pool: {path: ...}}`, a file
+            written by `halfway propel export`. Problems that are also in the main source are dropped. Empty = none.
     """
 
     source: Annotated[Component[Source], one_of(SOURCES)]
@@ -59,24 +58,24 @@ class ProblemOptions:
 
     @property
     def opened(self) -> "ProblemOptions":
-        """The same options, with paths that can be opened from the current folder."""
+        """Resolve the paths, so that they can be opened from the current folder."""
         sources = {name: getattr(self, name) for name in PROBLEM_SOURCES}
         return replace(self, **{name: replace(source, part=openable(source.part)) for name, source in sources.items()})
 
 
 @dataclass(frozen=True)
 class TrackingOptions:
-    """Which trackers keep a copy of the records, and where.
+    """Trackers that keep a copy of the records.
 
     Attributes:
-        mlflow: whether MLflow keeps one.
-        wandb: whether Weights & Biases keeps one: in `output`, for `wandb sync`, unless WANDB_MODE is set, to "online"
-            for example. Needs the extra wandb.
-        trackio: whether Trackio keeps one, in `output`, unless TRACKIO_DIR or TRACKIO_SPACE_ID is set. Needs the extra
+        mlflow: true = log to MLflow.
+        wandb: true = log to Weights & Biases: into `output`, for `wandb sync`, unless WANDB_MODE is set, for example to
+            "online". Needs the extra wandb.
+        trackio: true = log to Trackio, into `output` unless TRACKIO_DIR or TRACKIO_SPACE_ID is set. Needs the extra
             trackio.
-        experiment: the name of MLflow's experiment, and of the project elsewhere.
-        uri: where MLflow's is: an SQLite file, relative to `output`, or any MLflow tracking URI (one with "://"), which
-            needs the user's word, such as HALFWAY_ACCEPT=tracking:HOST.
+        experiment: name of the experiment in MLflow, and of the project elsewhere.
+        uri: tracking store of MLflow: an SQLite file, relative to `output`, or any MLflow tracking URI (with "://"),
+            which needs consent, such as HALFWAY_ACCEPT=tracking:HOST.
     """
 
     mlflow: bool = True
@@ -90,7 +89,7 @@ SINGLE_TURN = "single_turn"
 REQUIRED_SIZES = frozenset(
     {"hidden_size", "num_hidden_layers", "intermediate_size", "num_attention_heads", "vocab_size"}
 )
-"""What a model's config.json must say, so that its memory can be estimated."""
+"""Fields of a model's config.json from which its memory is estimated."""
 
 
 def single_turn() -> Component[Environment[Any]]:
@@ -104,11 +103,11 @@ class RunConfig:
 
     Attributes:
         name: the run directory is `output`/`name`.
-        controllers: the members of the chain in order; in YAML, each is `name`, `{name: options}`, or
-            `{label: {use: name, ...}}`.
+        controllers: members of the chain in order; in YAML, each is `name`, `{name: options}`, or `{label: {use: name,
+            ...}}`.
         environment: a registered environment, in YAML `name` or `{name: options}`.
-        threads: CPU threads of torch; 0 = torch's choice. Resuming with another number may change the last digits.
-        cluster: the machines that the run is meant for.
+        threads: CPU threads of torch; 0 = torch's default. Resuming with another number may change the last digits.
+        cluster: the machines for the run.
     """
 
     name: str
@@ -140,7 +139,7 @@ class RunConfig:
 
     @cached_property
     def chain(self) -> Chain:
-        """The chain of the controllers. Raises UserError if a member could never do its work."""
+        """The chain of the controllers. Raises UserError if a member could never act."""
         return check_chain(self.controllers)
 
     @cached_property
@@ -156,7 +155,7 @@ class RunConfig:
         return ShapeOptions(**{k: v for k, v in sizes.items() if k in names and v is not None})
 
     def planned(self, shape: ShapeOptions | None = None) -> PlannedRun:
-        """The facts about the run that an engine may use."""
+        """Facts about the run for the engine."""
         return planned_run(self.model, self.rollouts, self.cluster, shape)
 
 
@@ -166,7 +165,7 @@ def planned_run(
     cluster: ClusterOptions | None = None,
     shape: ShapeOptions | None = None,
 ) -> PlannedRun:
-    """The facts about a run that an engine may use before it is built.
+    """Facts about a run for the engine, before the run is built.
 
     Args:
         shape: sizes of the model, if known.
@@ -176,7 +175,7 @@ def planned_run(
 
 
 def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
-    """The run that a plain mapping describes, checked completely."""
+    """Parse a plain mapping as a run, and check it completely."""
     config = construct(RunConfig, yaml_files.interpolate(raw))
     each(
         [
@@ -190,7 +189,7 @@ def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
 
 
 def check_needs(config: RunConfig) -> None:
-    """Raise UserError if a controller needs something of rollouts that nothing in the run provides."""
+    """Raise UserError if a controller needs something that no part of the run provides."""
     pool = plain(config.problems.generated)
     for label, member in config.chain.members.items():
         require(
@@ -214,7 +213,7 @@ def check_needs(config: RunConfig) -> None:
 
 
 def check_staleness(config: RunConfig) -> None:
-    """Raise UserError for what cannot be sampled ahead, or not be trained on late."""
+    """Raise UserError if staleness is set and some part cannot sample ahead or train late."""
     staleness, engine, learner, fill = config.rollouts.staleness, config.rollouts.engine, config.learner, config.fill
     apart = engine.part.goes_apart
     remedy = "it cannot sample while the learner updates; use transformers, or vllm_servers with sleep=false"
@@ -242,7 +241,7 @@ def check_staleness(config: RunConfig) -> None:
 
 
 def check_precision(model: ModelOptions, learner: LearnerOptions) -> None:
-    """Raise UserError if the run would train bfloat16 weights directly: most steps of usual size round to zero there.
+    """Raise UserError if the run would train bfloat16 weights directly, where most updates of usual size round to zero.
 
     DeepSpeed keeps float32 copies of such weights, and adapters are in float32.
     """

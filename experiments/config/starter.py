@@ -1,4 +1,4 @@
-"""A short, commented recipe to begin with: for a data file, a number of GPUs, and Halfway's trainer or a host."""
+"""Writes a short, commented starter recipe, for a data file, a number of GPUs, and Halfway's trainer or a host."""
 
 import json
 import re
@@ -75,10 +75,10 @@ cluster: # what the run is meant for; `halfway doctor {file}` says what this mac
 
 
 def write_starter(file: Path, data: str, model: str, gpus: int, host: str) -> str:
-    """Write the recipe, which must not exist yet, and return its text. Data that are there are looked at.
+    """Write the recipe and return its text. Data are read to fill it in, if they exist.
 
     Raises:
-        UserError: if the file exists, nothing is known of the host, or the data cannot be read.
+        UserError: if the file exists, the host is unknown, or the data cannot be read.
     """
     require(host in HOSTS, "--host", host, f"give one of {', '.join(HOSTS)}")
     if file.exists():
@@ -114,7 +114,8 @@ def _own(file: Path, data: str, model: str, gpus: int) -> str:
 
 
 def fitting(model: str) -> tuple[str, int]:
-    """What goes through the chat template, and the length of responses, as a model takes them if it is here."""
+    """The options for the chat template and the length of responses, from the model's files if they are on this
+    machine."""
     folder = find(model).expanduser()
     found = {name: read_object(folder / name) for name in (CONFIG, TOKENIZER) if (folder / name).is_file()}
     spoken = found.get(TOKENIZER, {"chat_template": ""}).get("chat_template") is not None
@@ -125,7 +126,7 @@ def fitting(model: str) -> tuple[str, int]:
 
 
 def source_of(data: str) -> dict[str, dict[str, str]]:
-    """The source that a word means: taskset:NAME, files at a path or, if there are none, owner/name on the hub."""
+    """Find the source for an argument: taskset:NAME, files at a path or, if there are none, owner/name on the hub."""
     if data.startswith("taskset:"):
         name = data.removeprefix("taskset:")
         require(bool(NAME.fullmatch(name)), "--data taskset", name, "give the name of a package")
@@ -135,11 +136,16 @@ def source_of(data: str) -> dict[str, dict[str, str]]:
     return {kind: {**options, "verifier": "symbolic"} for kind, options in where.items()}
 
 
+<<<<<<< HEAD
 def _source(data: str) -> tuple[str, str, str, int]:
     """The source's name, its options in YAML with the columns that were recognised, how its data are read, and rows.
 
     Rows are counted up to `ENOUGH`, which also stands for an unknown number.
     """
+=======
+def _source(data: str) -> tuple[str, str, str]:
+    """The name of the source, its options in YAML with the recognised columns, and how its data are read."""
+>>>>>>> 0ef9d07c (Plain English: help of the commands, fields of files)
     [(kind, options)] = source_of(data).items()
     if kind == "taskset":
         return kind, f"name: {_yaml(options['name'])}", f"needs HALFWAY_ACCEPT={data}, since it is code", ENOUGH

@@ -1,4 +1,4 @@
-"""Reads YAML files with findable paths, and dotted overrides; replaces interpolations. Results are unchecked."""
+"""Reads YAML files and dotted overrides, resolves paths, and replaces interpolations. Results are unchecked."""
 
 import os
 import re
@@ -14,18 +14,19 @@ from halfway.experiments.config.paths import anchored
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, laid over its bases, with its paths made findable. Raises UserError."""
+    """Read the mapping in a YAML file, merged over its bases, with its paths resolved. Raises UserError."""
     return yaml_bases.read(path, anchored)
 
 
 def is_study(raw: Mapping[str, Any]) -> bool:
-    """True if a mapping is a study of task generators: only a study, or its base, has a domain."""
+    """True if a mapping is a study of task generators: only studies and their bases have a domain."""
     lower = raw.get("base")
     return "domain" in raw or (isinstance(lower, Mapping) and "domain" in lower)
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """The nested mapping for overrides such as "learner.lr=3e-4"; their paths are relative to the current folder."""
+    """Parse overrides such as "learner.lr=3e-4" into a nested mapping; their paths are relative to the current
+    folder."""
     changes: dict[str, Any] = {}
     limits = [override.partition("=")[0] for override in overrides if override.startswith("budget.")]
     for limit in limits:
@@ -53,20 +54,20 @@ def _parse_override(override: str) -> dict[str, Any]:
 
 REFERENCE = re.compile(r"\$\{([^{}$]*)\}")
 MOST_REFERRED = 1 << 20
-"""Characters for which all references of a file together may stand."""
+"""Most characters that all references of a file together may expand to."""
 
 
 def interpolate(raw: Mapping[str, Any], within: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The same mapping with every "${other.field}" replaced by that field's value, lists and mappings included.
+    """Replace every "${other.field}" in a mapping by the value of that field, which may be a list or a mapping.
 
-    "${oc.env:NAME}" stands for an environment variable, which the user must have accepted: a file may send what it
-    knows elsewhere, for example as the name of a run.
+    "${oc.env:NAME}" is replaced by an environment variable, with the user's consent only: a file may leak its value,
+    for example as the name of a run.
 
     Args:
-        within: where fields are looked up; by default the mapping itself.
+        within: mapping in which fields are looked up; default: the mapping itself.
 
     Raises:
-        UserError: if there is no such field, or if it refers to another field itself.
+        UserError: if there is no such field, or if it contains a reference itself.
     """
     spent = 0
 

@@ -1,13 +1,13 @@
-"""The training loop. It works on types and names no method: chain, rollouts and learner are passed to it.
+"""The training loop, independent of any method: chain, rollouts and learner are passed to it.
 
 - `training`: one run: plan, roll out, observe, update, sync, log
-- `fill`: how a batch is filled: which groups train, which are surplus, how many more to ask for
-- `progress`: what has been spent
-- `records`: what is recorded of a step, and the files, cut to the checkpoint on resume
-- `waste`: says in one line that a run is being wasted
-- `samples`: prompts and responses that are kept to be read
-- `events`: the event log of a run whose rollouts do not wait, from which it can be retraced
-- `arrays`: binary files of arrays, beside the JSON of checkpoints and of the event log
+- `fill`: fills a batch: which groups train, which are surplus, how many more to request
+- `progress`: the spent budget
+- `records`: the records of a step, and their files, truncated to the checkpoint on resume
+- `waste`: one-line warnings about a run that wastes its budget
+- `samples`: prompts and responses kept for reading
+- `events`: the event log of a run with asynchronous rollouts, from which it can be retraced
+- `arrays`: binary files for the arrays of checkpoints and of the event log
 - `checkpoint`: one folder per step, complete or absent
 - `manifest`: sizes and checksums of a checkpoint's files
 - `evaluation`: held-out pass@1 and pass@k

@@ -1,7 +1,7 @@
-"""Arrays of a run in binary files, beside the JSON that says where they lie.
+"""Stores the arrays of a run in binary files, and their places in JSON.
 
-In a file arrays lie one after another, as their bytes. What refers to one holds its dtype and its place: where it is
-found, then its shape (`halfway.curriculum.states.to_plain`).
+A file is a concatenation of the arrays' bytes. A reference holds the dtype and the place of an array: its location,
+then its shape (`halfway.curriculum.states.to_plain`).
 """
 
 import hashlib
@@ -21,11 +21,11 @@ from halfway.trainers.loop.manifest import SummedFile, entries
 
 NAME = re.compile(r"arrays-\d{8,}\.bin")
 MOST_ZEROS = 2**28
-"""The longest array that may be in the event log by its shape alone."""
+"""Size limit of an array of which the event log holds only the shape."""
 
 
 class Place(NamedTuple):
-    """Where an array of a checkpoint lies: the file, its first byte, and its number of bytes."""
+    """Place of an array of a checkpoint: the file, the first byte, and the number of bytes."""
 
     file: str
     start: int
@@ -35,12 +35,12 @@ class Place(NamedTuple):
 class CheckpointArrays:
     """Writes the arrays of a run's checkpoints, each once, and reads them.
 
-    A later checkpoint refers to an array where an earlier one wrote it. Its folder holds all files that it refers to,
-    the earlier ones as hard links, so it is whole by itself. A file of which less than half is still needed is left
-    out, and so is one that cannot be linked: what is needed of it is written again.
+    If an earlier checkpoint wrote an array, a later one refers to that file. Each folder holds all files that it refers
+    to, the earlier ones as hard links, so it is complete by itself. A file of which less than half is still needed, or
+    that cannot be linked, is not reused: its needed arrays are written again.
 
-    Arrays are the same if their bytes are. So a resumed run writes what a run writes that was never killed, and an
-    array that a member changed in place is another one.
+    Arrays are equal if their bytes are. So a resumed run writes the same files as an uninterrupted run, and an array
+    that a member changed in place counts as new.
 
     Attributes:
         newest: the folder of the newest checkpoint; None before the first.
@@ -68,7 +68,7 @@ class CheckpointArrays:
             name: of the file for the arrays that no earlier file holds.
 
         Returns:
-            The places of the arrays by number, and what the manifest says of the files that they are in.
+            The places of the arrays by number, and the manifest entries of their files.
         """
         needed = Counter[str]()
         for digest in self._wanted.keys() & self._known.keys():
@@ -90,7 +90,7 @@ class CheckpointArrays:
         return list(places.values()), {file: before[file] for file in linked} | ({name: out.entry} if out.size else {})
 
     def _link(self, file: str, needed: int, folder: Path) -> bool:
-        """Link a file of the newest checkpoint into a folder. Returns whether it is there."""
+        """Link a file of the newest checkpoint into a folder. Returns True if that succeeded."""
         assert self.newest is not None
         try:
             if (self.newest / file).stat().st_size > 2 * needed:
@@ -101,7 +101,7 @@ class CheckpointArrays:
         return True
 
     def reader(self, folder: Path, places: Sequence[Place]) -> Get:
-        """Reads the arrays of a checkpoint, which becomes the newest one. Each is read when it is asked for.
+        """A reader of the arrays of a checkpoint, which becomes the newest one. Each array is read on demand.
 
         Args:
             places: of its arrays, by number.
@@ -130,15 +130,15 @@ class EventArrays:
     """Collects the arrays of one group for the event log.
 
     Attributes:
-        values: whether they are kept; if not, only their shapes are.
-        content: the bytes of those put so far.
+        values: true = values are kept; false = only shapes.
+        content: bytes of the arrays put so far.
     """
 
     def __init__(self, values: bool):
         self.values, self.content = values, bytearray()
 
     def put(self, array: Array) -> list[int | None]:
-        """Keep an array. Its place begins with its first byte in `content`."""
+        """Add an array. Its place begins with its first byte in `content`."""
         if not self.values:
             return [None, *array.shape]
         start = len(self.content)
@@ -147,7 +147,7 @@ class EventArrays:
 
 
 def get_event_array(content: bytes, dtype: str, at: Sequence[int | None]) -> Array:
-    """The array at a place of `EventArrays`; zeros if only its shape was kept."""
+    """Read the array at a place of `EventArrays`; zeros if only the shape was kept."""
     start, *shape = at
     if start is None:
         axes = [axis or 0 for axis in shape]

@@ -31,12 +31,12 @@ NAME = re.compile(r"step-(\d{8,})")
 
 @dataclass(frozen=True)
 class LoopState:
-    """The state of the loop between two steps, as a checkpoint holds it beside the learner's files.
+    """The state of the loop between two steps, as saved in a checkpoint beside the learner's files.
 
     Attributes:
         session: `Session.state_dict`, plain data.
         carried: surplus groups on which the next step trains.
-        waiting: the outstanding groups in the order they were drawn, without rollouts if they are under way.
+        waiting: outstanding groups in the order they were drawn, without rollouts while these are sampled.
         log_sizes: bytes of each record file.
     """
 
@@ -53,8 +53,8 @@ class Checkpoints:
 
     Attributes:
         folder: holds one sub-folder per checkpoint, "step-00000012" after twelve steps.
-        options: how often, and how many are kept.
-        arrays: writes and reads the arrays of the loop's state.
+        options: how often to save, and how many to keep.
+        arrays: writes and reads the arrays in the state of the loop.
     """
 
     folder: Path
@@ -62,7 +62,7 @@ class Checkpoints:
     arrays: CheckpointArrays = field(default_factory=CheckpointArrays, compare=False)
 
     def due(self, step: int) -> bool:
-        """True if a checkpoint belongs after `step` finished steps."""
+        """True if a checkpoint is due after `step` finished steps."""
         return step % self.options.every == 0
 
     def steps(self) -> list[int]:
@@ -73,13 +73,13 @@ class Checkpoints:
         return self.folder / f"step-{step:08d}"
 
     def write(self, step: int, state: Callable[[Put], LoopState], save_parts: Callable[[Path], None]) -> None:
-        """Write the checkpoint of `step`: the loop's state, and whatever `save_parts` puts into the folder.
+        """Write the checkpoint of `step`: the state of the loop, and the files that `save_parts` writes.
 
-        The state is JSON, with its arrays in files beside it (`CheckpointArrays`). The folder is written under another
-        name and renamed when complete, so a run killed here resumes from the checkpoint before.
+        The state is JSON, with its arrays in separate files (`CheckpointArrays`). The folder is renamed to its final
+        name when complete, so a run killed before that resumes from the previous checkpoint.
 
         Raises:
-            UserError: if it cannot be written, for example on a full disk; earlier checkpoints stay as they are.
+            UserError: if writing fails, for example on a full disk; earlier checkpoints are unchanged.
         """
         require_no_link(self.folder)
         self.arrays.begin()
@@ -99,7 +99,7 @@ class Checkpoints:
         self._prune()
 
     def latest(self) -> Path | None:
-        """The folder of the newest checkpoint, or None. Raises UserError if something has the name of none."""
+        """The folder of the newest checkpoint, or None. Raises UserError if a name in the folder is invalid."""
         for path in self.folder.glob("step-*"):
             if not NAME.fullmatch(path.name):
                 raise UserError(f"checkpoint: {path} is not the name of a checkpoint; move it elsewhere and resume")
@@ -125,13 +125,14 @@ class Checkpoints:
 
     @contextmanager
     def reading(self, folder: Path) -> Iterator[tuple[LoopState, Get]]:
-        """The loop's state in a checkpoint, and what finds the arrays of its session, while others read the rest.
+        """A scope with the loop state of a checkpoint and a reader of its session's arrays, in which other parts load
+        the rest.
 
-        Nothing is read unless all is sound.
+        All files are verified before anything is read.
 
         Raises:
-            UserError: if a file of the checkpoint is missing or damaged; the message names it, and the newest
-                checkpoint before this one that is sound.
+            UserError: if a file of the checkpoint is missing or damaged; the message names the file, and the newest
+                earlier checkpoint that is intact.
         """
         self._require_sound(folder)
         try:

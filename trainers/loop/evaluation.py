@@ -28,8 +28,8 @@ class Evaluation:
         num_problems: problems tried.
         samples: attempts per problem.
         passed_G: number of passes of each problem, in the order of the held-out problems.
-        strata: stratum -> (problems, passes of all of them), by the problems' feature `stratum`, in the order of the
-            names; "" holds the problems without one.
+        strata: stratum -> (problems, total passes), by the problem feature `stratum`, in the order of the names; "" =
+            problems without a stratum.
     """
 
     pass_at_1: float
@@ -52,13 +52,13 @@ class Evaluation:
 
 
 def evaluate(collector: Rollouts, problems: Sequence[Problem], samples: int, stream: Stream) -> Evaluation:
-    """Try every problem `samples` times with the engine's present weights.
+    """Try every problem `samples` times with the current weights of the engine.
 
-    Give the same stream at every evaluation of a run, and in every arm of a comparison: the sampling noise is then
-    common to both sides of a difference and largely cancels.
+    Use the same stream at every evaluation of a run and in every arm of a comparison, so that the common sampling noise
+    largely cancels in differences.
 
     Raises:
-        ValueError: if there is no problem, or fewer than one sample is asked for.
+        ValueError: without problems, or if `samples` is below 1.
     """
     if not problems or samples < 1:
         raise ValueError(f"evaluate: {len(problems)} problems x {samples} samples; give at least 1 of each")
@@ -68,7 +68,7 @@ def evaluate(collector: Rollouts, problems: Sequence[Problem], samples: int, str
 
 
 def by_stratum(problems: Sequence[Problem], passed_G: NDArray[np.int64]) -> dict[str, tuple[int, int]]:
-    """Stratum -> (problems, passes of all of them)."""
+    """Stratum -> (problems, total passes)."""
     problems_of: Counter[str] = Counter()
     passes_of: Counter[str] = Counter()
     for problem, passed in zip(problems, passed_G.tolist(), strict=True):
@@ -94,7 +94,7 @@ def summarize(passed_G: NDArray[np.int64], samples: int) -> Evaluation:
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:
-    """Unbiased estimate of the chance that one of k attempts passes: 1 - C(samples - passed, k) / C(samples, k).
+    """Unbiased estimate of the probability that one of k attempts passes: 1 - C(samples - passed, k) / C(samples, k).
 
     Chen et al. 2021 (arXiv 2107.03374), equation 1.
 

@@ -1,6 +1,6 @@
-"""The event log of a run whose rollouts do not wait: what was drawn, came back, and changed, in the session's order.
+"""The event log of a run with asynchronous rollouts: draws, finished groups and weight updates, in the session's order.
 
-One JSON object per line of events.jsonl; `t` is when, in seconds of the pool's clock.
+One JSON object per line of events.jsonl; `t` is the time in seconds of the pool's clock.
 
 | event | fields |
 |---|---|
@@ -34,7 +34,7 @@ from halfway.trainers.loop.records import Bytes, JsonLines
 ARRAYS_FILE = "events.bin"
 
 MOST_BYTES = 2**31
-"""The most that a packed group may stand for."""
+"""Most bytes to which a packed group may unpack."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Events:
 
     Attributes:
         arrays: the file of the groups' arrays.
-        tokens: whether the chain reads tokens; if not, only their numbers are kept.
+        tokens: true = the chain reads tokens; false = only their numbers are kept.
     """
 
     file: JsonLines
@@ -51,14 +51,14 @@ class Events:
     tokens: bool
 
     def draw(self, time: float, tickets: Sequence[Ticket], version: int) -> None:
-        """Tickets of one draw, which is logged even if it brought none."""
+        """Log the tickets of one draw, even if there are none."""
         first = tickets[0].request if tickets else None
         where = {"step": first.step, "round": first.round} if first else {}
         drawn = [[ticket.id, ticket.request.problem.id, str(ticket.request.origin)] for ticket in tickets]
         self.append("draw", time, **where, version=version, tickets=drawn)
 
     def done(self, time: float, group: Group, times: tuple[float, float]) -> None:
-        """A group, as it is recorded."""
+        """Log a group as it is recorded."""
         told = {"passed": group.num_passed, "size": group.size, "versions": group.policy_versions, "lag": group.lag}
         lost = {"dropped": dict(group.dropped)} if group.dropped else {}
         spent = {"began": times[0], "ended": times[1]}
@@ -71,10 +71,10 @@ class Events:
 
 
 def pack(group: Group, tokens: bool = True) -> tuple[str, bytes]:
-    """A group as text, without what its request brings, and the bytes of its arrays.
+    """Pack a group, without its request, as text and the bytes of its arrays.
 
     Args:
-        tokens: False = of the arrays only the shapes are kept, and they come back as zeros.
+        tokens: False = only the shapes of the arrays are kept; unpacking gives zeros.
     """
     request, arrays = replace(group.request, prefix=None, hint=None, stored=None), EventArrays(tokens)
     plain = msgspec.msgpack.encode(to_plain(replace(group, request=request), arrays.put))
@@ -97,10 +97,10 @@ def logged_group(event: Mapping[str, Any], folder: Path) -> Group:
     """The group of a "done" event.
 
     Args:
-        folder: the run's, with events.bin.
+        folder: the run directory, with events.bin.
 
     Raises:
-        UserError: if the event is damaged, or its part of events.bin.
+        UserError: if the event or its part of events.bin is damaged.
     """
     start, size, checksum = event.get("arrays", (0, 0, 0))
     content = b""

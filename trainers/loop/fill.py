@@ -11,7 +11,7 @@ from halfway.trainers.loop.loop_options import FillOptions
 
 
 class GroupOutcome(NamedTuple):
-    """A group and what became of it.
+    """A group and its outcome.
 
     Attributes:
         outcome: "trained", "zero_variance", "surplus", "carried", "waiting", "empty" or "declined".
@@ -23,7 +23,7 @@ class GroupOutcome(NamedTuple):
 
 
 def adaptive_request(default: int, minimum: int, safety: float, missing: int, zero_variance: float) -> int:
-    """GRESO's adaptive rollout batch: ask for about as many groups as will fill what is missing.
+    """GRESO's adaptive rollout batch: request about as many groups as will fill the rest of the batch.
 
     R = max(minimum, min(default, floor(safety * missing / (1 - v)))), in groups, where v is the share of zero-variance
     groups in the latest round. At v = 1, where the original divides by zero, R is the default.
@@ -38,20 +38,20 @@ def adaptive_request(default: int, minimum: int, safety: float, missing: int, ze
 class Filling:
     """A batch that is being filled, round by round. The loop folds `add` over the rounds while `wanted` is positive.
 
-    A group trains if it teaches (see `Group.teaches`) and the batch has room; with the option zero_variance=keep it
-    only needs to have rollouts. A group to which controllers give no weight is declined. A group that was extended
-    replaces its earlier form.
+    A group trains if it teaches (see `Group.teaches`) and the batch has room; with zero_variance=keep it only needs
+    rollouts. A group to which controllers give weight 0 is declined. An extended group replaces its earlier form.
 
-    GRESO's original flags a round as the last one when its request is small and then trains on an under-filled batch;
-    here rounds continue until the batch is full, `max_rounds` is reached, or a round comes back empty.
+    GRESO's original stops after a round with a small request, and then trains on an under-filled batch; here rounds
+    continue until the batch is full, `max_rounds` is reached, or a round is empty.
 
     Attributes:
         rounds: number of rounds so far.
-        placed: every group of this step in order, with the round that began it, starting with those carried over from
-            the previous step.
-        num_carried_in: how many of `placed` were carried in; they were observed in the step that rolled them out.
-        exhausted: whether a round brought no group at all, because the controllers proposed nothing.
-        held: tickets of groups that wait for a later step, which do not train in this one.
+        placed: every group of this step in order, with its first round; groups carried over from the previous step come
+            first.
+        num_carried_in: number of groups in `placed` that were carried over; they were observed in the step that rolled
+            them out.
+        exhausted: true if a round had no group, because the controllers proposed nothing.
+        held: tickets of groups that wait for a later step and do not train in this one.
     """
 
     options: FillOptions
@@ -63,11 +63,11 @@ class Filling:
 
     @classmethod
     def begin(cls, options: FillOptions, carried: Sequence[Group] = ()) -> "Filling":
-        """An empty batch, or a batch that starts with the surplus carried over from the previous step."""
+        """A batch with the surplus carried over from the previous step, if any."""
         return cls(options, placed=tuple((0, group) for group in carried), num_carried_in=len(carried))
 
     def wanted(self) -> int:
-        """Groups to ask for in the next round; 0 = stop."""
+        """Groups to request in the next round; 0 = stop."""
         if self.exhausted or self.rounds >= self._max_rounds or self.missing == 0:
             return 0
         options = self.options
@@ -92,19 +92,19 @@ class Filling:
         return replace(self, placed=tuple(placed), rounds=self.rounds + 1, exhausted=not groups)
 
     def hold(self, observed: Sequence[Group]) -> "Filling":
-        """The batch without the groups of this step that were not observed at its end: they wait."""
+        """The batch without the groups of this step that wait, unobserved, for a later one."""
         done = {group.request.ticket for group in observed}
         own = (group.request.ticket for _, group in self._own)
         return replace(self, held=frozenset(ticket for ticket in own if ticket not in done))
 
     @property
     def missing(self) -> int:
-        """Number of groups by which a full batch exceeds what trains so far."""
+        """Number of groups that a full batch still lacks."""
         return self.options.groups - len(self.trained)
 
     @property
     def starved(self) -> bool:
-        """True if the step trains on less than its fill policy asks for.
+        """True if the step trains on fewer groups than its fill policy requires.
 
         Under "once" a batch may shrink by its zero-variance groups, so only a round without enough requests counts.
         """
@@ -114,7 +114,7 @@ class Filling:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """Every group that was rolled out in this step, with the rollouts that it brought."""
+        """Every group rolled out in this step, with its rollouts of this step."""
         return tuple(group.latest for _, group in self._own)
 
     @property
@@ -123,14 +123,14 @@ class Filling:
 
     @property
     def surplus(self) -> tuple[Group, ...]:
-        """Groups that could train but found no room."""
+        """Groups that could train but have no room."""
         return tuple(entry.group for entry in self.outcomes if entry.outcome in ("surplus", "carried"))
 
     @property
     def outcomes(self) -> tuple[GroupOutcome, ...]:
-        """Every group with its round and what became of it, for the decision log."""
+        """Every group with its round and outcome, for the decision log."""
         room, outcomes = self.options.groups, [""] * len(self.placed)
-        # Groups that do not teach, if they are kept, have the room that the others leave.
+        # Groups that do not teach, if kept, get the room left by the others.
         for place in sorted(range(len(self.placed)), key=lambda place: not self.placed[place][1].teaches):
             outcomes[place] = self._outcome(self.placed[place][1], room)
             room -= outcomes[place] == "trained"

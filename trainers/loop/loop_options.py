@@ -12,20 +12,20 @@ class FillOptions:
     """Options for filling a training batch.
 
     Attributes:
-        policy: "once" = one round of `groups` requests, train on what `zero_variance` leaves of it; "refill" = further
-            rounds until `groups` groups are mixed (DAPO dynamic sampling), at most `max_rounds`.
+        policy: "once" = one round of `groups` requests, filtered by `zero_variance`; "refill" = further rounds until
+            `groups` groups are mixed (DAPO dynamic sampling), at most `max_rounds`.
         groups: number of groups in a training batch.
-        max_rounds: bound on the rounds of a step; a step that is still short trains on what it has and is recorded as
+        max_rounds: most rounds of a step; a step that is still short trains on a smaller batch and is recorded as
             starved.
         request: size of a round under "refill": "fixed" = always the size of the first round; "adaptive" = GRESO's law.
         request_factor: size of the first round as a multiple of `groups`, rounded up; 1.5 in GRESO's scripts, including
             those for dynamic sampling.
-        request_groups: size of the first round as a number of groups; 0 = by `request_factor`.
+        request_groups: size of the first round in groups; 0 = by `request_factor`.
         min_request: smallest adaptive request, in groups.
         safety: beta of the adaptive law.
-        zero_variance: groups in which all rollouts passed or none did: "drop" = they do not train (the group filter);
-            "keep" = they train like others. A critic learns from them; without a critic they only count as tokens.
-        surplus: mixed groups beyond `groups`: "discard", or "carry" into the next step's batch.
+        zero_variance: treatment of zero-variance groups: "drop" = they do not train (the group filter); "keep" = they
+            train like others. A critic learns from them; without a critic they only add to the token count.
+        surplus: mixed groups beyond `groups`: "discard", or "carry" into the batch of the next step.
     """
 
     policy: Literal["once", "refill"] = "once"
@@ -81,15 +81,15 @@ class FillOptions:
 
 @dataclass(frozen=True)
 class Budget:
-    """The length of a run. Exactly one field is given; the arms of a comparison share it.
+    """The length of a run, by exactly one field; the arms of a comparison share it.
 
     Attributes:
         rollouts: number of rollouts generated for training.
         tokens: number of tokens generated for training.
         steps: number of learner steps.
         seconds: wall-clock seconds of the loop, without evaluation and checkpoints.
-        tool_seconds: seconds that the environment's tools took in rollouts generated for training, added up over the
-            rollouts, whether or not they ran at once. Replayed steps and evaluation do not count.
+        tool_seconds: seconds of the environment's tools, summed over the rollouts generated for training, even if they
+            ran in parallel; without replayed steps and evaluation.
     """
 
     rollouts: int | None = None
@@ -121,10 +121,10 @@ class EvaluationOptions:
     Attributes:
         points: number of evaluations after the start, evenly spaced over the budget, the last at its end; 0 = none.
         samples: attempts per problem.
-        problems: size of the held-out set; these problems never train.
-        oracle_every: steps between two measurements of every training problem's pass rate, for a controller whose
-            belief is `measured`; no other run measures. These rollouts do not count against the budget.
-        oracle_samples: attempts at each training problem in such a measurement.
+        problems: size of the held-out set, which never trains.
+        oracle_every: steps between two measurements of the pass rates of all training problems, which are made only for
+            a controller with a `measured` belief. These rollouts do not count against the budget.
+        oracle_samples: attempts per training problem in such a measurement.
     """
 
     points: int = 4
@@ -143,11 +143,11 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """When the run can be resumed from.
+    """When to save checkpoints, and how many to keep.
 
     Attributes:
-        every: steps between checkpoints; the last step always writes a checkpoint.
-        keep: newest checkpoints kept.
+        every: steps between checkpoints; the last step always saves one.
+        keep: number of newest checkpoints kept.
     """
 
     every: int = 10

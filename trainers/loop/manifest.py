@@ -1,7 +1,7 @@
-"""Manifests: sizes and checksums of a folder's files, by which damage is found before anything else reads them.
+"""Manifests: sizes and checksums of the files in a folder, to detect damage before they are read.
 
-The first line is JSON: for each path its size and the SHA-256 of each 16 MiB of it, so that several threads share a
-large file. The second line is the first line's own SHA-256.
+The first line is JSON: for each path, its size and the SHA-256 of each 16 MiB block, so that several threads can share
+a large file. The second line is the SHA-256 of the first.
 """
 
 import hashlib
@@ -16,17 +16,17 @@ from halfway.curriculum.support.extras import one_line
 
 MANIFEST = "manifest.txt"
 BLOCK = 2**24
-"""Bytes that have a checksum of their own."""
+"""Bytes per checksum."""
 
 BUFFER = 2**20
 THREADS = min(8, os.cpu_count() or 1)
 
 
 def write_manifest(folder: Path, known: Mapping[str, list[int | str]] | None = None) -> None:
-    """Write the manifest of all files that are in a folder now. Raises OSError if one cannot be read.
+    """Write the manifest of all files in a folder. Raises OSError if one cannot be read.
 
     Args:
-        known: what it says of some files, from `entries` of another folder that holds the same files, or from
+        known: entries that need no reading, from `entries` of another folder with the same files, or from
             `SummedFile.entry`.
     """
     known = known or {}
@@ -39,7 +39,7 @@ def write_manifest(folder: Path, known: Mapping[str, list[int | str]] | None = N
 
 
 class SummedFile:
-    """A file that is written from its beginning to its end, and what a manifest says of it, without reading it again.
+    """A file written sequentially, whose manifest entry is computed on the way, without reading it again.
 
     Attributes:
         size: bytes written so far.
@@ -61,7 +61,7 @@ class SummedFile:
 
     @property
     def entry(self) -> list[int | str]:
-        """What `entries` says of the file, once it is closed."""
+        """The manifest entry of the closed file, as in `entries`."""
         return [self.size, *self._sums]
 
     def close(self) -> None:
@@ -75,15 +75,15 @@ class SummedFile:
 
 
 def entries(folder: Path) -> dict[str, list[int | str]]:
-    """What a folder's manifest says of each file: its size, and the checksums of its blocks."""
+    """The manifest of a folder: for each file, its size and the checksums of its blocks."""
     written: dict[str, list[int | str]] = json.loads((folder / MANIFEST).read_bytes().partition(b"\n")[0])
     return written
 
 
 def damage(folder: Path) -> str:
-    """What is wrong with the first file that is not as its folder's manifest says; empty if all are as they were.
+    """Describe the first file that differs from the manifest of its folder; empty if none does.
 
-    Files that the manifest does not name are not looked at.
+    Files that are not in the manifest are ignored.
     """
     try:
         line, _, checksum = (folder / MANIFEST).read_bytes().partition(b"\n")

@@ -1,4 +1,4 @@
-"""The spending of a run."""
+"""The spent budget of a run."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from halfway.trainers.loop.loop_options import Budget
 from halfway.trainers.loop.records import tool_seconds
 
 IDLE_STEPS = 10
-"""A run whose budget counts what is generated stops after this many consecutive steps without a rollout."""
+"""A run with a budget of rollouts or tokens stops after this many consecutive steps without a rollout."""
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,15 @@ class Progress:
     Attributes:
         step: number of finished steps.
         rollouts, tokens: amounts generated for training, without evaluation and replayed tokens.
-        trained_tokens: number of tokens that the learner's passes went over: whole sequences, including prompts and
+        trained_tokens: number of tokens in the learner's training passes: whole sequences, including prompts and
             replays, in every epoch.
-        measured: number of rollouts that an oracle's measurements took, which no budget counts.
+        measured: number of rollouts for measurements of an oracle, which count against no budget.
         seconds: wall-clock time of the loop, without evaluation, measurements and checkpoints.
-        tool_seconds: time that the environment's tools took to answer what was generated.
-        judge_seconds: time that the environment took in all to answer and judge it, including tools.
+        tool_seconds: time of the environment's tools for generated responses.
+        judge_seconds: total time of the environment to respond and judge, including tools.
         evaluations: number of held-out evaluations done, including the one before the first step.
-        starved: number of steps that trained on fewer groups than the fill policy asks for.
-        idle: number of latest consecutive steps that neither rolled out nor trained anything.
+        starved: number of steps that trained on fewer groups than the fill policy requires.
+        idle: number of consecutive steps, up to the latest, that neither rolled out nor trained anything.
     """
 
     step: int = 0
@@ -47,13 +47,13 @@ class Progress:
     idle: int = 0
 
     def share(self, budget: Budget) -> float:
-        """Share of the budget that has been spent."""
+        """Spent share of the budget."""
         spent: float = getattr(self, "step" if budget.unit == "steps" else budget.unit)
         return spent / budget.total
 
     @property
     def spent(self) -> dict[str, float]:
-        """The amounts in a step's record; those of tools and of an oracle only where there is one."""
+        """The amounts in the record of a step; those of tools and of an oracle only if there is one."""
         return {
             "rollouts": self.rollouts,
             "tokens": self.tokens,
@@ -83,7 +83,7 @@ class Progress:
         """True if the run continues.
 
         Raises:
-            UserError: if it would never end, because nothing is rolled out any more.
+            UserError: if the run would never end, because nothing is rolled out any more.
         """
         if self.idle >= IDLE_STEPS and budget.unit in ("rollouts", "tokens"):
             raise UserError(
@@ -103,7 +103,7 @@ class Stopwatch:
     """Seconds spent in each part of a step.
 
     Attributes:
-        judged: time that the environment took to answer, over all rollouts; the engine may have been working meanwhile.
+        judged: time of the environment, summed over all rollouts; the engine may have run meanwhile.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -125,7 +125,7 @@ def evaluation_record(progress: Progress, evaluation: Evaluation, unjudged: Mapp
     """One line of evaluations.jsonl.
 
     Args:
-        unjudged: number of its responses that failed because no verifier could judge them, by reason.
+        unjudged: number of responses that failed because no verifier could judge them, by reason.
     """
     return {
         "step": progress.step,

@@ -1,6 +1,7 @@
-"""The records of a run: what they say of a step, and the files, which a resumed run continues where its checkpoint was.
+"""The records of a run: their content for each step, and their files, which a resumed run continues from its
+checkpoint.
 
-Hosts of other trainers write the same.
+Other trainers that host Halfway write the same records.
 """
 
 import json
@@ -27,14 +28,14 @@ class FinishedStep:
 
     Attributes:
         policy_version: number of learner updates behind the weights after the step.
-        spent: what the run has spent by the end of the step, by name.
-        outcomes: every group with its round and what became of it.
+        spent: amounts spent by the end of the step, by name.
+        outcomes: every group with its round and outcome.
         skips: problems refused before any rollout, each with its round.
         rounds: number of batches drawn.
-        starved: whether the step trained on less than its fill policy asks for.
+        starved: true if the step trained on fewer groups than its fill policy requires.
         timing: seconds by part.
-        controllers: the chain's metrics.
-        learner: what the learner reported.
+        controllers: metrics of the chain.
+        learner: metrics of the learner.
         groups: the groups of `outcomes` that were rolled out in this step.
         unjudged: number of responses that failed because no verifier could judge them, by reason.
     """
@@ -53,12 +54,12 @@ class FinishedStep:
     unjudged: Mapping[str, int] = field(default_factory=dict)
 
     def decision_records(self) -> list[Mapping[str, Any]]:
-        """The step's lines of decisions.jsonl: skipped problems by round, then every group with its outcome."""
+        """The lines of a step in decisions.jsonl: skipped problems by round, then every group with its outcome."""
         rolled_out = [group_record(group, self.step, round_, outcome) for round_, group, outcome in self.outcomes]
         return skip_records(self.skips, self.step) + rolled_out
 
     def record(self) -> dict[str, Any]:
-        """The step's line of steps.jsonl."""
+        """The line of a step in steps.jsonl."""
         counts = {
             f"{origin.value}_counts": pass_counts([g for g in self.groups if g.request.origin is origin])
             for origin in Origin
@@ -90,9 +91,9 @@ def pass_counts(groups: Sequence[Group]) -> list[int]:
 
 
 def signal_record(groups: Sequence[Group]) -> dict[str, dict[str, float]]:
-    """Metrics of a step's groups, under the names that other trainers use; empty without a scored rollout.
+    """Metrics of the groups of a step, under the names used by other trainers; empty without a scored rollout.
 
-    Pass rates are means over rollouts; shares of zero-variance groups count a group that lost rollouts by the rest.
+    Pass rates are means over rollouts; a group that lost rollouts counts as zero-variance by the others.
     """
     groups = [group for group in groups if group.size]
     rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -117,7 +118,7 @@ def signal_record(groups: Sequence[Group]) -> dict[str, dict[str, float]]:
 
 
 def response_counts(groups: Sequence[Group]) -> dict[str, int]:
-    """Of a step's rollouts, those that were scored, cut by a limit, and lost; and zero-variance groups of one text."""
+    """Counts for a step: rollouts scored, truncated and lost, and zero-variance groups of identical texts."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     zero_variance = [group for group in groups if group.zero_variance and group.size > 1]
     texts = [
@@ -132,9 +133,8 @@ def response_counts(groups: Sequence[Group]) -> dict[str, int]:
 
 
 def tool_record(groups: Sequence[Group]) -> dict[str, Any]:
-    """The time that executing fresh and replayed responses took in a step; empty where tools take no time and nothing
-    was replayed through them. Seconds of tools add up over responses; the seconds of `rollout` in the timing include
-    all of it.
+    """Seconds to execute fresh and replayed responses in a step; empty if tools took no time and replayed nothing. Tool
+    seconds are summed over responses; `rollout` in the timing includes them.
     """
     costs = [group.replay_cost for group in groups if group.replay_cost is not None]
     tools = tool_seconds(groups)
@@ -154,7 +154,7 @@ def tool_record(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def tool_seconds(groups: Sequence[Group]) -> float:
-    """Seconds that the environment's tools took for what the policy generated."""
+    """Seconds of the environment's tools for generated responses."""
     return sum(turn.tool_seconds for group in groups for rollout in group.rollouts for turn in rollout.turns)
 
 
@@ -172,14 +172,14 @@ class Bytes:
         return self.path.stat().st_size
 
     def extend(self, content: bytes) -> int:
-        """Write at the end, in one call. Returns where that was. Raises WriteError if it fails."""
+        """Append in one call. Returns the position. Raises WriteError if it fails."""
         with writing(self.path), open_own(self.path, "ab") as file:
             start: int = file.tell()
             file.write(content)
         return start
 
     def truncate(self, size: int) -> None:
-        """Forget what a killed run wrote after its last checkpoint."""
+        """Remove what a killed run wrote after its last checkpoint."""
         os.truncate(self.path, size)
 
 
@@ -187,18 +187,18 @@ class JsonLines(Bytes):
     """An append-only file of JSON records."""
 
     def append(self, *records: Mapping[str, Any]) -> None:
-        """Write records at the end, one call for all of them. Raises WriteError if it fails."""
+        """Append records in one call. Raises WriteError if it fails."""
         self.extend("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records).encode())
 
 
 class RunLog:
-    """The record files of a run directory, kept together so that they are cut together."""
+    """The record files of a run directory, which are truncated together."""
 
     def __init__(self, folder: Path, events: bool = False, chosen: Samples | None = None):
         """
         Args:
-            events: whether there is an event log, events.jsonl with events.bin.
-            chosen: what samples.jsonl keeps; None = there is none.
+            events: true = write an event log, events.jsonl with events.bin.
+            chosen: selects the content of samples.jsonl; None = no such file.
         """
         self._chosen = chosen
         self.decisions = JsonLines(folder / "decisions.jsonl")
@@ -211,7 +211,7 @@ class RunLog:
             self.samples = JsonLines(folder / "samples.jsonl")
 
     def append(self, step: FinishedStep) -> dict[str, Any]:
-        """Write a step's samples, its decisions and its line of steps.jsonl, which is returned."""
+        """Write the samples, decisions and steps.jsonl line of a step; returns that line."""
         if self._chosen:
             self.samples.append(*self._chosen.records(step.groups, step.step))
         self.decisions.append(*step.decision_records())
@@ -227,7 +227,7 @@ class RunLog:
         return {name: file.size for name, file in self._files.items()}
 
     def truncate(self, sizes: Mapping[str, int] | None = None) -> None:
-        """Cut every file to its checkpointed size, or to nothing if there is no checkpoint yet.
+        """Truncate every file to its size at the checkpoint, or to 0 if there is no checkpoint.
 
         Raises:
             UserError: if a file has lost records that it had when the checkpoint was written.

@@ -1,8 +1,8 @@
-"""Sampled prompts and responses of a run, to be read: samples.jsonl, one line a group, the same bytes for equal runs.
+"""Prompts and responses of a run for reading: samples.jsonl, one line per group, the same bytes for equal runs.
 
-Of `PROBLEMS` problems, the same in all runs on the same data, groups are kept at the visits 1, 2, 3, 4, 6, 8, 12, 16
-and so on, so that the first, a middle and one of the last are among them, however many there will be. Of a group, two
-passing and two failing rollouts are kept, with texts of at most `LETTERS` letters.
+For `PROBLEMS` problems, the same in all runs on the same data, groups are kept at visits 1, 2, 3, 4, 6, 8, 12, 16 and
+so on, which covers early, middle and late visits of a run of any length. Two passing and two failing rollouts of each
+group are kept, with texts of at most `LETTERS` letters.
 """
 
 from collections import Counter
@@ -24,12 +24,12 @@ Decode = Callable[[Sequence[int]], str]
 
 
 class Samples:
-    """Chooses what is kept of the groups that a run rolls out.
+    """Chooses which groups and rollouts of a run are kept.
 
     Args:
         problems: the ids to choose from.
         decode: the text of tokens.
-        decisions: the run's decision log, from which earlier visits are counted when a run is resumed.
+        decisions: the decision log of the run, from which a resumed run counts earlier visits.
     """
 
     def __init__(self, problems: Sequence[str], decode: Decode, decisions: Path):
@@ -38,7 +38,7 @@ class Samples:
         self._visits: Counter[str] | None = None
 
     def records(self, groups: Sequence[Group], step: int) -> Iterator[Mapping[str, Any]]:
-        """The lines about a step's groups. Call it once for each step, before its decisions are logged."""
+        """The lines on the groups of a step. Call it once per step, before its decisions are logged."""
         if self._visits is None:
             self._visits = Counter(self._logged())
         for group in groups:
@@ -49,7 +49,7 @@ class Samples:
                     yield self._record(group, step, self._visits[name])
 
     def _logged(self) -> Iterator[str]:
-        """The problem of each group in the decision log that was rolled out; of one that waited, once for each step."""
+        """The problem of each rolled-out group in the decision log; of a group that waited, once per step."""
         decoder, records = msgspec.json.Decoder(GroupRecord), list[GroupRecord]()
         with self.decisions.open("rb") as file:
             while lines := file.readlines(WINDOW):
@@ -94,7 +94,7 @@ def kept(visit: int) -> bool:
 
 
 def shorten(text: str) -> str:
-    """The text, or its beginning and end with the number of letters left out between them."""
+    """The text, or its beginning and end with the number of omitted letters between them."""
     if len(text) <= LETTERS:
         return text
     half = LETTERS // 2

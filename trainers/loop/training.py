@@ -1,4 +1,4 @@
-"""The training loop. It works on types and names no concrete controller."""
+"""The training loop, independent of any controller."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -32,26 +32,25 @@ from halfway.trainers.rollouts.in_flight import InlinePool, Pool
 
 @dataclass
 class Training:
-    """One run: everything the loop needs, as values, and the state it carries from step to step.
+    """One run: the parts and options of the loop, and its state between steps.
 
     Attributes:
         folder: the run directory; records and checkpoints go there.
-        session: the controllers at work, with the problems.
-        sync: hands the learner's weights to the rollout engine, with their version.
+        session: the chain of controllers and the problems.
+        sync: sends the learner's weights, with their version, to the rollout engine.
         evaluate: held-out evaluation, or None.
-        evaluation_points: evaluations spread evenly over the budget, after the first evaluation at the start.
-        oracle: measures the pass rate of every training problem with rollouts outside the budget; None = no member
-            needs it.
+        evaluation_points: number of evaluations spread evenly over the budget, after the one at the start.
+        oracle: measures the pass rates of all training problems, outside the budget; None = no member needs them.
         oracle_every: steps between two measurements.
-        finish: called once the budget is spent.
+        finish: called when the budget is spent.
         decode: the text of tokens, for samples.jsonl; None = no texts are kept.
-        carried: surplus groups of the last step, on which the next step trains (fill option "carry").
-        pool: where rollouts are under way; None = they are awaited as soon as they are drawn.
-        staleness: batches that may be outstanding beyond the one that trains next, so that they are sampled while the
-            learner updates. No group trains more updates after its weights than this, unless it has waited.
-        in_flight: whether the weights change under rollouts; otherwise those are awaited first.
-        waiting: the outstanding groups by ticket, in the order they were drawn; None = still under way.
-        stop: whether to end after the present step.
+        carried: surplus groups of the last step that train in the next (fill option "carry").
+        pool: samples rollouts in the background; None = rollouts are awaited as soon as they are drawn.
+        staleness: batches that may be outstanding beyond the next one, to be sampled while the learner updates. It
+            bounds the lag of a group that trains, unless the group has waited.
+        in_flight: true = weights change under rollouts; false = rollouts are awaited first.
+        waiting: outstanding groups by ticket, in the order they were drawn; None = not yet sampled.
+        stop: true = end after the current step.
     """
 
     folder: Path
@@ -83,7 +82,7 @@ class Training:
         samples = Samples(ids, self.decode, self.folder / "decisions.jsonl") if self.decode else None
         self.log = RunLog(self.folder, events=self.staleness > 0, chosen=samples)
         self.stream = Stream(self.seed)
-        # What a checkpoint would hold if the step were left now; None while the weights change.
+        # The state for a checkpoint if the step is abandoned now; None while the weights change.
         self._between: Callable[[Put], LoopState] | None = None
         tokens = "tokens" in self.session.controller.needs
         self._events = Events(self.log.events, self.log.event_arrays, tokens) if self.staleness else None
@@ -119,9 +118,9 @@ class Training:
     def step(self, clock: Stopwatch) -> None:
         """One step: draw and take groups until the batch is full, observe, update, sync, log.
 
-        With staleness, what is outstanding is sampled during the update, and groups are recorded in the order they were
-        drawn. What is under way has come back before the weights change, so that one version writes a group; or, in
-        flight, it goes on with the new weights.
+        With staleness, outstanding groups are sampled during the update, and groups are recorded in the order they were
+        drawn. Rollouts end before the weights change, so that one version samples a group; with `in_flight` they
+        continue with the new weights.
         """
         step = self.progress.step
         self.measure_if_due(clock)
@@ -148,7 +147,7 @@ class Training:
         self.record(filling, skips, learned, clock)
 
     def commit(self, step: int, clock: Stopwatch) -> Sequence[Group]:
-        """Let the chain observe the step's groups, which are returned. From here on the step can only be finished."""
+        """Let the chain observe the groups of the step, and return them. After this the step can only be finished."""
         with clock.time("observe"):
             observed = self.session.commit()
         self.tell("commit", step=step)
@@ -156,7 +155,7 @@ class Training:
         return observed
 
     def hand_over(self, clock: Stopwatch) -> None:
-        """Give the engine the new weights. Unless they may change under rollouts, those are awaited first."""
+        """Send the new weights to the engine. Rollouts are awaited first, unless weights may change under them."""
         updated = self._pool.time()
         if self.staleness and not self.in_flight:
             with clock.time("drain"):
@@ -166,12 +165,12 @@ class Training:
         self.tell("weights", version=self.learner.policy_version, updated=updated)
 
     def wanted(self, filling: Filling) -> int:
-        """Groups of the next round; 0 = stop. With staleness no more than are missing, so that nothing is left over."""
+        """Groups of the next round; 0 = stop. With staleness at most the missing ones, so that there is no surplus."""
         wanted = filling.wanted()
         return min(wanted, filling.missing) if self.staleness else wanted
 
     def draw(self, wanted: int, clock: Stopwatch) -> None:
-        """Draw tickets and have them rolled out: those of a round, or as many as staleness lets be outstanding."""
+        """Draw tickets and submit them: those of a round, or as many as staleness allows to be outstanding."""
         numbers, batch = [wanted], self.fill.groups
         if self.staleness:
             room = wanted + self.staleness * batch - len(self.waiting)
@@ -185,22 +184,23 @@ class Training:
                 self.submit(tickets)
 
     def submit(self, tickets: Sequence[Ticket]) -> None:
-        """Have the tickets of one draw rolled out. Stored groups are complete already."""
+        """Submit the tickets of one draw for rollouts. Stored groups are already complete."""
         self.waiting |= {ticket.id: stored_group(ticket) for ticket in tickets}
         asked = [ticket.request for ticket in tickets if ticket.request.stored is None]
         if asked:
             self._pool.submit(asked, self.stream.at(asked[0].step, asked[0].round, "rollout"))
 
     def await_groups(self, tickets: Sequence[str]) -> None:
-        """Wait until these tickets' rollouts have come back."""
+        """Wait for the rollouts of these tickets."""
         away = [ticket for ticket in tickets if self.waiting[ticket] is None]
         self.waiting |= zip(away, self._pool.take(away), strict=True)
 
     def take(self, tickets: Sequence[str]) -> list[Group]:
-        """Record these tickets' outcomes. Returns their groups: new ones, what extends those in hand, and stored ones.
+        """Record the outcomes of these tickets. Returns their groups: new ones, extensions of groups in hand, and
+        stored ones.
 
-        A group now learns its lag: how many updates the learner is ahead of the weights that sampled it. So does a
-        stored one, which was less late when it was recorded.
+        This sets the lag of each group: the number of updates by which the learner is ahead of the weights that sampled
+        it. The lag of a stored group has grown since it was recorded.
         """
         self.await_groups(tickets)
         taken = [group for ticket in tickets if (group := self.waiting.pop(ticket)) is not None]
@@ -212,7 +212,7 @@ class Training:
         return [in_hand.get(group.request.extends or group.request.ticket, self.aged(group)) for group in taken]
 
     def recorded(self, group: Group) -> None:
-        """Have the session record a group."""
+        """Record a group in the session."""
         ticket = group.request.ticket
         self.session.record_group(ticket, group)
         now = self._pool.time()
@@ -233,7 +233,7 @@ class Training:
     def record(
         self, filling: Filling, skips: Sequence[tuple[int, Skip]], learned: Mapping[str, float], clock: Stopwatch
     ) -> None:
-        """Log the step that `progress` has just counted, and tell all recorders."""
+        """Log the step that `progress` has just counted, and notify all recorders."""
         finished = FinishedStep(
             step=self.progress.step - 1,
             policy_version=self.learner.policy_version,
@@ -253,7 +253,7 @@ class Training:
             recorder.step(record)
 
     def measure_if_due(self, clock: Stopwatch) -> None:
-        """Tell the chain the policy's current pass rates, if it asks for them."""
+        """Measure the policy's current pass rates for the chain, if it needs them and they are due."""
         if self.oracle is None or self.progress.step % self.oracle_every:
             return
         with clock.time("measure"), count_apart():  # what cannot be judged here is not the step's
@@ -264,7 +264,7 @@ class Training:
         self.progress = replace(self.progress, measured=self.progress.measured + rollouts)
 
     def evaluate_if_due(self, clock: Stopwatch) -> None:
-        """Evaluate at the start, and whenever the next of the evenly spaced points of the budget is passed."""
+        """Evaluate at the start, and at every evenly spaced point of the budget."""
         self._between = self.state_now()
         passed = math.floor(self.progress.share(self.budget) * self.evaluation_points + 1e-9)
         if self.evaluate is None or self.evaluation_points == 0 or passed < self.progress.evaluations or self.stop():
@@ -286,9 +286,9 @@ class Training:
             self.checkpoints.write(self.progress.step, self.state_now(), self.learner.save)
 
     def leave_step(self, error: BaseException) -> str:
-        """How a run that an error ends has ended: "failed", or "stopped" if it was told to end.
+        """The final state of a run that an error ends: "failed", or "stopped" if a signal asked it to end.
 
-        A run that was told to end writes a checkpoint of the state before the step, unless its update has begun.
+        A stopped run writes a checkpoint of the state before the step, unless the update has begun.
         """
         if not (self.stop() or isinstance(error, KeyboardInterrupt)):
             return "failed"
@@ -298,9 +298,9 @@ class Training:
         return "stopped"
 
     def state_now(self) -> Callable[[Put], LoopState]:
-        """The loop's state as it is now, put in a checkpoint's form when it is called with what stores arrays.
+        """The current state of the loop, as a function that puts it in checkpoint form with a given store for arrays.
 
-        An outstanding group that is under way is saved without rollouts.
+        An outstanding group that is still being sampled is saved without rollouts.
         """
         session, waiting = self.session.snapshot(), dict(self.waiting)
         saved = partial(LoopState, self.progress, carried=self.carried, log_sizes=self.log.sizes())
@@ -312,11 +312,10 @@ class Training:
         return state
 
     def resume(self) -> None:
-        """Continue from the newest checkpoint: records written after it are cut off, since they will come again.
+        """Continue from the newest checkpoint; records written after it are removed, since they will be written again.
 
         Raises:
-            UserError: if the checkpoint is damaged, or belongs to another problem set, other controllers or another
-                model.
+            UserError: if the checkpoint is damaged, or belongs to another problem set, chain or model.
         """
         folder = self.checkpoints.latest()
         if folder is None:
@@ -335,7 +334,7 @@ class Training:
         self.log.truncate(state.log_sizes)  # last, since a refusal above leaves everything as it is
 
     def close(self, state: str) -> None:
-        """Write how the run ended, "finished", "stopped" or "failed", to status.json, and tell all recorders."""
+        """Write the final state, "finished", "stopped" or "failed", to status.json, and notify all recorders."""
         status = {"state": state, **vars(self.progress)}
         endings = [partial(write_json, self.folder / "status.json", status)]
         endings += [partial(recorder.close, state) for recorder in self.recorders]
@@ -348,6 +347,6 @@ class Training:
 
 
 def stored_group(ticket: Ticket) -> Group | None:
-    """The earlier group on which a ticket trains again; None if it asks for new rollouts."""
+    """The earlier group on which a ticket trains again; None if it requests new rollouts."""
     request = ticket.request
     return None if request.stored is None else replace(request.stored, request=request, weights=None)

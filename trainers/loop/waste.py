@@ -1,4 +1,4 @@
-"""Says in one line, once each, that a run is being wasted, and what to do about it."""
+"""Warns, once per kind and in one line, that a run wastes its budget, with a remedy."""
 
 import threading
 import time
@@ -9,13 +9,13 @@ from typing import Any
 from halfway.trainers.rollouts.rollout_options import GAP_ROUNDED
 
 STEPS = 10
-"""A warning is about the sum of this many steps in a row, so that one bad batch says nothing."""
+"""A warning is based on the sum over this many consecutive steps, so that one bad batch gives none."""
 STEPS_WITHOUT_REWARD = 5
-"""A warning is given once this many steps in a row have had no reward but 0."""
+"""A warning is given after this many consecutive steps in which every reward was 0."""
 ZERO_VARIANCE, TRUNCATED, LOST, UNJUDGED = 0.8, 0.2, 0.1, 0.02
-"""Shares above which a warning is given: of the groups, and of the responses for the others."""
+"""Shares above which a warning is given: of groups for the first, of responses for the others."""
 STALL_SECONDS, STALL_FACTOR = 60.0, 10.0
-"""A step has stalled after this long, and after this many times the mean of the steps before it."""
+"""A step has stalled after this many seconds and this multiple of the mean of earlier steps."""
 
 Record = Mapping[str, Any]
 
@@ -28,17 +28,17 @@ HELP = {
     "mismatch": "docs/troubleshooting.md#engine-and-learner-differ",
     "stalled": "docs/troubleshooting.md#a-step-has-stalled",
 }
-"""Where each kind of warning is explained."""
+"""The page that explains each kind of warning."""
 
 
 class Waste:
     """A recorder that gives each warning once.
 
     Args:
-        say: is given each warning, one line without its end.
-        largest_gap: mean |log-probability of the learner - of the engine| in nats a token that rounding can explain.
+        say: called with each warning, one line without a newline.
+        largest_gap: mean |log-probability of the learner - of the engine| in nats per token that rounding can explain.
         clock: seconds; replaced by tests.
-        stalls: whether to warn of a step that takes far longer than earlier steps.
+        stalls: true = also warn of a step that takes far longer than earlier steps.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Waste:
             self.timer.cancel()
 
     def tell(self, kind: str, warning: str) -> None:
-        """Give a warning unless one of its kind has been given."""
+        """Give a warning, unless one of the same kind was given before."""
         if kind not in self.told:
             self.told.add(kind)
             self.say(f"{warning} ({HELP[kind]})")
@@ -97,7 +97,7 @@ class Waste:
             )
 
     def _watch(self) -> None:
-        """Look again when the next step would have stalled; evaluations begin this time anew."""
+        """Schedule a check for the time at which the next step would have stalled; evaluations restart this time."""
         if self.timer is not None:
             self.timer.cancel()
         if "stalled" not in self.told:
@@ -108,7 +108,7 @@ class Waste:
 
 
 def warnings(records: Sequence[Record], largest_gap: float) -> Iterator[tuple[str, str]]:
-    """Find what wastes the rollouts of these steps: the kind of each waste, and one line with a remedy."""
+    """Find waste in these steps: the kind of each, and one line with a remedy."""
     groups = _sum(records, "groups", "rolled_out")
     zero_variance = _sum(records, "groups", "zero_variance")
     if groups and zero_variance / groups >= ZERO_VARIANCE:
@@ -134,7 +134,7 @@ def warnings(records: Sequence[Record], largest_gap: float) -> Iterator[tuple[st
 
 
 def gap_warning(records: Sequence[Record], largest_gap: float) -> str:
-    """The warning about engine and learner that differ by more than rounding; empty if they do not."""
+    """The warning that engine and learner differ by more than rounding; empty if they do not."""
     learned = [record.get("learner", {}) for record in records]
     gaps = [each["engine_gap"] for each in learned if "engine_gap" in each]
     if not gaps or (gap := sum(gaps) / len(gaps)) < largest_gap:
@@ -147,7 +147,7 @@ def gap_warning(records: Sequence[Record], largest_gap: float) -> str:
 
 
 def _without_reward(records: Sequence[Record]) -> str:
-    """The warning about steps in which every reward is 0; empty if there are too few, or one is not."""
+    """The warning about steps in which every reward is 0; empty if there are too few such steps."""
     scored = _sum(records, "responses", "scored")
     some = any(record.get("reward", {}).get("mean", 0.0) for record in records)
     if len(records) < STEPS_WITHOUT_REWARD or not scored or some:
@@ -159,7 +159,7 @@ def _without_reward(records: Sequence[Record]) -> str:
 
 
 def _zero_variance(records: Sequence[Record], zero_variance: float, groups: float) -> str:
-    """The warning about zero-variance groups: whether they fail or pass, and whether their texts differ."""
+    """The warning about zero-variance groups; says whether they fail or pass, and whether their texts differ."""
     fresh = [counts for record in records if (counts := record["fresh_counts"])]
     failed, passed = (sum(counts[end] for counts in fresh) for end in (0, -1))
     repeated = _sum(records, "responses", "repeated")
