@@ -136,16 +136,11 @@ def source_of(data: str) -> dict[str, dict[str, str]]:
     return {kind: {**options, "verifier": "symbolic"} for kind, options in where.items()}
 
 
-<<<<<<< HEAD
 def _source(data: str) -> tuple[str, str, str, int]:
-    """The source's name, its options in YAML with the columns that were recognised, how its data are read, and rows.
+    """The name of the source, its options in YAML with the recognised columns, how its data are read, and rows.
 
     Rows are counted up to `ENOUGH`, which also stands for an unknown number.
     """
-=======
-def _source(data: str) -> tuple[str, str, str]:
-    """The name of the source, its options in YAML with the recognised columns, and how its data are read."""
->>>>>>> 0ef9d07c (Plain English: help of the commands, fields of files)
     [(kind, options)] = source_of(data).items()
     if kind == "taskset":
         return kind, f"name: {_yaml(options['name'])}", f"needs HALFWAY_ACCEPT={data}, since it is code", ENOUGH
