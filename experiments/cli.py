@@ -261,7 +261,8 @@ def report(
     folder: Folder,
     figures: Annotated[bool, typer.Option("--figures", help="Also save the charts, as SVG, PNG and PDF.")] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Rewrite the page until all runs have ended; a browser reloads it automatically.")
+        bool,
+        typer.Option("--live", help="Rewrite the page until all runs have ended; a browser reloads it automatically."),
     ] = False,
 ) -> None:
     """Print the table of a run or comparison, finished or not, and rewrite its report.
@@ -280,7 +281,7 @@ def report(
 
 @command()
 def retrace(folder: Folder) -> None:
-    """Replay the decisions of a run with rollouts.staleness above 0 from its event log, and compare with its log."""
+    """Repeat the decisions of a run with rollouts.staleness above 0 from its event log, and compare."""
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running import build
     from halfway.experiments.running.retrace import retrace as again
@@ -309,7 +310,7 @@ def validate(
     rows: Annotated[
         bool,
         typer.Option(
-            "--rows", help="Also run the tests of each repository task: they must fail before the fix and pass after it."
+            "--rows", help="Also run each repository task's tests, which must fail before the fix and pass after it."
         ),
     ] = False,
     kept: Annotated[
@@ -436,9 +437,7 @@ def launch(
 def serve(
     file: File,
     overrides: Overrides = None,
-    address: Annotated[
-        str, typer.Option(help="Address of this host on which the servers listen.")
-    ] = "127.0.0.1",
+    address: Annotated[str, typer.Option(help="Address of this host on which the servers listen.")] = "127.0.0.1",
 ) -> None:
     """Run the engine servers of a run on this host until stopped, as `launch` does on rollout hosts.
 
@@ -516,7 +515,7 @@ def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
 
 
 def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """Describe a YAML file; also returns notes (data, memory, first prompt) and a list of unchecked items.
+    """Describe a YAML file; also returns notes (data, memory, first prompt) and unchecked items.
 
     Raises:
         UserError: if the file is not acceptable.
@@ -563,7 +562,10 @@ def survey(
     problems: Annotated[int, typer.Option(min=1, help="Number of problems to try.")] = 256,
     samples: Annotated[int, typer.Option(min=2, help="Attempts at each problem.")] = 16,
     keep: Annotated[
-        str, typer.Option(help="Condition on the problems to write, such as '0 < rate < 1'; empty = all.", show_default=False)
+        str,
+        typer.Option(
+            help="Condition on the problems to write, such as '0 < rate < 1'; empty = all.", show_default=False
+        ),
     ] = "",
     form: Annotated[
         str, typer.Option(help="Regular expression that matches an answer of the right form.", show_default=False)

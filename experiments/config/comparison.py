@@ -287,8 +287,7 @@ def with_arms(config: ComparisonConfig, names: Sequence[str]) -> ComparisonConfi
 
 
 def absent_contrasts(config: ComparisonConfig, names: Sequence[str]) -> list[tuple[str, str]]:
-    """The planned pairs of which only one arm is in `names`; with `{baseline: ARM}`, only if that one is not the
-    baseline."""
+    """The planned pairs with only one arm in `names`; with `{baseline: ARM}`, those that lack the baseline."""
     pairs = contrast_pairs(config.contrasts, config.arms)
     absent = [pair for pair in pairs if len({*pair} & {*names}) == 1]
     return [pair for pair in absent if pair[0] in names] if isinstance(config.contrasts, Mapping) else absent

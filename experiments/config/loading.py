@@ -79,8 +79,7 @@ def differences(left: RunConfig | ComparisonConfig, right: RunConfig | Compariso
 
 
 def flatten(data: Any, path: str = "") -> dict[str, Any]:
-    """Map dotted fields to values. Entries in the list of controllers are named by their labels; other lists are
-    values."""
+    """Map dotted fields to values. Entries of `controllers` are named by their labels; other lists are values."""
     if isinstance(data, list | tuple) and path == "controllers" and all(isinstance(entry, Mapping) for entry in data):
         data = {yaml_bases.label_of(entry): entry[yaml_bases.label_of(entry)] for entry in data}
     if not isinstance(data, Mapping) or not data:

@@ -114,8 +114,7 @@ def _own(file: Path, data: str, model: str, gpus: int) -> str:
 
 
 def fitting(model: str) -> tuple[str, int]:
-    """The options for the chat template and the length of responses, from the model's files if they are on this
-    machine."""
+    """Chat-template options and response length, from the model's files if they are on this machine."""
     folder = find(model).expanduser()
     found = {name: read_object(folder / name) for name in (CONFIG, TOKENIZER) if (folder / name).is_file()}
     spoken = found.get(TOKENIZER, {"chat_template": ""}).get("chat_template") is not None

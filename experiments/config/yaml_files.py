@@ -25,8 +25,7 @@ def is_study(raw: Mapping[str, Any]) -> bool:
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """Parse overrides such as "learner.lr=3e-4" into a nested mapping; their paths are relative to the current
-    folder."""
+    """Parse overrides such as "learner.lr=3e-4" into a nested mapping; paths are relative to the current folder."""
     changes: dict[str, Any] = {}
     limits = [override.partition("=")[0] for override in overrides if override.startswith("budget.")]
     for limit in limits:
