@@ -1,4 +1,4 @@
-"""Builds a run from its configuration; this is the only place where all of its parts are put together."""
+"""Builds a run from its configuration; the only place where all of its parts are put together."""
 
 import sys
 from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def build_run(config: RunConfig, folder: Path) -> "Training":
-    """The training run that a configuration describes, before its first step; `Training.train` resumes by itself.
+    """Build the training run of a configuration, before its first step; `Training.train` resumes by itself.
 
     With several processes, only the first one calls this; the others call `build_worker_group`.
 
@@ -38,7 +38,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     for note in problems.report.notes:
         print(clean(note), file=sys.stderr)
     model_path = find_model(config.model.path)
-    # Only now, since these import torch: what was refused above took no time.
+    # These import torch, so they come after the checks above.
     from halfway.experiments.running.parts import build_parts
     from halfway.trainers.learner.critic import ValuedRollouts
     from halfway.trainers.loop.checkpoint import Checkpoints
@@ -77,7 +77,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
 
 
 def build_worker_group(config: RunConfig) -> "WorkerGroup":
-    """The part of a run in one of several processes."""
+    """Build the part of a run that belongs to one of several processes."""
     from halfway.experiments.running.parts import build_parts
 
     prepare_torch(config.seed, config.threads)
@@ -87,7 +87,7 @@ def build_worker_group(config: RunConfig) -> "WorkerGroup":
 
 
 def build_problems(config: RunConfig) -> ProblemSplit:
-    """Training and held-out problems. They depend on `problems.seed` only, so all seeds of a comparison share them.
+    """Training and held-out problems. They depend only on `problems.seed`, so all seeds of a comparison share them.
 
     Raises:
         UserError: if the source has too few problems, no generated problem is left, or the environment cannot judge
@@ -116,7 +116,7 @@ def build_session(
     """The session of a run, before its first step.
 
     Args:
-        policy: gives the policy that the run starts from, if the chain needs its states of the prompts.
+        policy: returns the starting policy; called if the chain needs its hidden states of the prompts.
         folder: the run directory, which keeps these states.
     """
     if NEED in config.chain.needs:
@@ -128,5 +128,5 @@ def build_session(
 
 
 def load_starting_policy(config: RunConfig) -> Policy:
-    """The policy that a run starts from."""
+    """Load the policy that a run starts from."""
     return load_policy(config.model, find_model(config.model.path))

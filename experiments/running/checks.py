@@ -24,25 +24,25 @@ from halfway.trainers.rollouts.chat import Prompts
 from halfway.trainers.rollouts.rollout_options import RolloutOptions
 
 MOST_PROMPTS = 20_000
-"""Maximum number of prompts that the tokenizer is tried on, which takes about a second."""
+"""Most prompts that are tokenized as a check, which takes about a second."""
 POINTS_FOR_TARGETS = 12
 GROUPS = {"fill.groups", "learner.minibatch_groups", "learner.num_minibatches"}
-"""Fields that say how many groups a batch or an optimizer step has."""
+"""Fields that set the number of groups in a batch or an optimizer step."""
 
 Drawn = dict[str, ProblemSplit]
-"""The problems drawn so far, keyed by everything that they depend on, since arms mostly share them."""
+"""The problems drawn so far, by everything that they depend on, since arms mostly share them."""
 
 
 def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
-    """Whatever cannot be checked on this machine, one line each.
+    """Check a run. Returns what cannot be checked on this machine, one line each.
 
     Args:
         drawn: problems from earlier calls; this call adds its own.
 
     Raises:
-        UserError: if the model or the problems are missing, unless the run is meant for other machines (see
-            `cluster`) or the problems are on a hub that does not answer; if they do not suit each other, the
-            environment or the controllers; or if the machines cannot hold the run.
+        UserError: if the model or the problems are missing, unless the run is for other machines (see `cluster`) or the
+            problems are on a hub that does not respond; if they do not fit each other, the environment or the
+            controllers; or if the run does not fit into the memory of the machines.
     """
     elsewhere = config.cluster.gpus
     require_known_store(config.tracking)
@@ -69,12 +69,12 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
 
 
 def _drawn_by(config: RunConfig) -> str:
-    """Everything that a run's problems depend on."""
+    """Everything that the problems of a run depend on."""
     return repr((config.problems, config.evaluation.problems, config.environment))
 
 
 def check_comparison(config: ComparisonConfig, drawn: Drawn) -> list[str]:
-    """Run `check_run` for every arm of a comparison, and add advice; UserErrors begin with the arm's name."""
+    """Run `check_run` for every arm of a comparison, and add advice; UserErrors begin with the name of the arm."""
     unchecked: list[str] = []
     runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
     for arm in config.arms:
@@ -87,7 +87,7 @@ def check_comparison(config: ComparisonConfig, drawn: Drawn) -> list[str]:
 
 
 def _judged_apart(config: ComparisonConfig, drawn: Drawn) -> Iterator[str]:
-    """Arms whose held-out problems are not those of the first arm, one line each."""
+    """Arms whose held-out problems differ from those of the first arm, one line each."""
     for instance in range(max(1, len(config.instances))):
         splits = {arm: drawn.get(_drawn_by(config.run(arm, instance))) for arm in config.arms}
         heldout = {arm: {problem.id for problem in split.heldout} for arm, split in splits.items() if split}
@@ -108,7 +108,7 @@ def unwise_choices(config: ComparisonConfig, runs: Mapping[str, RunConfig]) -> l
     if config.targets and points < POINTS_FOR_TARGETS:
         remedy = f"give at least {POINTS_FOR_TARGETS}, since the cost to reach a target is read between two of them"
         advice.append(f"evaluation.points: {points} are few for `targets`; {remedy}")
-    # Fields that an arm's sweep will choose may differ from those in its file.
+    # The sweep of an arm may choose other values than those in its file.
     fixed = {arm: run for arm, run in runs.items() if not GROUPS & config.grid(arm).keys()}
     if uneven := _uneven({arm: _groups_per_update(run) for arm, run in fixed.items()}):
         remedy = "the same learner.minibatch_groups for all keeps a larger batch from being a slower learner"
@@ -126,13 +126,13 @@ def _groups_per_update(run: RunConfig) -> float:
 
 
 def _uneven(numbers: Mapping[str, float]) -> str:
-    """The different numbers, each with the first arm that has it; empty if all are equal."""
+    """Each distinct number with its first arm; empty if all are equal."""
     first = {number: arm for arm, number in reversed(list(numbers.items()))}
     return ", ".join(f"{number:g} ({first[number]})" for number in sorted(first)) if len(first) > 1 else ""
 
 
 def check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool) -> Iterator[str]:
-    """Whatever cannot be checked about a model and the length of its responses."""
+    """Check a model and the length of its responses. Returns what cannot be checked here."""
     folder = paths.find(model.path).expanduser()
     try:
         is_name = not folder.is_dir() and paths.find_model(model.path) == model.path
@@ -155,10 +155,10 @@ def check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool) 
 
 
 def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
-    """Whatever cannot be checked about the prompts: that the tokenizer knows them and that responses have room.
+    """Check that the tokenizer can encode the prompts and that responses have room. Returns what cannot be checked.
 
     Raises:
-        UserError: naming the first prompt that is refused or too long.
+        UserError: naming the first prompt that cannot be encoded or is too long.
     """
     file = paths.find(config.model.path).expanduser() / "tokenizer.json"
     plain = [problem for problem in (*problems.train, *problems.heldout) if not problem.messages]
@@ -180,7 +180,7 @@ def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
 
 
 class _Quick:
-    """The tokenizer of a tokenizer.json, for plain text; transformers would take seconds to load it."""
+    """A tokenizer.json, for plain text only; transformers would take seconds to load it."""
 
     def __init__(self, file: Path):
         from tokenizers import Tokenizer
@@ -197,13 +197,13 @@ class _Quick:
 
 
 REVISITING = ("greso", "retire")
-"""Controllers that judge a problem by its earlier groups, and so do nothing before a problem is tried again."""
+"""Controllers that judge a problem by its earlier groups, so they do nothing until problems are visited again."""
 
 
 def describe_visits(runs: Mapping[str, RunConfig], problems: int) -> Iterator[str]:
-    """The number of visits that the budget gives each problem, and the controllers that this leaves idle.
+    """The number of visits to each problem under the budget, and the controllers that are idle at so few.
 
-    Nothing where the budget is not one of rollouts or steps.
+    Empty unless the budget is in rollouts or steps.
 
     Args:
         runs: one run of each arm, by arm.
@@ -225,7 +225,7 @@ def describe_visits(runs: Mapping[str, RunConfig], problems: int) -> Iterator[st
 
 
 def describe_problems(config: RunConfig, drawn: Drawn) -> Iterator[str]:
-    """Describe how the data were read, the first prompt for the model, and the verifiers' verdicts on known texts."""
+    """Describe how the data were read, the first prompt, and the verdicts of the verifiers on known texts."""
     problems = drawn.get(_drawn_by(config))
     if problems is not None:
         yield from problems.report.notes
@@ -256,12 +256,12 @@ def describe_verifiers(problems: Sequence[Problem]) -> Iterator[str]:
 
 
 def shorten(text: str) -> str:
-    """A prompt whose middle is left out beyond 400 characters: both ends hold special tokens."""
+    """Cut the middle of a prompt longer than 400 characters; both ends are kept, as they hold special tokens."""
     return text if len(text) <= 400 else f"{text[:200]} ... {text[-200:]}"
 
 
 def _missing_files(config: RunConfig) -> Iterator[str]:
-    """The files of a run's problems that are missing from this machine."""
+    """The problem files of a run that are not on this machine."""
     for where in paths.PROBLEM_SOURCES:
         source = getattr(config.problems, where)
         for option, value in paths.paths_of(source.part).items():

@@ -1,7 +1,8 @@
-"""Handles SIGTERM and Ctrl-C: the first signal ends it after its step, with a checkpoint, a second one at once.
+"""Handles SIGTERM and Ctrl-C: the first signal ends a run after its step, with a checkpoint; a second one ends it at
+once.
 
-A signal that was ignored when the process started stays ignored: a shell starts a script's background jobs so, since
-Ctrl-C is meant for what runs in the foreground.
+A signal that was ignored when the process started stays ignored: shells start background jobs of a script that way, so
+that Ctrl-C ends only the foreground job.
 """
 
 import os
@@ -14,7 +15,7 @@ from types import FrameType
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 LEAVE_SECONDS = 12.0
-"""A step that lasts longer after the first signal is left. Slurm and Kubernetes kill after 30 s by default."""
+"""Seconds after the first signal at which a step is abandoned. Slurm and Kubernetes kill after 30 s by default."""
 
 
 def heard() -> list[signal.Signals]:
@@ -23,7 +24,7 @@ def heard() -> list[signal.Signals]:
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended what was under way.
+    """A signal ended the run.
 
     Attributes:
         number: the signal.
@@ -40,7 +41,7 @@ def exit_code(error: KeyboardInterrupt) -> int:
 
 
 class Ending:
-    """Whether a signal has asked this process to end.
+    """Record of the signals that ask this process to end.
 
     Attributes:
         number: the first signal; 0 = none yet.
@@ -49,9 +50,9 @@ class Ending:
     def __init__(self, supervised: bool, leaves: bool):
         """
         Args:
-            supervised: whether another process passes signals on and kills this one in the end, so that a second
-                signal is the first one again, and Ctrl-C is that process's matter.
-            leaves: whether a step that lasts too long is left.
+            supervised: true = another process forwards signals and finally kills this one. So a repeated signal is not
+                a second one, and Ctrl-C is left to that process.
+            leaves: true = a step that takes too long is abandoned.
         """
         self.number = 0
         self._supervised, self._leaves, self._late = supervised, leaves, False
@@ -60,7 +61,7 @@ class Ending:
         return self.number != 0
 
     def hear(self, number: int, _: FrameType | None) -> None:
-        """Take note of a signal."""
+        """Handle a signal."""
         if self._late:
             self._late = False
             raise Interrupted(self.number)
@@ -81,7 +82,7 @@ class Ending:
 
 @contextmanager
 def heed_signals(supervised: bool = False, leaves: bool = True) -> Iterator[Ending]:
-    """A scope in which signals ask for an end, see `Ending`. Outside the main thread, none is heard."""
+    """A scope in which signals ask for an end, see `Ending`. Outside the main thread, signals are not handled."""
     ending = Ending(supervised, leaves)
     if threading.current_thread() is not threading.main_thread():
         yield ending
@@ -100,7 +101,8 @@ def heed_signals(supervised: bool = False, leaves: bool = True) -> Iterator[Endi
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """A scope in which the first signal raises `Interrupted`, so that processes can be ended, and a second ends all."""
+    """A scope in which the first signal raises `Interrupted`, so that child processes can be ended; a second ends
+    all."""
 
     def hear(number: int, _: FrameType | None) -> None:
         for one in before:
@@ -121,7 +123,7 @@ def interrupt_on_signals() -> Iterator[None]:
 
 
 def end_at_once(number: int) -> None:
-    """End this process now. Those it has started end with it."""
+    """End this process and its children now."""
     if sys.stderr.isatty():
         os.write(2, b"\x1b[?25h\n")  # a progress display hides the cursor
     os._exit(128 + number)

@@ -1,7 +1,7 @@
-"""Makes and runs the commands that start a run on several hosts: the engine's servers, and the training ranks.
+"""Builds and runs the commands that start a run on several hosts: engine servers and training ranks.
 
-All of them use the Python that launches them, since a shell opened by ssh finds no program of a virtual environment by
-name. Every host needs the same environment at the same path.
+All commands use the Python of the launcher, by path, since a shell opened by ssh does not have the virtual environment
+on its PATH. Every host needs the same environment at the same path.
 """
 
 import json
@@ -29,13 +29,13 @@ POLL_SECONDS = 1.0
 GRACE_SECONDS = 25.0
 LOCAL = ("localhost", "127.0.0.1")
 HOST = re.compile(r"\w[\w.@:%-]*")
-"""How a host looks. None can pass for an option of ssh."""
+"""Valid host names. None can be taken for an option of ssh."""
 LONE = re.compile("[\ud800-\udfff]")
-"""What Python makes of a byte that is not UTF-8."""
+"""Python's surrogates for bytes that are not UTF-8."""
 
 PYTHON = (sys.executable, "-m")
 SAFE = {"PYTHONSAFEPATH": "1"}
-"""Keeps Python, and what it starts, from importing a `torch.py` of the folder in which the user stands."""
+"""Keeps Python and its children from importing modules, such as a `torch.py`, from the current folder."""
 FORWARDED = (
     "NCCL_",
     "GLOO_",
@@ -49,7 +49,7 @@ FORWARDED = (
     "MLFLOW_",
     "LD_LIBRARY_PATH",
 )
-"""How the variables of the user's environment begin that ssh would not take along."""
+"""Prefixes of environment variables to send to other hosts, since ssh does not."""
 ACCELERATE, TORCH = "accelerate.commands.launch", "torch.distributed.run"
 
 
@@ -58,7 +58,7 @@ class Command:
     """A program to start on a host.
 
     Attributes:
-        serves: whether it is a server, which runs until the other commands have ended.
+        serves: true for a server, which runs until the other commands have ended.
     """
 
     host: str
@@ -74,7 +74,7 @@ class Command:
 
     @property
     def line(self) -> str:
-        """The command as a line for a shell on that host, which has to have the run's token in its environment."""
+        """The command as a line for a shell on that host, whose environment must hold the token of the run."""
         settings = [f"{name}={shlex.quote(value)}" for name, value in self.variables.items()]
         return " ".join([*settings, shlex.join(self.words)])
 
@@ -90,10 +90,10 @@ def commands(
 
     Args:
         nodes: the hosts, training hosts first.
-        found: finds the addresses of hosts.
+        found: looks up the addresses of hosts.
 
     Raises:
-        UserError: if there are too few hosts, or if the engine cannot be served by rollout hosts.
+        UserError: if there are too few hosts, or if the engine has no servers.
     """
     for host in nodes:
         require(HOST.fullmatch(host) is not None, "--nodes", host, "give names or addresses of hosts")
@@ -129,7 +129,8 @@ def commands(
 def train_command(
     config: RunConfig, file: Path, hosts: Sequence[str], rank: int, overrides: Sequence[str], first: str
 ) -> Command:
-    """The command for all ranks of a training host: by accelerate or, on CPUs, where that starts only one, by torch.
+    """The command for all ranks of a training host: by accelerate, or by torch on CPUs, where accelerate starts only
+    one.
 
     Args:
         first: the address of the first training host.
@@ -154,7 +155,7 @@ def train_command(
 
 
 def kinds(commands: Sequence[Command]) -> Iterator[str]:
-    """A line for each kind of process: how many there are, on which hosts, and the command of the first."""
+    """One line per kind of process: number, hosts, and the command of the first."""
     for serves in (True, False):
         alike = [command for command in commands if command.serves == serves]
         if alike:
@@ -166,7 +167,7 @@ def start(command: Command, through: str, secrets: Mapping[str, str]) -> "subpro
     """Start a command: directly if the host is this one, otherwise through "ssh" or Slurm's "srun".
 
     Args:
-        secrets: further environment variables, which stand on no command line.
+        secrets: further environment variables, which never appear on a command line.
     """
     environment = {**command.variables, **secrets}
     if through == "ssh" and command.host not in (*LOCAL, socket.gethostname()):
@@ -186,7 +187,7 @@ def start(command: Command, through: str, secrets: Mapping[str, str]) -> "subpro
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Ask a started command to end: over ssh by the end of its input, see `on_host`."""
+    """Ask a started command to end; over ssh by closing its input, see `on_host`."""
     if process.stdin is None:
         process.terminate()
     else:
@@ -208,7 +209,7 @@ class Running:
         self.started = time.monotonic()
 
     def start_again(self) -> None:
-        """Start the command again if it has ended, after a pause that grows with every start."""
+        """Restart the command if it has ended, after a pause that grows with every start."""
         if self.process.poll() is not None and time.monotonic() >= self.started + restart_pause(self.starts):
             print(f"{self.command.host}: a server exited with status {self.process.returncode}; restarting it")
             self._start()
@@ -216,7 +217,7 @@ class Running:
 
 @contextmanager
 def run_commands(commands: Sequence[Command], through: str, secrets: Mapping[str, str]) -> Iterator[list[Running]]:
-    """A scope in which commands run; what still runs at its end is ended."""
+    """A scope in which commands run; those still running at its end are stopped."""
     running = [Running(command, through, secrets) for command in commands]
     try:
         yield running
@@ -232,12 +233,13 @@ def run_commands(commands: Sequence[Command], through: str, secrets: Mapping[str
 
 
 def run_all(commands: Sequence[Command], through: str, secrets: Mapping[str, str]) -> int:
-    """Run all commands until the training commands have ended or one of them has failed; then end the rest.
+    """Run all commands until the training commands have ended or one of them has failed; then stop the rest.
 
-    A server that ends too early is started again; the run uses it again once it answers.
+    A server that ends too early is restarted; the run uses it again when it responds.
 
     Args:
-        secrets: environment variables of all of them that stand on no command line, such as the run's token.
+        secrets: environment variables for all commands that never appear on a command line, such as the token of the
+            run.
 
     Returns:
         0, or the exit status of the first command that failed.

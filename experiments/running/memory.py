@@ -29,8 +29,8 @@ class Need:
     """The need of one part of the run for one kind of memory.
 
     Attributes:
-        limit_gib: how much there is; 0 = not checked.
-        remedy: the engine's options that reduce the need.
+        limit_gib: available memory; 0 = not checked.
+        remedy: engine options that reduce the need.
     """
 
     what: str
@@ -53,13 +53,13 @@ class Need:
 def zero_states(
     weights: int, largest: int, options: DeepSpeedOptions, devices_per_node: int, nodes: int
 ) -> tuple[int, int]:
-    """Weights, gradients and optimizer in mixed precision under ZeRO: bytes of host memory and of device memory.
+    """Bytes of host and device memory for weights, gradients and optimizer in mixed precision under ZeRO.
 
     The figures are those of DeepSpeed's `estimate_zero2_model_states_mem_needs` and
     `estimate_zero3_model_states_mem_needs`. Stage 1 keeps all 16-bit gradients on each device, and stage 0 everything.
 
     Args:
-        largest: number of parameters of the largest layer, which stage 3 gathers as a whole.
+        largest: number of parameters of the largest layer, which stage 3 gathers whole.
     """
     devices = devices_per_node * nodes
     if options.zero_stage == 3:
@@ -82,7 +82,7 @@ def zero_states(
 
 
 def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str, float]]:
-    """GiB of host memory that the ranks of a node need, and GiB of device memory that one rank needs, by part."""
+    """GiB of host memory for the ranks of a node, and GiB of device memory for one rank, by part."""
     learner, cluster, size = config.learner, config.cluster, bytes_of(config.model.dtype)
     trained, frozen = shape.weights, 0
     if config.model.lora.rank:
@@ -120,7 +120,7 @@ def rank_parts(config: RunConfig, shape: ShapeOptions) -> tuple[float, dict[str,
 
 
 def estimate(config: RunConfig) -> Iterator[Need]:
-    """A run's needs for every kind of memory that it uses; empty if the model's sizes are unknown."""
+    """The needs of a run for every kind of memory; empty if the sizes of the model are unknown."""
     shape, cluster = config.shape, config.cluster
     if shape is None or not shape.known:
         return
@@ -141,7 +141,7 @@ def estimate(config: RunConfig) -> Iterator[Need]:
 
 
 def require_room(config: RunConfig) -> list[Need]:
-    """Estimate the run's needs; raises UserError if the run cannot fit."""
+    """Estimate the needs of a run. Raises UserError if it does not fit."""
     needs = list(estimate(config))
     for need in needs:
         if not need.fits:

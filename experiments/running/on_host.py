@@ -1,7 +1,7 @@
-"""Runs on another host what `halfway launch` orders, and ends it when the launcher does.
+"""Runs a command on another host for `halfway launch`, and ends it when the launcher ends.
 
-The order is one line of JSON on standard input: environment, folder and words. So neither the run's token nor anything
-else of the user's environment stands on a command line. The input then stays open as long as the launcher lives.
+The command comes as one line of JSON on standard input: environment, folder and words. So no token or other variable of
+the user appears on a command line. The input stays open as long as the launcher lives.
 """
 
 import json
@@ -16,7 +16,7 @@ GRACE_SECONDS = 15.0
 
 
 def main() -> int:
-    """Run what is ordered. Returns its exit status as a shell would report it: 128 + the signal if one ended it."""
+    """Run the command. Returns its exit status as a shell reports it: 128 + the signal if a signal ended it."""
     order = json.loads(sys.stdin.buffer.readline())
     os.environ.update(order["environment"])
     child = subprocess.Popen(order["words"], cwd=order["folder"], stdin=subprocess.DEVNULL, start_new_session=True)
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def end_with_input(child: "subprocess.Popen[bytes]") -> None:
-    """End a process with its session once the input ends, after some time to clean up."""
+    """End a process and its session when the input closes, after some time to clean up."""
     sys.stdin.buffer.read()
     child.terminate()
     with suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The parts of a run in one process: what rolls out, what learns, and how weights pass from one to the other."""
+"""The parts of a run in one process: rollouts, learner, and the transfer of weights between them."""
 
 import copy
 import os
@@ -24,9 +24,10 @@ from halfway.trainers.rollouts.collector import Collector
 from halfway.trainers.rollouts.sampling_process import ProcessPool
 
 CHECKED_SYNCS, CHECKED_EVERY = 5, 10
-"""The first syncs, and every how manieth after them, that are checked unless `rollouts.sync_tolerance` is given."""
+"""The number of first syncs to check, and the interval of checks after them, unless `rollouts.sync_tolerance` is
+set."""
 SUBMISSIONS_AT_ONCE = 64
-"""How many draws are sampled at once if weights change under rollouts."""
+"""Number of draws sampled at once if weights change under rollouts."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,10 @@ class Parts:
 
     Attributes:
         rollouts, learner: shared by all processes, if there are several.
-        sync: hands the learner's weights to the engine.
+        sync: sends the learner's weights to the engine.
         decode: the text of tokens.
         pool: runs rollouts during an update; None = the loop waits for them.
-        group: this process's place among several; None = it is alone.
+        group: the place of this process among several; None = the only process.
     """
 
     rollouts: Rollouts
@@ -50,11 +51,11 @@ class Parts:
 
 
 def build_parts(config: RunConfig, policy: Policy) -> Parts:
-    """The parts of this process. The policy gets the adapters that the configuration asks for."""
+    """Build the parts of this process. The policy gets the configured adapters."""
     options, part = config.rollouts, config.rollouts.engine.part
     apart = options.staleness > 0 and int(os.environ.get("RANK", "0")) == 0
-    # At ZeRO stage 3 a learner holds only a part of every weight. An engine that samples with the learner's own module
-    # needs whole weights, so it gets a copy. So does one in another process.
+    # At ZeRO stage 3 a learner holds only a part of every weight, but an engine needs whole weights: one that would
+    # sample with the learner's own module gets a copy. So does an engine in another process.
     spread = config.learner.deepspeed.zero_stage == 3
     copied = copy.deepcopy(policy.model) if (spread or apart) and part.uses_module else None
     learner = PolicyGradientLearner(
@@ -106,16 +107,16 @@ def build_parts(config: RunConfig, policy: Policy) -> Parts:
 
 
 def build_in_process(seed: int, threads: int, collector: Callable[[Engine], Collector], engine: Engine) -> Collector:
-    """The collector of a process that only samples."""
+    """Build the collector of a process that only samples."""
     prepare_torch(seed, threads)
     return collector(engine)
 
 
 def sync_weights(engine: Engine, learner: PolicyGradientLearner, check: SyncCheck | None, always: bool) -> None:
-    """Hand the weights to the engine. Every process calls this, even if only the first one speaks to the engine.
+    """Send the weights to the engine. Every process calls this, even if only the first one talks to the engine.
 
     Args:
-        check: is called after every sync if `always`, and otherwise after the first ones and every tenth.
+        check: called after every sync if `always`; otherwise after the first syncs and every tenth.
     """
     free_reserve()
     wait_for_all()  # since the first process wakes engines on all devices
@@ -126,6 +127,6 @@ def sync_weights(engine: Engine, learner: PolicyGradientLearner, check: SyncChec
 
 
 def free_reserve() -> None:
-    """Free the device memory that this process holds in reserve, so that an engine on the device can wake up."""
+    """Free the device memory that this process has cached, so that an engine on the device can wake up."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

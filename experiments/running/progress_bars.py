@@ -19,7 +19,7 @@ HOUR = 3600
 
 
 def progress_display(console: Console) -> Progress:
-    """Empty progress bars with name, bar, share, elapsed and remaining time, and a short note."""
+    """Create empty progress bars with name, bar, share, elapsed and remaining time, and a short note."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=28),
@@ -74,7 +74,7 @@ WINDOW = 8  # steps whose means are compared for a trend
 
 
 class Bar:
-    """A recorder that tells how a run is doing: on its bar, or in a line.
+    """A recorder that shows the progress of a run, on a bar or as a line.
 
     Args:
         display: None = no bar.
@@ -135,7 +135,7 @@ class Bar:
 
 
 def training_pass_rate(record: Mapping[str, Any]) -> float | None:
-    """The share of the rollouts in a step's groups that passed; None if no group was scored."""
+    """Pass rate over all rollouts of a step; None if no group was scored."""
     counts = [record.get(f"{kind}_counts") or [0] for kind in ("fresh", "prefix", "generated", "hinted")]
     groups = sum(map(sum, counts))
     rates = sum(k / (len(each) - 1) * count for each in counts if len(each) > 1 for k, count in enumerate(each))
@@ -143,7 +143,7 @@ def training_pass_rate(record: Mapping[str, Any]) -> float | None:
 
 
 def trend(rates: Sequence[float]) -> str:
-    """An arrow from the mean of the earlier half to that of the later one, where they differ by more than 0.02."""
+    """An arrow, up or down, if the means of the earlier and later half differ by more than 0.02."""
     half = len(rates) // 2
     if not half:
         return ""
@@ -152,7 +152,7 @@ def trend(rates: Sequence[float]) -> str:
 
 
 class Lines:
-    """A recorder that says one line per record."""
+    """A recorder that prints one line per record."""
 
     def __init__(self, budget: Budget, say: Callable[[str], None] | None = None):
         self.budget, self.say = budget, say or functools.partial(print, flush=True)
@@ -178,7 +178,7 @@ def single_run(console: Console, name: str, budget: Budget, done: float) -> Iter
     """A recorder for one run: a progress bar if there is a terminal, otherwise lines.
 
     Args:
-        done: how much of the budget has been spent already.
+        done: amount of the budget already spent.
     """
     if not console.is_terminal:
         yield Lines(budget, functools.partial(console.out, highlight=False))

@@ -1,4 +1,4 @@
-"""Retraces a run whose rollouts did not wait: from its event log, a session makes every decision again."""
+"""Retraces a run with asynchronous rollouts: from the event log, a session makes every decision again."""
 
 import json
 import tempfile
@@ -26,8 +26,8 @@ class Retraced(NamedTuple):
 
     Attributes:
         steps: steps retraced.
-        decisions: their decisions that are equal, up to the first that differs.
-        different: that one's line in decisions.jsonl, from 1; 0 = all are equal.
+        decisions: number of equal decisions before the first difference.
+        different: line of the first difference in decisions.jsonl, from 1; 0 = none.
     """
 
     steps: int
@@ -39,12 +39,12 @@ def retrace(folder: Path, session: Session, fill: FillOptions, staleness: int, s
     """Make the decisions of a run again.
 
     Args:
-        folder: the run's, with events.jsonl, events.bin and decisions.jsonl.
-        session: as at the beginning of the run.
+        folder: the run directory, with events.jsonl, events.bin and decisions.jsonl.
+        session: in its state at the start of the run.
         measure: steps between two measurements of an oracle, if there is one.
 
     Raises:
-        UserError: if there is no event log, it is damaged, or the session draws what the run did not.
+        UserError: if the event log is missing or damaged, or the session draws other problems than the run did.
     """
     remedy = "put the whole file back"
     damaged = partial(reading, folder / "events.jsonl", remedy)
@@ -94,7 +94,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Recorded:
-    """Pool, learner and oracle of a run that is over, which say again what its event log says they said."""
+    """Stand-in for pool, learner and oracle that replays the event log of a finished run."""
 
     events: Sequence[dict[str, Any]]
     folder: Path
@@ -110,7 +110,7 @@ class Recorded:
 
     @property
     def steps(self) -> int:
-        """Steps that ended."""
+        """Number of finished steps."""
         return len(self._weights)
 
     @property

@@ -1,4 +1,4 @@
-"""Tests every task on a repository before a run: its tests must fail untouched, and pass once it is repaired."""
+"""Checks every repository task before a run: its tests must fail before the fix, and pass after it."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from halfway.experiments.config.run import RunConfig
 
 
 def check_rows(config: RunConfig, file: Path | None) -> str:
-    """Test the tasks of a run's source; returns one line that says how many were kept and dropped.
+    """Check the tasks of a run's source; returns one line with the numbers kept and dropped.
 
     Args:
-        file: where the tasks that hold are written; the source `file` reads it, with columns id and verifier.
+        file: file for the valid tasks, which the source `file` reads with columns id and verifier.
 
     Raises:
-        UserError: if the run has no tasks on repositories, this machine cannot run boxes, or no task holds.
+        UserError: if the run has no repository tasks, this machine cannot run boxes, or no task is valid.
     """
     environment = config.environment.part
     if not isinstance(environment, Repository):

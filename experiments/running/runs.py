@@ -1,4 +1,4 @@
-"""Run directories: their contents, who may write to them, and how to read one that another process is filling.
+"""Run directories: contents, locking, and reading while another process writes.
 
 A run directory holds config.yaml (complete), decisions.jsonl, steps.jsonl, evaluations.jsonl, samples.jsonl (texts, see
 `halfway.trainers.loop.samples`), checkpoints/, status.json ({"state": "starting", "running", "finished", "stopped"
@@ -42,24 +42,24 @@ RECORDS = (
     *(STATUS, "provenance.json", "decisions.jsonl", "steps.jsonl", "evaluations.jsonl", "samples.jsonl"),
     *("summary.json", "summary.md", "report.html"),
 )
-"""Names of files that are written anew in a directory of a run or a comparison."""
+"""Names of files that are overwritten in a directory of a run or a comparison."""
 
-# Dotted fields that may say where a run computes. They change no result: a new allocation has other hosts, and the run
-# continues there from its last checkpoint. An engine tells which of its options are of this kind.
+# Dotted fields that say where a run computes. They change no result: in a new allocation with other hosts the run
+# continues from its last checkpoint. Each engine lists its own options of this kind.
 PLACEMENT = re.compile(r"(?:.*\.)?(?:cluster\.port|rollouts\.engine\.(?P<engine>[^.]+)\.(?P<option>[^.]+))")
 
 
 def read_state(folder: Path) -> str:
-    """The state of a run, "new" if none is recorded yet. A killed run still says "running"."""
+    """The state of a run; "new" if none is recorded. A killed run keeps the state "running"."""
     return str(read_json(folder / STATUS).get("state", "new"))
 
 
 def prepare(config: RunConfig, folder: Path) -> None:
-    """Give a run its directory, or accept its existing one, which then gets the new places (see `PLACEMENT`).
+    """Create the directory of a run, or accept an existing one and update its placement (see `PLACEMENT`).
 
     Raises:
-        UserError: if the directory holds a run with other settings, one that is being trained in other places, or
-            files of another kind.
+        UserError: if the directory holds a run with other settings, a run that is training with another placement, or
+            unrelated files.
     """
     path = folder / CONFIG
     if is_prepared(config, folder):
@@ -74,21 +74,21 @@ def prepare(config: RunConfig, folder: Path) -> None:
 
 
 def require_unused(folder: Path) -> None:
-    """Raise UserError if a directory in which nothing of ours has begun holds files that would be written over."""
+    """Raise UserError if a directory without a run holds files that a run would overwrite."""
     held = [name for name in RECORDS if os.path.lexists(folder / name)]
     if held:
         raise UserError(f"name: {folder} is no run and holds {held[0]}, which one would replace; give another name=...")
 
 
 def is_prepared(config: RunConfig, folder: Path) -> bool:
-    """True if a directory has exactly this configuration, found without the time to load and check it."""
+    """True if a directory has exactly this configuration; fast, since it neither parses nor checks it."""
     require_regular_files(folder)
     path = folder / CONFIG
     return path.exists() and path.read_text() == as_yaml(config)
 
 
 def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path) -> None:
-    """Raise UserError with the first difference that is not merely a place, if there is one."""
+    """Raise UserError with the first difference other than placement, if there is one."""
     changes = [change for change in changes if not is_placement(change[0])]
     if changes:
         name, there, here = changes[0]
@@ -100,7 +100,7 @@ def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path)
 
 
 def is_placement(name: str) -> bool:
-    """True if a dotted field, of a run or of a comparison's base or arms, only says where it computes."""
+    """True if a dotted field, of a run or of the base or arms of a comparison, is placement only."""
     place = PLACEMENT.fullmatch(name)
     if place is None or place["engine"] is None:
         return place is not None
@@ -109,7 +109,7 @@ def is_placement(name: str) -> bool:
 
 @contextmanager
 def claim(folder: Path) -> Iterator[None]:
-    """Hold the right to train in this directory. Raises UserError if another process holds it."""
+    """Lock this directory for training. Raises UserError if another process holds the lock."""
     with open_own(folder / ".lock") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,7 +124,7 @@ def is_worker() -> bool:
 
 
 def run_worker(config: RunConfig) -> int:
-    """Assist the process that trains this run, until the run ends. Returns the exit code, as a shell reports it."""
+    """Assist the process that trains this run until the run ends. Returns the exit code, as a shell reports it."""
     from halfway.experiments.running.build import build_worker_group
 
     with heed_signals(supervised=True, leaves=False) as ending:  # the first process says when to end
@@ -143,10 +143,10 @@ def train(
 
     Args:
         start: the step of an earlier checkpoint to go back to, 0 = the start.
-        supervised: whether another process ends this one, see `halfway.experiments.running.endings.Ending`.
+        supervised: true = another process ends this one, see `halfway.experiments.running.endings.Ending`.
 
     Raises:
-        Interrupted: if a signal has ended the run, after a checkpoint where there was time for one.
+        Interrupted: if a signal has ended the run, after a checkpoint if there was time for one.
     """
     from halfway.experiments.running.build import build_run
 
@@ -169,9 +169,9 @@ def train(
 
 
 def last_spent(folder: Path, budget: Budget) -> float:
-    """The amount of its budget that a run has spent, according to its last complete record.
+    """The spent budget of a run, by its last complete record.
 
-    Lines that a crash left after it are ignored; a resumed run removes them.
+    Lines that a crash left after that record are ignored; a resumed run removes them.
     """
     path = folder / "steps.jsonl"
     lines = read_whole(path, "put the whole file back").split(b"\n")[:-1] if path.exists() else []
@@ -185,13 +185,13 @@ def last_spent(folder: Path, budget: Budget) -> float:
 class RecordForwarder:
     """Forwards the records that another process writes to recorders, as they appear.
 
-    A resumed run first removes what it wrote after its checkpoint, so its files are read only once its status is
-    "running"; `begin` makes sure that this status is not left from an earlier process. Should it be resumed while it is
-    being read, as a job that is requeued, records that were forwarded are not forwarded again.
+    A resumed run first removes the records after its checkpoint, so its files are read only when its status is
+    "running"; `begin` makes sure that this status is not left over from an earlier process. If a run is resumed while
+    it is read, as when a job is requeued, no record is forwarded twice.
 
     Attributes:
-        read: how many records of a file were forwarded.
-        sizes: how long a file was when it was read last.
+        read: number of forwarded records of each file.
+        sizes: length of each file at the last read.
     """
 
     folder: Path
@@ -204,7 +204,7 @@ class RecordForwarder:
         write_json(self.folder / STATUS, {"state": "starting"})
 
     def poll(self) -> None:
-        """Forward whatever was written since the last call."""
+        """Forward the records written since the last call."""
         if read_state(self.folder) in ("new", "starting"):
             return
         for name in self.read:

@@ -1,4 +1,4 @@
-"""Starts the engine's servers of a run on this host, for schedulers that start each host by itself."""
+"""Starts the engine servers of a run on this host, for schedulers that start each host separately."""
 
 import signal
 import sys
@@ -15,7 +15,7 @@ def serving_commands(config: RunConfig, address: str) -> list[Command]:
     """The servers of a rollout host.
 
     Raises:
-        UserError: if the engine has none.
+        UserError: if the engine has no servers.
     """
     engine = config.rollouts.engine
     services = engine.part.services(config.planned(), address)
@@ -25,7 +25,7 @@ def serving_commands(config: RunConfig, address: str) -> list[Command]:
 
 
 def token() -> str:
-    """The run's token. Raises UserError if the environment does not have it."""
+    """The token of the run. Raises UserError if the environment lacks it."""
     given = auth.given_token()
     if given is None:
         raise UserError(
@@ -36,10 +36,10 @@ def token() -> str:
 
 
 def serve(config: RunConfig, address: str) -> None:
-    """Run the servers until this process is asked to end, and start again what ends too early.
+    """Run the servers until this process is asked to end, and restart any that end too early.
 
     Args:
-        address: the address of this host at which they listen, and at no other.
+        address: the only address of this host on which they listen.
     """
     signal.signal(signal.SIGTERM, _leave)
     with run_commands(serving_commands(config, address), "ssh", {auth.VARIABLE: token()}) as running:

@@ -14,9 +14,9 @@ NODES = '"$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)"'
 
 
 def batch_script(config: RunConfig, file: Path, overrides: Sequence[str]) -> str:
-    """The script of the job: one task for each host, all of its cores and GPUs, `halfway launch` on the first one.
+    """The job script: one task per host with all of its cores and GPUs, and `halfway launch` on the first.
 
-    Account, partition and time come from sbatch's own variables, such as SBATCH_ACCOUNT.
+    Account, partition and time come from variables of sbatch, such as SBATCH_ACCOUNT.
     """
     cluster = config.cluster
     options = {
@@ -34,10 +34,10 @@ def batch_script(config: RunConfig, file: Path, overrides: Sequence[str]) -> str
 
 
 def submit(script: str) -> str:
-    """Hand a script to sbatch. Returns what that says.
+    """Submit a script through sbatch. Returns the output of sbatch.
 
     Raises:
-        UserError: if there is no sbatch, or it refuses the job.
+        UserError: if sbatch is missing or refuses the job.
     """
     try:
         done = subprocess.run(["sbatch"], input=script, capture_output=True, text=True, check=True)
