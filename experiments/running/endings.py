@@ -1,5 +1,4 @@
-"""Handles SIGTERM and Ctrl-C: the first signal ends a run after its step, with a checkpoint; a second one ends it at
-once.
+"""Handles SIGTERM and Ctrl-C: the first signal ends a run after its step, with a checkpoint; a second ends it at once.
 
 A signal that was ignored when the process started stays ignored: shells start background jobs of a script that way, so
 that Ctrl-C ends only the foreground job.
@@ -101,8 +100,7 @@ def heed_signals(supervised: bool = False, leaves: bool = True) -> Iterator[Endi
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """A scope in which the first signal raises `Interrupted`, so that child processes can be ended; a second ends
-    all."""
+    """A scope in which the first signal raises `Interrupted`, so that children can be ended; a second ends all."""
 
     def hear(number: int, _: FrameType | None) -> None:
         for one in before:

@@ -129,8 +129,7 @@ def commands(
 def train_command(
     config: RunConfig, file: Path, hosts: Sequence[str], rank: int, overrides: Sequence[str], first: str
 ) -> Command:
-    """The command for all ranks of a training host: by accelerate, or by torch on CPUs, where accelerate starts only
-    one.
+    """The command for all ranks of a training host, by accelerate; on CPUs by torch, since accelerate starts only one.
 
     Args:
         first: the address of the first training host.

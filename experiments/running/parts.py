@@ -24,8 +24,7 @@ from halfway.trainers.rollouts.collector import Collector
 from halfway.trainers.rollouts.sampling_process import ProcessPool
 
 CHECKED_SYNCS, CHECKED_EVERY = 5, 10
-"""The number of first syncs to check, and the interval of checks after them, unless `rollouts.sync_tolerance` is
-set."""
+"""Number of first syncs to check, and interval of checks after them, unless `rollouts.sync_tolerance` is set."""
 SUBMISSIONS_AT_ONCE = 64
 """Number of draws sampled at once if weights change under rollouts."""
 

@@ -125,8 +125,8 @@ class Checkpoints:
 
     @contextmanager
     def reading(self, folder: Path) -> Iterator[tuple[LoopState, Get]]:
-        """A scope with the loop state of a checkpoint and a reader of its session's arrays, in which other parts load
-        the rest.
+        """A scope with the loop state of a checkpoint and a reader of its session's arrays; other parts load the rest
+        in it.
 
         All files are verified before anything is read.
 

@@ -196,8 +196,7 @@ class Training:
         self.waiting |= zip(away, self._pool.take(away), strict=True)
 
     def take(self, tickets: Sequence[str]) -> list[Group]:
-        """Record the outcomes of these tickets. Returns their groups: new ones, extensions of groups in hand, and
-        stored ones.
+        """Record the outcomes of these tickets. Returns their groups: new, extending one in hand, and stored ones.
 
         This sets the lag of each group: the number of updates by which the learner is ahead of the weights that sampled
         it. The lag of a stored group has grown since it was recorded.
