@@ -169,8 +169,7 @@ class Pros(PassRateController[ProsState]):
         )
 
     def _recalibrate(self, state: ProsState, outcomes: Sequence[Outcome]) -> Line | None:
-        """Update the line by the outcomes of roots, each compared with its believed rate: for a root that was tried
-        before, this includes its deviation from the guess."""
+        """Update the line by the outcomes of roots, each compared with its believed rate, its residual included."""
         line, forest = state.line, state.forest
         roots = [outcome for outcome in outcomes if outcome.node < forest.num_trees]
         if line is None or not roots:

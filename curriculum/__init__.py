@@ -1,27 +1,26 @@
-"""The vocabulary and the contract: problems, rollouts, plans, controllers, and the session that any trainer can host.
-Nothing here loads torch.
+"""The core types and contract: problems, rollouts, plans, controllers, and the session that any trainer can host.
 
-The files are the contract:
+Nothing here loads torch. The files are the contract:
 
 - `problems`: a problem; the indexed set of problems that a run trains on
-- `rollouts`: turns and rollouts: what comes back from the policy
-- `groups`: a request, and the group of rollouts that results from it; whether a group teaches
-- `plan`: what is about to be rolled out, with verdicts and skips
+- `rollouts`: turns and rollouts, the output of the policy
+- `groups`: a request, and the group of rollouts that results from it
+- `plan`: the requests of a step, with verdicts and skips
 - `controller`: the contract of a controller, and the chain that composes controllers
-- `belief_errors`: how far off the pass rates were that a chain expected, by lag
-- `session`: a chain at work in a trainer: requests out, outcomes in
-- `prefix`: rollouts that start inside an earlier rollout, or with a hint, and the cut that makes either
-- `streams`: named random streams, whose draws nothing else can shift
+- `belief_errors`: errors of the pass rates that a chain predicted, by lag
+- `session`: runs a chain in a trainer: requests out, outcomes in
+- `prefix`: starting points inside an earlier rollout or after a hint
+- `streams`: named, independent random streams
 - `states`: controller states as JSON, and back
-- `signals`: how much a group of binary rewards can teach
-- `decision_log`: one JSON record per group, as it is written and read: what was decided, and the outcome
+- `signals`: measures of the learning signal of a group of binary rewards
+- `decision_log`: one JSON record per group, with decisions and outcome
 - `registries`: problem sources and environments by name
 
-The folders hold what feeds it:
+The folders provide its inputs:
 
 - `tasks`: sources of problems, problem files, verifiers, the lab's small tasks
-- `environments`: tasks of one turn and of many
-- `boxes`: isolated work trees in which commands run, and the sandbox of unread programs
+- `environments`: single-turn and multi-turn tasks
+- `boxes`: isolated work trees in which commands run, and the sandbox for untrusted programs
 - `repositories`: tasks on real repositories: sources, mutation, judge, checks
 - `support`: registries, errors, optional packages, atomic files
 """

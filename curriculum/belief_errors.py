@@ -13,8 +13,8 @@ def belief_errors(controller: PassRateController[Any], state: Any, groups: Seque
     """Mean absolute difference between expected and observed pass rate, before the groups are observed.
 
     Returns:
-        `error` of a controller that expects something of any group with rollouts, stored ones aside, and, if any of
-        these has a lag, `error_lag_K` for each lag of K updates; behind the members' names for a chain.
+        `error` of a controller that predicts any of the groups with rollouts, stored groups excluded, and, if any of
+        these has a lag, `error_lag_K` for each lag of K updates; for a chain, with the member's name as prefix.
     """
     if isinstance(controller, Chain):
         each = ((name, belief_errors(member, state[name], groups)) for name, member in controller.members.items())

@@ -1,4 +1,4 @@
-"""The contract every method is written against, and the fold that composes them."""
+"""The contract of a controller, and the chain that composes controllers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,16 +31,16 @@ NEEDS: Mapping[str, str] = {
     "waits": "groups that wait over a step, and train on the rollouts of several",
     "measured": "the measured pass rate of every problem, see `PassRateController.inform`",
 }
-"""What a controller may need, besides "feature:NAME", the feature NAME of every problem."""
+"""Possible needs of a controller, besides "feature:NAME", the feature NAME of every problem."""
 
 
 class PassRateController(Generic[State]):
     """Steers training toward rollouts that pass about half of the time.
 
-    A controller is a frozen dataclass whose fields are its configuration. It holds no state: `init` makes one,
-    the caller keeps it and passes it back. It does no input or output, reads no clock, and draws only from the
-    stream it is given. The defaults below change nothing, so a controller writes only what it needs. `claims` and
-    `needs` are plain class attributes where they are constant, and properties where they depend on options.
+    A controller is a frozen dataclass whose fields are its configuration. It holds no state: `init` creates the state,
+    and the caller keeps it and passes it back. It does no input or output, reads no clock, and draws only from the
+    given stream. The defaults below change nothing, so a controller overrides only what it needs. `claims` and `needs`
+    are class attributes if they are constant, and properties if they depend on options.
 
     Example:
         A complete controller, which refuses problems with long prompts:
@@ -54,7 +54,7 @@ class PassRateController(Generic[State]):
         ...         fits = [len(request.problem.prompt) <= self.longest for request in plan.undecided]
         ...         return plan.decide([Verdict(fit, "length") for fit in fits]), state
 
-        What it does to a plan that another member of a chain has filled:
+        Its effect on a plan that another member of a chain has filled:
 
         >>> problems = [Problem("a", "2+2=", "4"), Problem("b", "the sum of two and two is ", "4")]
         >>> full = Plan(0, wanted=2, num_rollouts=8, requests=tuple(Request(p, 8) for p in problems), member="short")
@@ -78,7 +78,7 @@ class PassRateController(Generic[State]):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Requirements that not every trainer or problem set meets, see `NEEDS`; a run that does not is refused."""
+        """Requirements on the trainer and the problem set, see `NEEDS`; a run that does not meet them is refused."""
         return frozenset()
 
     def init(self, problems: ProblemSet) -> State:
@@ -86,38 +86,38 @@ class PassRateController(Generic[State]):
         return None  # type: ignore[return-value]
 
     def propose(self, plan: Plan, state: State, stream: Stream) -> tuple[Plan, State]:
-        """Before the rollouts: add, drop or replace requests. May be called several times per step, see `Plan`."""
+        """Add, drop or replace requests, before the rollouts. May be called several times per step, see `Plan`."""
         return plan, state
 
     def observe(self, state: State, groups: Sequence[Group], step: int) -> State:
-        """After the rollouts: learn. Called exactly once per step, with every group that has become complete since the
-        last call and is not held, including zero-variance, surplus and prefixed groups and groups that lost their
-        rollouts. `Request.origin` says whose evidence a group is."""
+        """Update the state after the rollouts. Called exactly once per step, with every group that was completed since
+        the last call and is not held, including zero-variance, surplus and prefixed groups and groups that lost their
+        rollouts. `Request.origin` says for which members a group is evidence."""
         return state
 
     def weigh(self, groups: Sequence[Group], state: State, stream: Stream) -> Sequence[Group]:
-        """After the rollouts and before the update: how the groups train, see `Group.with_weights` and
+        """Set how the groups train, after the rollouts and before the update, see `Group.with_weights` and
         `Group.with_advantages`.
 
-        Returns as many groups as it is given, in their order. May be called several times per step with different
-        groups, and again with a group that has been extended; it changes no state.
+        Returns the same number of groups in the same order, and changes no state. May be called several times per step
+        with different groups, and again with an extended group.
         """
         return groups
 
     def hold(self, groups: Sequence[Group], state: State, step: int, stream: Stream) -> Sequence[bool]:
-        """At the end of a step: which of the complete groups stay in hand instead of being observed.
+        """Choose, at the end of a step, the complete groups that stay in hand instead of being observed.
 
         Such a group waits for the member that extends groups (see `Plan.waiting`), does not train in this step, and is
-        asked about again at every commit. No member learns from it while it waits, since a group is evidence once. A
-        member that holds groups needs "waits", and gives each up at some age.
+        passed to `hold` again at every commit. No member observes it while it waits, since a group is evidence only
+        once. A member that holds groups needs "waits", and must give up each at some age.
         """
         return [False] * len(groups)
 
     def inform(self, state: State, rates_P: NDArray[np.float64]) -> State:
-        """Take the policy's current pass rates, measured afresh on every problem of the data set.
+        """Receive the policy's current pass rates, measured on every problem of the data set.
 
-        A diagnosis, not a method: the measuring rollouts are outside the budget. Called before the first proposal and
-        at intervals afterwards, if "measured" is among the needs.
+        For diagnosis only: the rollouts of the measurement are outside the budget. Called before the first proposal and
+        at intervals afterwards, if `needs` has "measured".
         """
         return state
 
@@ -129,7 +129,7 @@ class PassRateController(Generic[State]):
         return None
 
     def metrics(self, state: State) -> Mapping[str, float]:
-        """Numbers worth plotting. The chain adds the member's name in front."""
+        """Numbers to plot. The chain prefixes the member's name."""
         return {}
 
 
@@ -185,7 +185,7 @@ class Chain(PassRateController[dict[str, Any]]):
 
 
 def members_of(controller: PassRateController[Any]) -> Mapping[str, PassRateController[Any]]:
-    """The members of a chain by name; a controller by itself is called "controller"."""
+    """The members of a chain by name; a single controller is called "controller"."""
     return controller.members if isinstance(controller, Chain) else {"controller": controller}
 
 
@@ -212,11 +212,10 @@ def chain(*members: tuple[str, PassRateController[Any]]) -> Chain:
 def propose_until_full(
     controller: PassRateController[State], plan: Plan, state: State, stream: Stream, max_passes: int = 1000
 ) -> tuple[Plan, State]:
-    """Send a plan through a controller until no request is missing, or until a pass adds and drops nothing.
+    """Pass a plan through a controller until no request is missing, or a pass adds and drops nothing.
 
     Args:
-        max_passes: bound on the number of passes; if it is reached, the plan may still miss requests, which the caller
-            counts as starvation.
+        max_passes: most passes; after them, requests may still be missing, which the caller counts as starvation.
     """
     for i in range(max_passes):
         before = (len(plan.requests), len(plan.skipped), plan.reserved)

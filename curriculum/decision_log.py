@@ -51,11 +51,11 @@ from halfway.curriculum.rollouts import LATE
 from halfway.curriculum.signals import NEAR_HALF
 
 MOST_ROLLOUTS, MOST_STEPS = 2**31, 2**53
-"""Bounds of the numbers in a record that is read back."""
+"""Bounds of the numbers in a record, checked on reading."""
 
 
 def group_record(group: Group, step: int, round_index: int, outcome: str) -> Mapping[str, Any]:
-    """The record of a group that was rolled out."""
+    """The record of a rolled-out group."""
     request, prefix, latest = group.request, group.request.prefix, group.latest
     return {
         "step": step,
@@ -96,8 +96,7 @@ def _where_it_applies(group: Group) -> Mapping[str, Any]:
 
 
 def skip_records(skips: Sequence[tuple[int, Skip]], step: int) -> list[Mapping[str, Any]]:
-    """The records of problems that members refused before their rollouts, each with its round: one for each round,
-    member and reason."""
+    """The records of skipped problems, one for each round, member and reason."""
     refused: dict[tuple[int, str, str], list[str]] = {}
     for round_index, skip in skips:
         refused.setdefault((round_index, skip.member, skip.reason), []).append(skip.problem_id)
@@ -131,7 +130,7 @@ def _skip_record(step: int, round_index: int, reason: str, problems: list[str]) 
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """One line, read back, with the fields that reports use."""
+    """One line of the log, with the fields that reports use."""
 
     step: int
     problem: str
@@ -177,13 +176,13 @@ class GroupRecord:
 
     @property
     def pass_rate(self) -> float:
-        """Share of passing rollouts. Asks for a scored group."""
+        """Share of passing rollouts. Only for a scored group."""
         assert self.k is not None and self.n, "only a scored group has a pass rate"
         return self.k / self.n
 
     @property
     def zero_variance(self) -> bool:
-        """True if all rollouts passed or none did, those of earlier steps included if it has waited."""
+        """True if all rollouts passed or none did, including those of earlier steps if the group has waited."""
         return self.scored and (self.k or 0) + self.earlier_k in (0, self.size + self.earlier_n)
 
     @property
@@ -193,7 +192,7 @@ class GroupRecord:
 
     @property
     def fresh(self) -> bool:
-        """True if it began at the start of one of the data set's own problems: no prefix, and not generated."""
+        """True for a group on a problem of the data set, from its beginning: no prefix, not generated."""
         return self.origin == "fresh"
 
     @property
@@ -213,17 +212,17 @@ class GroupRecord:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Identifies a group that was carried or waited when it comes again."""
+        """Identifies a group that was carried or waited in its later records."""
         counts = (self.k, self.n, self.earlier_k, self.earlier_n)
         return (self.problem, self.origin, self.prefix_tokens, self.policy_version, *counts)
 
     @property
     def begun_key(self) -> tuple[Any, ...]:
-        """The key of what a group that has waited was before this step."""
+        """The key of the earlier records of a group that has waited."""
         return replace(self, k=self.earlier_k, n=self.earlier_n, earlier_k=0, earlier_n=0).key
 
     def after(self, begun: "GroupRecord | None") -> "GroupRecord":
-        """The record of a group that has waited with what the records of earlier steps say of it."""
+        """Merge the records of earlier steps into the record of a group that has waited."""
         assert begun is not None, "a group that waited is continued once"
         lost = {
             reason: self.dropped.get(reason, 0) + begun.dropped.get(reason, 0)
@@ -238,10 +237,10 @@ class Records(NamedTuple):
     """The records of a decision log, sorted.
 
     Attributes:
-        groups: every group once, in the step that rolled it out (or, for a stored group, that trained it again) and
-            with its last outcome, which is "carried" if no finished step trained it. A group that waited has all its
-            rollouts in the latest step that rolled some out; its outcome stays "waiting" if no later step continued it.
-        skips: the problems that were refused before any rollout.
+        groups: every group once, in the step that rolled it out (or, for a stored group, trained it again) and with its
+            last outcome, which is "carried" if no finished step trained it. A group that waited is in the latest step
+            that gave it rollouts, with all of them; its outcome is "waiting" if no later step continued it.
+        skips: problems refused before any rollout.
         unfinished: number of records of steps that were not finished.
     """
 
@@ -270,8 +269,8 @@ def sort_records(records: Sequence[GroupRecord], last_step: int | None = None) -
 
 
 def _each_once(records: Iterable[GroupRecord]) -> list[GroupRecord]:
-    """Every group once. One that was carried comes again in the step that trains it, and gets that outcome; one that
-    waited is whole in the step that ended it."""
+    """Merge the records of each group. A carried group gets the outcome of the step that trains it; a group that waited
+    is complete in its last step."""
     groups: list[GroupRecord | None] = []
     carried: dict[tuple[Any, ...], list[int]] = {}
     waiting: dict[tuple[Any, ...], list[int]] = {}

@@ -1,4 +1,4 @@
-"""A request, and the group of rollouts that results from it: what controllers learn from and the learner trains on."""
+"""A request, and the group of rollouts that results from it, which controllers observe and the learner trains on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,15 +25,15 @@ class Decision(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """One problem, where to start from, and how often to try it. All rollouts of a request start from one state.
+    """A problem, a starting point and a number of rollouts. All rollouts of a request start from one state.
 
     Attributes:
-        origin: why the request exists; it decides who may learn from the outcome.
+        origin: reason for the request, which decides for which members the outcome is evidence.
         prefix: the part of an earlier rollout that the rollouts begin with; origin `PREFIX`.
-        hint: the part of the problem's reference solution that they are given; origin `HINTED`.
-        decisions: who chose or changed the request, and why, in order.
-        ticket: id under which the outcome is expected; the session assigns it when it hands the request out.
-        step, round: when that was: number of steps committed, and of batches drawn since the last commit.
+        hint: the part of the problem's reference solution that the policy is given; origin `HINTED`.
+        decisions: the members that chose or changed the request, and their reasons, in order.
+        ticket: id of the outcome, assigned when the session draws the request.
+        step, round: time of that draw: number of committed steps, and of batches drawn since the last commit.
         extends: ticket of a group in hand to which the rollouts belong; "" if they form a new group.
         stored: an earlier group to train on again instead of new rollouts; origin `STORED`.
     """
@@ -61,8 +61,8 @@ class LossWeights:
     Attributes:
         weights_N: factor on the loss of each rollout's tokens, finite and at least 0. A rollout with 0 is not in the
             loss, neither in its sum nor in its denominator; its reward still counts in the group's baseline.
-        advantages_N: the advantage of each rollout, replacing the learner's; None = the learner's.
-        advantages_NT: the advantages per token, one array per rollout, as long as its generated tokens.
+        advantages_N: advantage of each rollout, in place of the learner's; None = the learner's.
+        advantages_NT: advantages per token: one array per rollout, one entry per generated token.
     """
 
     weights_N: Floats
@@ -81,7 +81,7 @@ class ReplayCost:
 
     Attributes:
         responses: number of responses executed again, including those of replays that diverged.
-        seconds: time that tools took for them.
+        seconds: their tool time.
         wall_seconds: the request's share, by number of responses, of the wall-clock time of all replays in its round.
     """
 
@@ -103,17 +103,18 @@ class Group:
     """A request with its scored rollouts. All of them start from the same state.
 
     Attributes:
-        request: what was asked for; once a group has been extended, it covers all of the group's rollouts.
+        request: the request; if the group has been extended, it covers all rollouts of the group.
         prompt_tokens_P: the prompt as the policy read it, without any prefix.
         unit: the unit in which prefixes of these rollouts are measured.
-        dropped: reason -> number of rollouts that were lost (for example a replay that diverged).
-        weights: how the group trains; None = all rollouts alike, with the learner's advantages.
+        dropped: reason -> number of lost rollouts (for example a replay that diverged).
+        weights: weights and advantages from controllers; None = equal weights, with the learner's advantages.
         replay_cost: None if nothing was replayed through the environment.
-        lag: how many updates the learner was ahead of the weights that sampled the group (the oldest of several) when
-            its outcome was recorded; 0 also where that is not known.
-        trains_truncated: whether the learner trains on rollouts that a limit cut; if not, they count in the baseline.
-        in_pieces: whether the rollouts were recorded bit by bit, so that they may stand in the order they finished.
-        earlier: number of its rollouts, the first ones, that steps before this one brought, if it has waited.
+        lag: number of updates by which the learner was ahead of the (oldest) weights that sampled the group when its
+            outcome was recorded; 0 if unknown.
+        trains_truncated: true = the learner trains on truncated rollouts; false = they only count in the baseline.
+        in_pieces: true if the rollouts were recorded in several calls, so they may be in the order in which they
+            finished.
+        earlier: number of rollouts from earlier steps, which come first, if the group has waited.
     """
 
     request: Request
@@ -135,23 +136,23 @@ class Group:
 
     @property
     def missing(self) -> int:
-        """Number of rollouts that have neither come back nor been lost."""
+        """Number of rollouts neither recorded nor lost."""
         return self.request.num_rollouts - self.size - sum(self.dropped.values())
 
     @property
     def waits(self) -> bool:
-        """True if it has stayed in hand over a commit and no more rollouts have been asked for since."""
+        """True if the group has stayed in hand over a commit and has not been extended since."""
         return 0 < self.earlier == self.request.num_rollouts
 
     @property
     def latest(self) -> "Group":
-        """The group with the rollouts that this step brought, so that logs and budgets count each rollout once."""
+        """The group with the rollouts of this step only, so that logs and budgets count each rollout once."""
         if not self.earlier:
             return self
         return replace(self, rollouts=self.rollouts[self.earlier :], earlier=0, weights=None)
 
     def kept(self) -> "Group":
-        """The group as it stays in hand over a commit: what it has, and what it lost, this step has counted."""
+        """The group as it stays in hand over a commit: its present and lost rollouts have been counted by this step."""
         request = replace(self.request, num_rollouts=self.size)
         return replace(self, request=request, earlier=self.size, dropped={}, replay_cost=None)
 
@@ -162,65 +163,66 @@ class Group:
 
     @property
     def pass_rate(self) -> float:
-        """k / N. Raises ValueError for a group that lost all its rollouts and so has no rate; check `size` first."""
+        """k / N. Raises ValueError for a group without rollouts; check `size` first."""
         if not self.rollouts:
             raise ValueError(f"the group of problem {self.request.problem.id!r} has no rollouts, so no pass rate")
         return self.num_passed / self.size
 
     @property
     def zero_variance(self) -> bool:
-        """True if all rollouts passed or none did, so that no advantage is defined. An empty group counts, too."""
+        """True if all rollouts passed or none did, so that no advantage is defined; also for an empty group."""
         return self.num_passed in (0, self.size)
 
     @property
     def teaches(self) -> bool:
-        """True if anything in the group has a loss: rewards that differ, or advantages given by a controller, on
-        rollouts whose weights are not all 0."""
+        """True if the group has a loss: its rewards differ or a controller gave advantages, and not all weights are
+        0."""
         if self.weights is None:
             return not self.zero_variance
         return bool(self.size and self.weights.weights_N.any()) and (self.weights.steers or not self.zero_variance)
 
     @property
     def weights_N(self) -> Floats:
-        """Factor on the loss of each rollout; 1 unless a controller says otherwise."""
+        """Factor on the loss of each rollout; 1 unless a controller sets another."""
         return np.ones(self.size) if self.weights is None else self.weights.weights_N
 
     @property
     def trainable_N(self) -> NDArray[np.bool_]:
-        """Which rollouts are left for the loss: in time, not cut unless `trains_truncated`, with a weight above 0."""
+        """Mask of the rollouts in the loss: not late, not truncated unless `trains_truncated`, with a weight above
+        0."""
         fit_N = [not r.late and (self.trains_truncated or not r.truncated) for r in self.rollouts]
         return np.asarray(fit_N, np.bool_) & (self.weights_N > 0)
 
     @property
     def draw_order_N(self) -> NDArray[np.intp]:
-        """The rollouts' indices in an order that says nothing about them, so that the first are a fair draw.
+        """Indices of the rollouts in an order independent of their content, so that the first are a uniform draw.
 
-        Rollouts that were sampled together stand in such an order. Where they stand as they finished, the short ones
-        first, the order is drawn by the ticket.
+        Rollouts that were sampled together are already in such an order. If they are in the order in which they
+        finished, short ones first, a permutation is drawn by the ticket.
         """
         if not self.in_pieces:
             return np.arange(self.size)
         return Stream(0, ("order", self.request.ticket)).generator().permutation(self.size)
 
     def with_weights(self, factors_N: Sequence[float] | Floats) -> "Group":
-        """The group with its weights multiplied by the factors, advantages as they are."""
+        """The group with its weights multiplied by the factors; advantages are unchanged."""
         product_N = self.weights_N * np.asarray(factors_N, np.float64)
         return replace(self, weights=replace(self.weights or LossWeights(product_N), weights_N=product_N))
 
     def with_advantages(
         self, advantages_N: Floats | None = None, advantages_NT: tuple[Floats, ...] | None = None
     ) -> "Group":
-        """The group with the advantages given here, weights as they are."""
+        """The group with the given advantages; weights are unchanged."""
         return replace(self, weights=LossWeights(self.weights_N, advantages_N, advantages_NT))
 
     @property
     def policy_versions(self) -> tuple[int, ...]:
-        """The versions of the weights that wrote its rollouts (see `Turn`), oldest first; none without rollouts."""
+        """The versions of the weights that sampled the group (see `Turn`), oldest first; empty without rollouts."""
         return tuple(sorted({version for rollout in self.rollouts for version in rollout.policy_versions}))
 
     @property
     def policy_version(self) -> int:
-        """The oldest version among its rollouts, so that no token of the group is staler than this.
+        """The oldest version among the rollouts, so that no token of the group is staler.
 
         Raises ValueError for a group that lost all its rollouts, like `pass_rate`, or for which only counts are known.
         """
@@ -233,21 +235,22 @@ class Group:
         return sum(rollout.num_generated for rollout in self.rollouts)
 
     def bare(self) -> "Group":
-        """The group without what training does not read, to be stored."""
+        """The group for storage, without the fields that training does not read."""
         request = replace(self.request, ticket="", step=0, round=0, decisions=(), prefix=None, hint=None)
         rollouts = (replace(r, turns=tuple(replace(t, values_T=None) for t in r.turns)) for r in self.rollouts)
         return replace(self, request=request, rollouts=tuple(rollouts), weights=None, earlier=0)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of whole sequences, prompts, replayed parts and observations included: what a pass over it costs."""
+        """Tokens of whole sequences, with prompts, replayed parts and observations: the cost of a pass over the
+        group."""
         turns = [turn for rollout in self.rollouts for turn in rollout.turns]
         written = sum(len(turn.tokens_T) + len(turn.observation_tokens_O) for turn in turns)
         return self.size * len(self.prompt_tokens_P) + written
 
 
 def require_weights(groups: Sequence[Group], member: str) -> None:
-    """Refuse weights and advantages from which no loss can be computed.
+    """Refuse weights and advantages that do not give a valid loss.
 
     Raises:
         UserError: if a weight is negative, or a weight or an advantage is not finite.

@@ -1,4 +1,4 @@
-"""Starting points of rollouts other than the problem's own beginning: inside an earlier rollout, or after a hint."""
+"""Starting points of rollouts other than the prompt: inside an earlier rollout, or after a hint."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -20,9 +20,9 @@ class Prefix:
         turns: the replayed turns, every token of them marked as replayed. Whole turns with their recorded
             observations if `unit` is "steps"; one unfinished turn if it is "tokens".
         length: number of units replayed.
-        unit: what `length` counts.
+        unit: unit of `length`.
         parent_passed, parent_size: k and N of the group it was cut from.
-        parent_success: whether the rollout it was cut from succeeded (a head start) or failed (a handicap).
+        parent_success: true if the parent rollout passed (a head start), false if it failed (a handicap).
     """
 
     turns: tuple[Turn, ...]
@@ -38,26 +38,25 @@ class Prefix:
 
     @property
     def policy_version(self) -> int:
-        """The weights that wrote its last part, as `Turn` counts them: what comes before may be older."""
+        """Version of the weights that sampled the last replayed turn (see `Turn`); earlier turns may be older."""
         return self.turns[-1].policy_version
 
 
 class ParentCount(NamedTuple):
-    """How many of a group's rollouts passed, where children start from prefixes of them."""
+    """k and N of a parent group, from whose rollouts children start."""
 
     passed: int
     size: int
 
     def metric(self, quantity: str) -> str:
-        """The name of a metric about these parents, such as "ratio_2_of_8", for those who write it and those who read
-        it."""
+        """Name of a metric for these parents, such as "ratio_2_of_8", for writers and readers alike."""
         return f"{quantity}_{self.passed}_of_{self.size}"
 
 
 def mark_replayed(turn: Turn, num_tokens: int | None = None) -> Turn:
     """The first `num_tokens` tokens of a turn (all of them by default), marked as replayed.
 
-    A whole turn keeps its observation; a cut one loses it, since the environment has not seen the turn yet.
+    A whole turn keeps its observation; a cut turn loses it, since the environment has not seen the turn yet.
     """
     whole = num_tokens is None
     tokens_T = turn.tokens_T[:num_tokens]
@@ -81,7 +80,7 @@ def cut(rollout: Rollout, length: int, unit: Unit) -> tuple[Turn, ...]:
     """The first `length` units of a rollout as replayed turns.
 
     Args:
-        length: 1 <= length < rollout.length(unit), so that something is replayed and something is left to generate.
+        length: 1 <= length < rollout.length(unit), so that at least one unit is replayed and one generated.
 
     Raises:
         ValueError: if `length` is outside that range, or `unit` is "tokens" and the rollout has several turns.
@@ -103,9 +102,9 @@ class Hint:
     Attributes:
         text: the text of the hint.
         share: share of the whole reference, in characters; above 0, at most 1.
-        place: "prompt" = appended to the prompt, after `opening`; "response" = the response begins with it. Its tokens
-            are context there like a prefix's: never in the loss, never in an importance ratio, never counted as
-            generated.
+        place: "prompt" = appended to the prompt, after `opening`; "response" = the response begins with it. There its
+            tokens are context, like those of a prefix: never in the loss, never in an importance ratio, never counted
+            as generated.
         opening: the text between prompt and hint.
     """
 

@@ -1,4 +1,4 @@
-"""Problems and the indexed set of them that a run trains on."""
+"""Problems, and the indexed set of problems of a run."""
 
 import hashlib
 from abc import abstractmethod
@@ -17,7 +17,7 @@ class Message:
     """One message of a conversation.
 
     Attributes:
-        role: "system", "user" or "assistant", or another role that the policy's chat template knows.
+        role: "system", "user" or "assistant", or another role of the policy's chat template.
     """
 
     role: str
@@ -31,13 +31,13 @@ class Problem:
     Attributes:
         id: stable over epochs, runs and machines; never depends on the visit.
         prompt: the text the policy is given.
-        answer: the reference that the verifier (or the environment) reads; the verifier defines its format.
+        answer: reference for the verifier (or the environment), which defines its format.
         source: where the problem came from, for logs and per-source statistics.
         verifier: registered name of the verifier that judges a response.
-        features: optional facts about the problem, for analysis, priors and beliefs that problems share: a number
-            (difficulty), a word (topic) or a vector (an embedding).
-        messages: the conversation that the policy is given in place of `prompt`, which then holds its text.
-        solution: a reference solution in the words of a response, from which hints are cut; empty if there is none.
+        features: optional facts about the problem, for analysis, priors and shared models: a number (difficulty), a
+            word (topic) or a vector (an embedding).
+        messages: conversation given to the policy in place of `prompt`, which then holds its text.
+        solution: reference solution in the form of a response, from which hints are cut; empty if there is none.
     """
 
     id: str
@@ -51,7 +51,7 @@ class Problem:
 
 
 class ProblemTable(Sequence[Problem]):
-    """Problems that are built whenever they are asked for, since a million problem objects would take a gigabyte."""
+    """Problems that are built on access, since a million problem objects would take a gigabyte."""
 
     @abstractmethod
     def ids(self) -> list[str]:
@@ -70,8 +70,8 @@ class ProblemSet(Sequence[Problem]):
     """An immutable sequence of problems with a constant-time look-up from id to position.
 
     Attributes:
-        generated: problems that a generator wrote; they are not part of the set itself, and only a controller that asks
-            for them proposes them.
+        generated: problems from a task generator. They are not part of the set itself, and are proposed only by
+            controllers that need them.
 
     Raises:
         UserError: if the set is empty, or two problems share an id.
@@ -108,8 +108,8 @@ class ProblemSet(Sequence[Problem]):
         return f"{digest}+{fingerprint(self.generated)}" if self.generated else digest
 
     def feature_fingerprint(self, feature: str) -> str:
-        """A hash of one feature of all problems: of its numbers or words, and of vectors only the shape, since a model
-        may compute them again, with other rounding.
+        """A hash of one feature of all problems. Of vectors only the shape is hashed, since a model may recompute them
+        with other rounding.
 
         Raises:
             UserError: as `column` does.
@@ -123,7 +123,7 @@ class ProblemSet(Sequence[Problem]):
         vector.
 
         Raises:
-            UserError: if a problem lacks it, or the values are not all of one kind.
+            UserError: if a problem lacks the feature, or the values are of different kinds.
         """
         known = self._problems
         values = known.column(feature) if isinstance(known, ProblemTable) else [p.features.get(feature) for p in known]

@@ -1,4 +1,4 @@
-"""Problem sources and environments by name. They come from several rooms, above which this file stands."""
+"""Registries of problem sources and environments, from all packages below."""
 
 from halfway.curriculum.support.registry import Registry
 

@@ -16,11 +16,11 @@ NO_TOKENS: IntArray = np.zeros(0, np.int32)
 NO_TOKENS.setflags(write=False)
 
 LATE = "late"
-"""Why a rollout whose time was over is lost, or not in the loss."""
+"""The reason why a late rollout is lost, or is not in the loss."""
 
 
 class Origin(StrEnum):
-    """Why a request exists. It decides who may learn from the outcome."""
+    """Reason for a request, which decides for which members the outcome is evidence."""
 
     FRESH = "fresh"
     PREFIX = "prefix"
@@ -34,22 +34,21 @@ class Turn:
     """One response of the policy and the environment's observation.
 
     Attributes:
-        tokens_T: response tokens. The first `num_replayed` were taken from an earlier rollout: they are context,
-            never in the loss, never in an importance ratio, never counted as generated.
+        tokens_T: response tokens. The first `num_replayed` come from an earlier rollout: they are context, never in the
+            loss, never in an importance ratio, never counted as generated.
         logprobs_T: natural-log probability of each token under the distribution it was sampled from; 0 where replayed.
         entropies_T: entropy of that distribution in nats; 0 where replayed.
-        policy_version: the weights that wrote its own tokens, as the number of learner updates behind them, the oldest
-            of several; in a turn that is replayed as a whole, the weights that wrote it back then.
+        policy_version: version of the (oldest) weights that sampled its new tokens, counted in learner updates; in a
+            turn replayed as a whole, the version that sampled it originally.
         stop: "end" if the policy ended the turn itself, "length" if it ran out of tokens.
         num_replayed: length of the replayed part, in tokens.
-        observation: the environment's answer, empty in the last turn.
-        observation_tokens_O: the observation's tokens, as the policy reads them.
-        state: a hash of the environment's state after that answer, by which replays are compared; empty if there is
-            none.
-        tool_seconds: time that the environment's tools took to answer; 0 where replayed.
-        spans: (version, number of tokens) in the order of its own tokens, if several versions wrote them.
-        values_T: a critic's value of the state before each token; 0 where replayed. None unless a controller of the run
-            needs "values".
+        observation: response of the environment, empty in the last turn.
+        observation_tokens_O: tokens of the observation, as the policy reads them.
+        state: hash of the environment's state after the observation, for comparing replays; empty if there is none.
+        tool_seconds: time of the environment's tools; 0 if replayed.
+        spans: (version, number of tokens) in the order of its new tokens, if several versions sampled them.
+        values_T: critic's value of the state before each token; 0 where replayed. None unless a controller needs
+            "values".
     """
 
     tokens_T: IntArray
@@ -71,7 +70,7 @@ class Turn:
 
     @property
     def versions_T(self) -> IntArray:
-        """The version that wrote each token; `policy_version` for replayed ones."""
+        """The version that sampled each token; `policy_version` for replayed tokens."""
         spans = (
             (self.policy_version, self.num_replayed),
             *(self.spans or ((self.policy_version, self.num_generated),)),
@@ -85,10 +84,10 @@ class Rollout:
 
     Attributes:
         success: the raw verdict of the verifier or environment; never a shaped reward.
-        truncated: a token, turn or context limit ended the attempt, not the policy.
-        reward: what the policy is trained on, where that is more than the success; None = the success alone.
-        late: its time was over before it had ended. It has failed, in every pass rate and baseline, and is not trained
-            on.
+        truncated: true if a token, turn or context limit ended the attempt.
+        reward: reward for training, if it differs from the success; None = the success.
+        late: true if the attempt ran out of time. It counts as a failure in every pass rate and baseline, and is not
+            trained on.
     """
 
     turns: tuple[Turn, ...]
@@ -103,7 +102,7 @@ class Rollout:
 
     @property
     def policy_versions(self) -> tuple[int, ...]:
-        """The versions of the weights that wrote it, oldest first, not counting turns that are replayed as a whole."""
+        """The versions of the weights that sampled the rollout, oldest first, without turns replayed as a whole."""
         written = [turn for turn in self.turns if turn.num_generated or not turn.num_replayed]
         own = {turn.policy_version for turn in written} | {version for turn in written for version, _ in turn.spans}
         return tuple(sorted(own))
@@ -118,5 +117,5 @@ class Rollout:
         return sum(turn.num_replayed for turn in self.turns)
 
     def length(self, unit: Unit) -> int:
-        """The rollout's length in the units of its prefixes: response tokens, or environment steps."""
+        """Length in the units of prefixes: response tokens, or environment steps."""
         return len(self.turns) if unit == "steps" else sum(len(turn.tokens_T) for turn in self.turns)

@@ -125,8 +125,7 @@ class Checkpoints:
 
     @contextmanager
     def reading(self, folder: Path) -> Iterator[tuple[LoopState, Get]]:
-        """A scope with the loop state of a checkpoint and a reader of its session's arrays; other parts load the rest
-        in it.
+        """A scope in which a checkpoint is read: gives the state of the loop, and a reader of its session's arrays.
 
         All files are verified before anything is read.
 

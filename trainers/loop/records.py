@@ -1,5 +1,4 @@
-"""The records of a run: their content for each step, and their files, which a resumed run continues from its
-checkpoint.
+"""The records of a run: their content per step, and their files, which a resumed run continues.
 
 Other trainers that host Halfway write the same records.
 """
