@@ -96,8 +96,7 @@ class PassRateController(Generic[State]):
         return state
 
     def weigh(self, groups: Sequence[Group], state: State, stream: Stream) -> Sequence[Group]:
-        """Set how the groups train, after the rollouts and before the update, see `Group.with_weights` and
-        `Group.with_advantages`.
+        """Set weights and advantages of groups before the update, see `Group.with_weights` and `with_advantages`.
 
         Returns the same number of groups in the same order, and changes no state. May be called several times per step
         with different groups, and again with an extended group.

@@ -10,7 +10,7 @@ Each line is an object with these fields; a field that does not apply is null, a
 | parent | str | id of the problem the prefix was cut from; null without a prefix |
 | origin | str | "fresh", "prefix", "generated", "hinted" or "stored" |
 | prefix_length, prefix_unit | int, str | length of the replayed prefix in "tokens" or "steps"; 0, null without |
-| prefix_tokens | int | tokens replayed a rollout |
+| prefix_tokens | int | replayed tokens per rollout |
 | parent_passed, parent_size | int | k and N of the group the prefix was cut from |
 | parent_success | bool | the prefix is from a success (a head start) or from a failure (a handicap) |
 | decisions | [[str, str]] | (member, action) of every chain member that decided on the request, in order |
@@ -269,8 +269,8 @@ def sort_records(records: Sequence[GroupRecord], last_step: int | None = None) -
 
 
 def _each_once(records: Iterable[GroupRecord]) -> list[GroupRecord]:
-    """Merge the records of each group. A carried group gets the outcome of the step that trains it; a group that waited
-    is complete in its last step."""
+    """Merge the records of each group: the outcome comes from the last step, as do the rollouts of a group that
+    waited."""
     groups: list[GroupRecord | None] = []
     carried: dict[tuple[Any, ...], list[int]] = {}
     waiting: dict[tuple[Any, ...], list[int]] = {}

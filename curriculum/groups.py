@@ -175,8 +175,7 @@ class Group:
 
     @property
     def teaches(self) -> bool:
-        """True if the group has a loss: its rewards differ or a controller gave advantages, and not all weights are
-        0."""
+        """True if the group has a loss: rewards differ or advantages are given, and not all weights are 0."""
         if self.weights is None:
             return not self.zero_variance
         return bool(self.size and self.weights.weights_N.any()) and (self.weights.steers or not self.zero_variance)
@@ -188,8 +187,7 @@ class Group:
 
     @property
     def trainable_N(self) -> NDArray[np.bool_]:
-        """Mask of the rollouts in the loss: not late, not truncated unless `trains_truncated`, with a weight above
-        0."""
+        """Mask of the rollouts in the loss: not late, not truncated unless `trains_truncated`, weight above 0."""
         fit_N = [not r.late and (self.trains_truncated or not r.truncated) for r in self.rollouts]
         return np.asarray(fit_N, np.bool_) & (self.weights_N > 0)
 
@@ -242,8 +240,7 @@ class Group:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of whole sequences, with prompts, replayed parts and observations: the cost of a pass over the
-        group."""
+        """Tokens of whole sequences, with prompts, replays and observations: the cost of a pass over the group."""
         turns = [turn for rollout in self.rollouts for turn in rollout.turns]
         written = sum(len(turn.tokens_T) + len(turn.observation_tokens_O) for turn in turns)
         return self.size * len(self.prompt_tokens_P) + written

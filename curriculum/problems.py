@@ -108,8 +108,7 @@ class ProblemSet(Sequence[Problem]):
         return f"{digest}+{fingerprint(self.generated)}" if self.generated else digest
 
     def feature_fingerprint(self, feature: str) -> str:
-        """A hash of one feature of all problems. Of vectors only the shape is hashed, since a model may recompute them
-        with other rounding.
+        """A hash of one feature of all problems; for vectors of their shape only, since their rounding may vary.
 
         Raises:
             UserError: as `column` does.
@@ -119,8 +118,7 @@ class ProblemSet(Sequence[Problem]):
         return hashlib.blake2b(repr(facts).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
     def column(self, feature: str) -> NDArray[Any]:
-        """One feature of all problems, by position: an array of P numbers or words, or of P x D numbers if it is a
-        vector.
+        """One feature of all problems, by position: (P,) numbers or words, or (P, D) numbers if it is a vector.
 
         Raises:
             UserError: if a problem lacks the feature, or the values are of different kinds.

@@ -1,14 +1,14 @@
-"""A chain at work in any trainer: requests go out, outcomes come in, and once per step the chain observes.
+"""Runs a chain in any trainer: requests go out, outcomes come in, and once per step the chain observes.
 
-The trainer draws tickets, rolls their requests out, returns the outcomes (in any order, in pieces if it likes), and
-commits once per training step:
+The trainer draws tickets, rolls out their requests, records the outcomes (in any order, also in pieces), and commits
+once per training step:
 
     session = Session(problems, chain(("uniform", Uniform()), ("greso", Greso())), num_rollouts=8, seed=0)
     for ticket in session.next_batch(64):
         session.record_counts(ticket.id, passed=..., size=8)
     session.commit()
 
-Halfway's own loop does the same, so a chain is driven in only one way.
+Halfway's own loop does the same.
 """
 
 import copy
@@ -31,8 +31,8 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 
 ALWAYS_PROVIDED = frozenset(NEEDS) - {"values", "generated", "solutions", "measured"}
-"""What Halfway's own loop can always provide. The other needs depend on the problems, on a critic, or on rollouts
-outside the budget."""
+"""Needs that Halfway's own loop always meets. The others depend on the problems, on a critic, or on rollouts outside
+the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +43,20 @@ class Ticket:
 
     @property
     def id(self) -> str:
-        """Travels with the row, and comes back with the rewards."""
+        """Id to keep with the row and return with the rewards."""
         return self.request.ticket
 
 
 class Session:
     """Drives a chain through a run.
 
-    Every random draw has its own address: the number of steps committed so far, and of batches drawn since the last
-    commit. So all trainers that record everything before they commit get the same decisions for the same outcomes; a
-    trainer that records late gets the same decisions for the same order of events.
+    Every random draw is addressed by the number of commits so far and of batches drawn since the last. So trainers that
+    record everything before they commit get the same decisions for the same outcomes; a trainer that records late gets
+    the same decisions for the same order of events.
 
-    Requests in flight begin the next plan, marked as decided by the members that chose them, so no member chooses them
-    twice. A group that is being extended is observed once it is complete, and one that a member holds
-    (`PassRateController.hold`) once none does.
+    Requests in flight come first in the next plan, marked as decided by the members that chose them, so no member
+    chooses them twice. An extended group is observed when it is complete, and a held group (`PassRateController.hold`)
+    when no member holds it any more.
 
     Attributes:
         state: the controller's state.
@@ -78,13 +78,13 @@ class Session:
         """
         Args:
             num_rollouts: N, rollouts per group unless a controller says otherwise.
-            provides: which of `NEEDS` the trainer can give. Generated problems, reference solutions and features are
+            provides: the `NEEDS` that the trainer meets. Generated problems, reference solutions and features are
                 looked up in `problems`.
-            host: the trainer's name, for messages.
-            trains_truncated: whether the learner trains on rollouts that a limit cut, for members that choose rollouts.
+            host: name of the trainer, for messages.
+            trains_truncated: true = the learner trains on truncated rollouts; for members that choose rollouts.
 
         Raises:
-            UserError: if a controller needs what the trainer or the problems cannot give, or has a state that cannot be
+            UserError: if the trainer or the problems lack something that a controller needs, or a state cannot be
                 saved.
         """
         require_needs(controller, problems, provides, host)
@@ -104,14 +104,14 @@ class Session:
 
     @property
     def continues(self) -> bool:
-        """True if the chain may ask for more rollouts of groups in hand even when no more groups are wanted."""
+        """True if the chain may request more rollouts of groups in hand even when no more groups are wanted."""
         return "rounds" in self.controller.needs
 
     def next_batch(self, wanted: int) -> list[Ticket]:
         """Requests for up to `wanted` more groups, and for more rollouts of groups in hand.
 
-        There are fewer if the chain has no more to propose. Tickets of an interrupted run that are still in flight come
-        first. A request with `stored` is not rolled out: its group is trained on again, and nothing is recorded for it.
+        The list is shorter if the chain has no more to propose. Tickets of an interrupted run that are still in flight
+        come first. A request with `stored` is not rolled out: its group trains again, and nothing is recorded for it.
         """
         again = []
         while self._reissued and (wanted or not self._takes_slot(self._reissued[0])):
@@ -143,8 +143,8 @@ class Session:
         """Record a ticket's outcomes, all at once or in pieces; tickets may come in any order.
 
         Args:
-            prompt_tokens_P: the prompt's token ids as the policy read them; none = as recorded before.
-            unit: the unit in which prefixes of these rollouts are counted; None = as recorded before, at first tokens.
+            prompt_tokens_P: token ids of the prompt as the policy read it; empty = as recorded before.
+            unit: unit of prefixes of these rollouts; None = as recorded before, initially tokens.
             lost: reason -> rollouts that will never come.
 
         Raises:
@@ -162,7 +162,7 @@ class Session:
         lost: Mapping[str, int] | None = None,
         **known: Any,
     ) -> None:
-        """`record`, with what else is known of the group by now."""
+        """Do `record`, with further fields of the group."""
         after = replace(
             group,
             **known,
@@ -184,10 +184,10 @@ class Session:
             self._join(ticket)
 
     def record_group(self, ticket: str, group: Group) -> None:
-        """Record a ticket's whole outcome as a group.
+        """Record the whole outcome of a ticket as a group.
 
-        A group whose start could not be reached again comes back as a fresh group, and is observed as such. If it was
-        to extend one that did reach it, its rollouts belong to neither, and are lost as "diverged".
+        A group whose starting point could not be replayed is recorded and observed as a fresh group. If it should have
+        extended a group that did reach that point, its rollouts are lost as "diverged".
         """
         expected = self._find_group(ticket)
         begun_anew = group.request.origin is not expected.request.origin
@@ -199,7 +199,7 @@ class Session:
         self._record(ticket, expected, *outcome, replay_cost=group.replay_cost, **known)
 
     def record_counts(self, ticket: str, passed: int, size: int) -> None:
-        """Record a ticket's outcome as counts, for chains that need no tokens.
+        """Record the outcome of a ticket as counts, for chains that need no tokens.
 
         Raises:
             UserError: unless 0 <= passed <= size, and as for `record`.
@@ -209,7 +209,7 @@ class Session:
         self.record(ticket, [Rollout((), success=i < passed) for i in range(size)])
 
     def abandon(self, ticket: str, reason: str) -> None:
-        """Count a ticket's missing rollouts as lost, for example because they are stale, cancelled or filtered.
+        """Count the missing rollouts of a ticket as lost, for example because they are stale, cancelled or filtered.
 
         Raises:
             UserError: if the ticket was never drawn, or already has all its rollouts.
@@ -217,7 +217,7 @@ class Session:
         self.record(ticket, (), lost={reason: self._find_group(ticket).missing})
 
     def fail(self, ticket: str) -> None:
-        """Count a ticket's missing rollouts as failed, so that they are in its pass rate, unlike abandoned ones.
+        """Count the missing rollouts of a ticket as failed; unlike abandoned rollouts, they count in its pass rate.
 
         Raises:
             UserError: if the ticket was never drawn, or already has all its rollouts.
@@ -229,7 +229,7 @@ class Session:
         return [Ticket(group.request) for group in self._groups_in_flight()]
 
     def expects(self, ticket: str) -> bool:
-        """True if the ticket is in flight, that is, rollouts of it are still missing."""
+        """True if the ticket is in flight: some of its rollouts are still missing."""
         return ticket in self._groups and self._groups[ticket].missing > 0
 
     def ticket(self, ticket: str) -> Ticket:
@@ -241,25 +241,25 @@ class Session:
         return Ticket(self._find_group(ticket).request)
 
     def in_hand(self) -> Iterator[Group]:
-        """Complete groups that the chain has not observed yet, in the order they were drawn."""
+        """Complete groups that the chain has not yet observed, in the order they were drawn."""
         extended = {group.request.extends for group in self._groups_in_flight()}
         for ticket, group in self._groups.items():
             if group.missing == 0 and ticket not in extended:
                 yield group
 
     def age(self, version: int) -> None:
-        """Give the groups in hand their lag behind these weights, where the versions that wrote them are known."""
+        """Set the lag of the groups in hand behind these weights, if the versions that sampled them are known."""
         for group in list(self.in_hand()):
             lag = version - group.policy_version if group.policy_versions else 0
             self._groups[group.request.ticket] = replace(group, lag=max(lag, group.lag, 0))
 
     def weigh(self, groups: Sequence[Group]) -> Sequence[Group]:
-        """The groups with the weights and advantages that the chain gives them. This changes no state."""
+        """The groups with weights and advantages from the chain. This changes no state."""
         return self.controller.weigh(groups, self.state, self._stream.at(self.step, self.round, "weigh"))
 
     def commit(self) -> list[Group]:
-        """End a training step: the chain observes the complete groups that no member holds. Returns these, in the order
-        they were drawn."""
+        """End a training step: the chain observes the complete groups that no member holds. Returns them in draw
+        order."""
         hand = list(self.in_hand())
         held = self.controller.hold(hand, self.state, self.step, self._stream.at(self.step, self.round, "hold"))
         groups = [group for group, waits in zip(hand, held, strict=True) if not waits]
@@ -274,26 +274,26 @@ class Session:
         return groups
 
     def inform(self, rates_P: NDArray[np.float64]) -> None:
-        """Tell the chain the measured pass rate of every problem of the data set, by position."""
+        """Give the chain the measured pass rate of every problem of the data set, by position."""
         assert len(rates_P) == len(self.problems), f"{len(rates_P)} pass rates for {len(self.problems)} problems"
         self.state = self.controller.inform(self.state, rates_P)
 
     def metrics(self) -> dict[str, float]:
-        """Numbers worth plotting, as `MEMBER/QUANTITY`, with the `belief_errors` of the last commit, and the numbers
-        of tickets in flight and of groups that wait."""
+        """Numbers to plot, as `MEMBER/QUANTITY`, with the `belief_errors` of the last commit, and the numbers of
+        tickets in flight and of waiting groups."""
         numbers = {"in_flight": sum(1 for _ in self._groups_in_flight())}
         numbers["waiting"] = sum(group.earlier > 0 and not group.missing for group in self._groups.values())
         counted = {name: float(number) for name, number in numbers.items() if number}
         return {**self.controller.metrics(self.state), **self._errors, **counted}
 
     def snapshot(self) -> "Session":
-        """A session in the present state, which later calls of this one leave as it is."""
+        """A copy of the session in its current state."""
         other = copy.copy(self)
         other.skipped, other._groups, other._reissued = list(self.skipped), dict(self._groups), list(self._reissued)
         return other
 
     def state_dict(self, put: Put | None = None) -> dict[str, Any]:
-        """Everything that steers, as plain JSON data, including tickets in flight with what has come back for them.
+        """The whole state as plain JSON data, including tickets in flight and their rollouts so far.
 
         Args:
             put: stores the arrays, see `halfway.curriculum.states.to_plain`; None = they are in the data.
@@ -313,12 +313,12 @@ class Session:
         """Continue from what `state_dict` returned.
 
         Args:
-            reissue: offer the tickets in flight again, for a trainer that has lost them; what had come back for them is
-                forgotten.
+            reissue: true = offer the tickets in flight again, for a trainer that has lost them; their rollouts so far
+                are dropped.
             get: finds the arrays that `state_dict` stored.
 
         Raises:
-            UserError: if it belongs to other problems or another chain; nothing is changed in that case.
+            UserError: if the state belongs to other problems or another chain; nothing is changed then.
         """
         if saved["problems"] != self._fingerprint:
             raise UserError(
@@ -344,7 +344,7 @@ class Session:
         self._groups, self._reissued = groups, reissued
 
     def _takes_slot(self, ticket: str) -> bool:
-        """True if a ticket in flight is for a group of its own, or continues one that has waited."""
+        """True if a ticket in flight is for a new group, or continues a group that has waited."""
         extends = self._groups[ticket].request.extends
         return not extends or self._groups[extends].earlier > 0
 
@@ -352,7 +352,7 @@ class Session:
         return (group for group in self._groups.values() if group.missing)
 
     def _issue(self, requests: Sequence[Request]) -> list[Ticket]:
-        """Tickets for new requests. A stored group is already complete, so nothing is expected for it."""
+        """Issue tickets for new requests. A stored group is already complete, so nothing is expected for it."""
         in_hand = Counter(group.request.ticket for group in self.in_hand())
         in_hand.subtract(request.extends for request in requests if request.extends)
         for request in requests:
@@ -385,12 +385,12 @@ class Session:
 
 
 def start_group(request: Request, trains_truncated: bool = True) -> Group:
-    """The group of a request for which nothing has come back yet."""
+    """The empty group of a new request."""
     return Group(request, NO_TOKENS, (), trains_truncated=trains_truncated)
 
 
 def join_group(group: Group, more: Group) -> Group:
-    """The group with the rollouts of a request that extends it."""
+    """Join the rollouts of an extending request to its group."""
     asked = replace(
         group.request,
         num_rollouts=group.request.num_rollouts + more.request.num_rollouts,
@@ -398,7 +398,7 @@ def join_group(group: Group, more: Group) -> Group:
     )
     cost = more.replay_cost if group.replay_cost is None else group.replay_cost.plus(more.replay_cost)
     dropped = _add_counts(group.dropped, more.dropped)
-    # Nothing is known of the prompt of a group whose rollouts were all lost or failed before they began.
+    # If all rollouts were lost or failed before they began, the prompt tokens are unknown.
     known = group if any(rollout.turns for rollout in group.rollouts) else more
     return replace(
         group,
@@ -420,10 +420,10 @@ def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, i
 def require_needs(
     controller: PassRateController[Any], problems: ProblemSet, provides: Collection[str], host: str
 ) -> None:
-    """Refuse a chain that needs something it cannot have here.
+    """Refuse a chain with a need that is not met here.
 
     Raises:
-        UserError: names the member, what it needs, and what lacks it.
+        UserError: names the member, the need, and the trainer or data that lacks it.
     """
     for name, member in members_of(controller).items():
         for need in sorted(member.needs):

@@ -1,9 +1,8 @@
 """Measures of the learning signal of a group of binary rewards, as functions of its pass rate or pass count.
 
-N is the number of rollouts of a group, k its number of successes, p the probability that one rollout succeeds. All
+N is the number of rollouts of a group, k its number of successes, p the success probability of one rollout. All
 quantities are largest at one half, except the update mass. Equations are from appendix E of the Prefix Sampling paper
-(arXiv 2605.05112), unless another source is named.
-Arguments are numbers or arrays that broadcast against each other; results have the broadcast shape.
+(arXiv 2605.05112), unless another source is named. Arguments are numbers or arrays; results have the broadcast shape.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 NEAR_HALF = (3 / 8, 5 / 8)
-"""Pass rates that count as near one half, both ends included."""
+"""Pass rates near one half, both ends included."""
 
 
 def entropy(p: ArrayLike) -> Floats:
@@ -29,7 +28,7 @@ def entropy(p: ArrayLike) -> Floats:
 
 
 def survival(p: ArrayLike, size: ArrayLike) -> Floats:
-    """Probability that a group of `size` rollouts has both outcomes: 1 - p^N - (1 - p)^N (E.2, eq. 8)."""
+    """Probability that a group of `size` rollouts is mixed: 1 - p^N - (1 - p)^N (E.2, eq. 8)."""
     p, size = _probability(p), _counts(size, 1)
     return np.asarray(1 - p**size - (1 - p) ** size)
 
@@ -41,7 +40,7 @@ def mean_centred_variance(passed: ArrayLike, size: ArrayLike) -> Floats:
 
 
 def update_mass(passed: ArrayLike, size: ArrayLike) -> Floats:
-    """Mean size of a group's advantages under MaxRL: 2 (1[k > 0] - k / N), see `halfway.controllers.maxrl`.
+    """Mean absolute advantage of a group under MaxRL: 2 (1[k > 0] - k / N), see `halfway.controllers.maxrl`.
 
     Largest for a single success. Its mean over any joint distribution of the outcomes is 2 (P(K > 0) - E[K] / N).
     """
@@ -50,7 +49,7 @@ def update_mass(passed: ArrayLike, size: ArrayLike) -> Floats:
 
 
 def expected_update_mass(p: ArrayLike, size: ArrayLike) -> Floats:
-    """Expected update mass before the group is sampled: 2 (pass@N - pass@1) = 2 (1 - (1 - p)^N - p)
+    """Expected update mass of a group before sampling: 2 (pass@N - pass@1) = 2 (1 - (1 - p)^N - p)
     (github.com/linjiw/curriculum-maxrl, for the objective of arXiv 2602.02710).
 
     Largest at p = 1 - N^(-1 / (N - 1)), 0.26 for N = 8; 0 at p = 0 and p = 1.
@@ -60,8 +59,8 @@ def expected_update_mass(p: ArrayLike, size: ArrayLike) -> Floats:
 
 
 def standardize(rewards_N: ArrayLike, virtual: Sequence[float] = (), epsilon: float = 1e-6) -> Floats:
-    """(r - mean) / (standard deviation + epsilon), with the statistics of the real and the virtual rewards together;
-    the number of degrees of freedom is one less than the number of rewards."""
+    """(r - mean) / (standard deviation + epsilon), over real and virtual rewards together, with the sample standard
+    deviation."""
     values_N = np.asarray(rewards_N, np.float64)
     known = np.concatenate([values_N, np.asarray(virtual, np.float64)])
     if len(known) and (known == known[0]).all():

@@ -15,21 +15,21 @@ from halfway.curriculum.support.errors import UserError
 State = TypeVar("State")
 Array = np.ndarray[Any, Any]
 Put = Callable[[Array], Sequence[int | None]]
-"""Stores an array elsewhere. Returns its place: where it begins, then its shape."""
+"""Stores an array elsewhere. Returns its place: its location, then its shape."""
 
 Get = Callable[[str, Sequence[int | None]], Array]
 """The array of a dtype that `Put` stored at a place."""
 
 FEW = 8
-"""Arrays of no more numbers than this stay among the plain data."""
+"""Arrays of at most this many numbers stay in the plain data."""
 
 
 def to_plain(value: Any, put: Put | None = None) -> Any:
-    """Plain JSON data from a tree of dataclasses, tuples, dictionaries and arrays.
+    """Convert a tree of dataclasses, tuples, dictionaries and arrays to plain JSON data.
 
     Args:
-        put: stores all arrays but those of `FEW` numbers, for which the data then holds their places; None = the data
-            holds their values.
+        put: stores the arrays of more than `FEW` numbers, and the data holds their places; None = the data holds all
+            values.
     """
     return msgspec.to_builtins(value, enc_hook=partial(_encode, put=put))
 
@@ -59,10 +59,10 @@ def require_savable(state: Any, owner: str = "controllers") -> None:
     The declared types of the fields are checked too, since a field that is empty now may hold values later.
 
     Args:
-        owner: whose state it is, for the message.
+        owner: owner of the state, for the message.
 
     Raises:
-        UserError: naming the member, the field and what the field holds.
+        UserError: naming the member, the field and the type of its value.
     """
     if state is None:
         return
@@ -89,7 +89,7 @@ def require_savable(state: Any, owner: str = "controllers") -> None:
 
 
 def _parts(kind: msgspec.inspect.Type, seen: set[int]) -> Iterator[msgspec.inspect.Type]:
-    """A declared type and all types that it is made of."""
+    """A declared type and all types that it contains."""
     if id(kind) in seen:
         return
     seen.add(id(kind))
@@ -111,11 +111,11 @@ def restore_state(template: State, data: Any, get: Get | None = None) -> State:
     """The inverse of `save_state`.
 
     Args:
-        template: a state of the same shape, from `controller.init(problems)`; lends its types and its problem set.
+        template: a state of the same shape, from `controller.init(problems)`, with the types and the problem set.
 
     Raises:
-        UserError: if the saved members or fields differ from the template's, or an array with an entry for each problem
-            (named *_P) has another shape; the message names both.
+        UserError: if members or fields differ from the template's, or an array over problems (named *_P) has another
+            shape; the message names both.
     """
     if template is None:
         return template
@@ -132,7 +132,7 @@ def restore_state(template: State, data: Any, get: Get | None = None) -> State:
 
 
 def _check_shapes(name: str, saved: Any, expected: Any) -> None:
-    """Refuse arrays by problem that another configuration made, with a memory for each problem or without."""
+    """Refuse arrays over problems whose shape belongs to another configuration."""
     if isinstance(expected, np.ndarray) and name.endswith("_P") and saved.shape != expected.shape:
         raise UserError(
             f"checkpoint: its {name} has shape {saved.shape}, and the configuration makes it {expected.shape}; "
@@ -163,7 +163,8 @@ def _encode(value: Any, put: Put | None = None) -> Any:
 
 
 def _encode_without_values(value: Any) -> Any:
-    """`_encode` in no time: the values of an array are left out, since its type alone says that it can be saved."""
+    """Like `_encode` but without the values of arrays, which is fast; the type alone says that an array can be
+    saved."""
     return _encode(value[:0] if isinstance(value, np.ndarray) and value.ndim else value)
 
 

@@ -1,4 +1,4 @@
-"""Named random streams: every draw is a function of (seed, where in the run, who draws)."""
+"""Named random streams: every draw is a function of (seed, place in the run, member)."""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -8,15 +8,15 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The address of a random stream. Nothing is consumed: equal addresses give equal draws.
+    """The address of a random stream, without state: equal addresses give equal draws.
 
-    A chain member's stream is addressed by its own name, not by its place in the chain, so that adding,
-    removing or nesting members never shifts another member's draws.
+    The stream of a chain member is addressed by its name, not by its place in the chain, so that adding, removing or
+    nesting members never changes the draws of another.
 
     Attributes:
         seed: the run's seed.
-        path: where in the run, for example ("propose", step, round).
-        name: who draws.
+        path: place in the run, for example ("propose", step, round).
+        name: name of the member.
 
     Example:
         >>> stream = Stream(0, ("propose", 3))
@@ -35,7 +35,7 @@ class Stream:
         return replace(self, path=(*self.path, *keys))
 
     def for_member(self, name: str) -> "Stream":
-        """The stream of the member called `name`; an earlier name is forgotten."""
+        """The stream of the member called `name`, in place of any earlier name."""
         return replace(self, name=name)
 
     def integer(self) -> int:
