@@ -132,8 +132,9 @@ def response_counts(groups: Sequence[Group]) -> dict[str, int]:
 
 
 def tool_record(groups: Sequence[Group]) -> dict[str, Any]:
-    """Seconds to execute fresh and replayed responses in a step; empty without tools. They are summed over responses,
-    and `rollout` in the timing includes them.
+    """Seconds to execute fresh and replayed responses in a step; empty without tools.
+
+    Tool seconds are summed over responses; `rollout` in the timing includes them.
     """
     costs = [group.replay_cost for group in groups if group.replay_cost is not None]
     tools = tool_seconds(groups)
