@@ -1,4 +1,4 @@
-"""The settings of the learner: what it trains, with which loss, critic and backend. Frozen values, no heavy import."""
+"""The options of the learner: loss, critic, adapters and backend. Frozen values, no heavy import."""
 
 import math
 from dataclasses import dataclass, field
@@ -8,22 +8,22 @@ from halfway.curriculum.support.errors import require
 
 
 def list_changes(options: Any) -> dict[str, Any]:
-    """The options that differ from their defaults, for a message."""
+    """List the options that differ from their defaults, for a message."""
     defaults = vars(type(options)())
     return {name: value for name, value in vars(options).items() if value != defaults[name]}
 
 
 @dataclass(frozen=True)
 class LoraOptions:
-    """Low-rank adapters: instead of a weight, train two small matrices whose product is added to it.
+    """Low-rank adapters: instead of a weight matrix, train two small matrices whose product is added to it.
 
-    Engines sample from the sum, rounded to their type. In bfloat16 the rounding loses most of a product that is still
-    small, so samples lag behind the adapters: use an engine with dtype=float32, or a correction (`learner.mismatch`).
+    Engines sample from the sum, rounded to their type. In bfloat16 the rounding loses most of a small product, so
+    samples lag behind the adapters: use an engine with dtype=float32, or a correction (`learner.mismatch`).
 
     Attributes:
         rank: inner size of the product; 0 = no adapters, all weights are trained.
         alpha: the product is multiplied by alpha / rank.
-        targets: the layers, by the last parts of their names; "all-linear" = all but the output layer.
+        targets: layers, by the last parts of their names; "all-linear" = all linear layers but the output layer.
     """
 
     rank: int = 0
@@ -39,19 +39,19 @@ class LoraOptions:
 
 @dataclass(frozen=True)
 class CriticOptions:
-    """The critic of PPO (`learner.advantage: gae`): what it is, how it learns, and how advantages come from it.
+    """The critic of PPO (`learner.advantage: gae`): its model, its training, and its advantages.
 
     Attributes:
-        kind: "shared" = a value head on the policy's own trunk, which both losses then train; "separate" = a second
-            model that starts as a copy of the policy's trunk, at the price of its memory and time.
+        kind: "shared" = a value head on the policy's own trunk, which both losses train; "separate" = a second model,
+            initially a copy of the policy's trunk, which costs memory and time.
         lr: peak learning rate of the critic's own weights: the head, or the separate model with its head. Schedule,
-            AdamW and gradient clipping are the learner's.
-        gamma: discount per generated token. Tokens that the policy did not write take no time.
-        gae_lambda: 1 = reward minus value, unbiased; less trusts the critic more.
-        value_clip: a value counts as if it had moved by at most this from its value before the update; 0 = no clip.
+            AdamW settings and gradient clipping are those of the learner.
+        gamma: discount per generated token; other tokens are not discounted.
+        gae_lambda: 1 = reward minus value, unbiased; smaller values trust the critic more.
+        value_clip: largest change of a value per update that the value loss counts; 0 = no clip.
         value_coefficient: weight of the value loss.
-        whiten: whether advantages get mean 0 and variance 1 over all tokens of the batch.
-        warmup_steps: number of updates at the start that train only the critic. A shared trunk is frozen meanwhile.
+        whiten: true = normalise advantages to mean 0 and variance 1 over all tokens of the batch.
+        warmup_steps: number of initial updates that train only the critic, with a shared trunk frozen.
     """
 
     kind: Literal["shared", "separate"] = "shared"
@@ -77,15 +77,15 @@ class CriticOptions:
 
 @dataclass(frozen=True)
 class DeepSpeedOptions:
-    """Training with DeepSpeed. The precision is model.dtype's; with bfloat16 the optimizer keeps float32 weights,
-    and at stages 2 and 3 the gradients of micro-batches add up in float32.
+    """Training with DeepSpeed, in the precision of model.dtype; with bfloat16 the optimizer keeps float32 weights, and
+    at stages 2 and 3 gradients accumulate in float32.
 
     Attributes:
-        zero_stage: what is spread over the processes: 0 nothing, 1 the optimizer's state, 2 also gradients, 3 also
-            weights; null = without DeepSpeed.
-        offload_optimizer: whether to keep the optimizer's state in the host's memory; from stage 1.
-        offload_parameters: whether to keep the weights there; at stage 3.
-        persistence_threshold: at stage 3, tensors with fewer elements are not spread.
+        zero_stage: ZeRO stage: 0 shards nothing, 1 the optimizer state, 2 also gradients, 3 also weights; null =
+            without DeepSpeed.
+        offload_optimizer: true = keep the optimizer state in host memory; from stage 1.
+        offload_parameters: true = keep the weights in host memory; at stage 3.
+        persistence_threshold: at stage 3, tensors with fewer elements are not sharded.
     """
 
     zero_stage: int | None = None
@@ -106,7 +106,7 @@ class DeepSpeedOptions:
 
 @dataclass(frozen=True)
 class LearnerOptions:
-    """GRPO, the GRPO++ backbone and PPO, every switch a plain field (defaults: clip-high, leave-one-out, no KL).
+    """Options of GRPO, the GRPO++ backbone and PPO (defaults: clip-high, leave-one-out, no KL).
 
     Attributes:
         lr: peak learning rate of AdamW.
@@ -114,41 +114,42 @@ class LearnerOptions:
         max_grad_norm: global gradient-norm clip; 0 disables it.
         schedule: learning-rate schedule after `warmup_steps` updates.
         warmup_steps: updates over which the learning rate rises to its peak; 0 = none.
-        total_updates: length of linear and cosine schedules, in optimizer steps; 0 = the run's whole budget, so that
-            arms that make different numbers of updates from equal budgets are treated alike. Ignored by "constant".
+        total_updates: length of linear and cosine schedules, in optimizer steps; 0 = the whole budget of the run, which
+            treats arms alike that make different numbers of updates from equal budgets. Ignored by "constant".
         advantage: "leave_one_out", "mean" = reward minus the mean of the other rollouts, or of the whole group (GRPO);
             "gae" = generalized advantage estimation with a critic, one advantage per token (PPO).
-        critic: for advantage=gae.
-        divide_by_std: whether to divide a group's advantages by the standard deviation of its rewards.
+        critic: critic for advantage=gae.
+        divide_by_std: true = divide the advantages of a group by the standard deviation of its rewards.
         clip_low, clip_high: the importance ratio is clipped to [1 - clip_low, 1 + clip_high].
-        dual_clip: upper bound on the loss of a negative advantage, as a multiple of its size (> 1); 0 disables it.
+        dual_clip: upper bound on the loss of a negative advantage, as a multiple of its absolute value (> 1); 0
+            disables it.
         normalization: "token" = sum over tokens / number of tokens in the batch; "sequence" = mean over sequences of
             the mean over their tokens; "constant" = sum over tokens / (number of sequences x normalization_length).
         normalization_length: length in tokens, for "constant".
         kl_coefficient: weight of the KL penalty to the reference (the starting policy); 0 = no reference is kept.
         entropy_coefficient: weight of the entropy bonus; 0 = none.
-        compact_filtering: whether rollouts cut by a token or turn limit are left out of the loss (they stay in the
-            baseline). A critic does not learn from them either; without the filter it treats the cut as the end of the
-            episode, with the reward at the last token and no value beyond.
-        old_logprobs: where the denominator of the importance ratio comes from: "engine" = recorded at sampling;
-            "learner" = recomputed before the first update (free when each batch is used once: ratio is exactly 1).
-            Stored groups keep what was recorded, and so does surplus of an earlier step, if `mismatch` is "none".
-        mismatch: correction where engine and learner give the sampled tokens different probabilities (see
-            `halfway.trainers.learner.objective.mismatch`); needs old_logprobs=learner. "none" suits an engine that
-            shares the learner's weights and precision.
+        compact_filtering: true = truncated rollouts are left out of the loss, and of the critic's, but stay in the
+            baseline. With false, a critic treats the cut as the end of the episode, with the reward at the last token
+            and no value beyond.
+        old_logprobs: denominator of the importance ratio: "engine" = recorded at sampling; "learner" = recomputed
+            before the first update (free if each batch is used once: the ratio is exactly 1). Stored groups, and with
+            mismatch=none also surplus of an earlier step, keep the recorded values.
+        mismatch: correction for different probabilities of the sampled tokens in engine and learner (see
+            `halfway.trainers.learner.objective.mismatch`); needs old_logprobs=learner. "none" suits an engine with the
+            learner's weights and precision.
         mismatch_cap, mismatch_floor: bounds of the ratio learner / engine; the floor is for the masked kinds.
         num_minibatches: optimizer steps per epoch, whatever the size of the batch.
-        minibatch_groups: the alternative: groups per optimizer step. Larger batches then get more steps, as many as
-            bring the mini-batches of whole groups closest to this size; 0 = unused.
+        minibatch_groups: alternative to `num_minibatches`: groups per optimizer step. The number of steps is chosen so
+            that mini-batches of whole groups come closest to this size; 0 = unused.
         num_epochs: number of passes over the batch.
         max_microbatch_tokens: padded tokens in one forward pass; gradients accumulate over micro-batches.
-        max_padding: a micro-batch takes no sequence that is shorter than its longest by more than this share, so that
-            work is about proportional to the number of real tokens; 1 = as few micro-batches as possible.
-        share_contexts: whether a context that several rollouts of a group share, a prompt or a replayed prefix, is read
-            once for all of them; the same loss up to rounding. It pays where contexts are long beside responses, and
+        max_padding: a sequence may be shorter than the longest of its micro-batch by at most this share, so that work
+            is about proportional to the number of real tokens; 1 = as few micro-batches as possible.
+        share_contexts: true = process a context shared by several rollouts of a group, a prompt or a replayed prefix,
+            only once; the loss is the same up to rounding. It pays if contexts are long compared with responses, and
             needs a model whose cache keeps all keys and values, without activation_checkpointing.
-        activation_checkpointing: whether to keep only each layer's input for the backward pass and compute the rest
-            again, which takes less memory and about a third more work.
+        activation_checkpointing: true = keep only the input of each layer for the backward pass and recompute the rest,
+            which takes less memory and about a third more work.
         deepspeed: sharded training.
     """
 

@@ -1,4 +1,4 @@
-"""The settings of rollouts: how the policy is sampled. Frozen values, no heavy import."""
+"""The options of rollouts. Frozen values, no heavy import."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -30,24 +30,24 @@ class RolloutOptions:
         temperature: divides the logits before sampling; log-probabilities belong to the tempered distribution.
         max_response_tokens: limit on all response tokens of an episode, replayed tokens included.
         max_context_tokens: limit on all tokens of an episode: prompt, responses and observations. An episode that
-            reaches it has failed, and is truncated; 0 = none.
-        max_diverged: largest share of replays that may differ from what was recorded before the run stops, checked from
-            the twentieth replay on. Until then, such a request is rolled out from the problem's beginning.
-        max_seconds: seconds after which a rollout that is still going on has failed and is counted as late, which is
-            noticed between two turns and while tools work; 0 = no limit. Outcomes then depend on timing.
-        max_sequences: largest number of sequences decoded at once.
-        sync_tolerance: after a weight sync, engine and learner must give tokens after a fixed context log-probabilities
-            that differ by at most this many nats on average, or the run stops; 0 = no check. null = 0.001 in float32,
-            where they agree to 1e-4, and 0.05 in other types, where rounding costs 0.0015 and single tokens differ by
-            up to 0.6 (135 M parameters); then the first five syncs are checked, and every tenth, unless the engine
-            samples from the learner's own module.
-        in_flight: with staleness, the weights change under rollouts that have begun, which continue with the new ones.
-            Every token knows the weights that sampled it, and nothing waits for the longest rollout of a batch. The
-            engine must allow it: `vllm_servers`.
-        staleness: batches that may be sampled ahead, in a process of their own, while the learner updates. What trains
-            was then sampled by weights up to this many updates old, so it needs a correction (`learner.mismatch`);
-            0 = sampling and updates take turns. 1 lets them overlap where every group trains; more, where
-            zero-variance groups are replaced (`fill.policy: refill`).
+            reaches it is truncated and has failed; 0 = no limit.
+        max_diverged: largest share of replays that may differ from the record; beyond it the run stops, from the
+            twentieth replay on. A request whose replay differs starts from the beginning of the problem instead.
+        max_seconds: time limit of a rollout; an unfinished rollout then fails and is counted as late. It is checked
+            between turns and while tools run, and makes outcomes depend on timing. 0 = no limit.
+        max_sequences: most sequences decoded at once.
+        sync_tolerance: largest mean difference, in nats, between the log-probabilities of engine and learner on tokens
+            after fixed contexts, checked after a weight sync; beyond it the run stops. 0 = no check. null = 0.001 in
+            float32, where they agree to 1e-4, and 0.05 in other types, where rounding costs 0.0015 and single tokens
+            differ by up to 0.6 (135 M parameters); with null only the first five syncs and every tenth are checked, and
+            none if the engine samples from the learner's own module.
+        in_flight: with staleness: true = rollouts in progress continue with the new weights, so no update waits for the
+            longest rollout of a batch. Each token records the version of the weights that sampled it. Needs the engine
+            `vllm_servers`.
+        staleness: batches that may be sampled ahead, in a separate process, while the learner updates. Groups that
+            train are then up to this many updates old and need a correction (`learner.mismatch`). 0 = sampling and
+            updates take turns. 1 lets them overlap if every group trains; use more if zero-variance groups are replaced
+            (`fill.policy: refill`).
     """
 
     engine: Annotated[Component[EnginePart], ENGINE] = field(default_factory=lambda: _engine(""))
@@ -63,7 +63,7 @@ class RolloutOptions:
     in_flight: bool = False
 
     def largest_gap(self, policy_dtype: str) -> float:
-        """Nats a token by which engine and learner may differ on average if they hold the same weights."""
+        """Largest mean difference of engine and learner with equal weights, in nats per token."""
         if self.sync_tolerance:
             return self.sync_tolerance
         exact = policy_dtype == self.engine.part.weight_dtype(policy_dtype) == "float32"
