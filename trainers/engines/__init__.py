@@ -1,7 +1,7 @@
 """Rollout engines by name. Importing this package loads none of them.
 
 - `base`: the contract: continue contexts, take the learner's weights
-- `part`: what the rest of the code knows of an engine before it is built: options, checks, memory, servers
+- `part`: the interface of an engine before it is built: options, checks, memory, servers
 - `sync_check`: checks that engine and learner still hold the same policy
 - `transformers`: in this process, with a `transformers` module
 - `vllm`: in this process, with vLLM

@@ -15,7 +15,7 @@ class Completion:
     """Freshly sampled tokens. Log-probabilities and entropies (nats) belong to the sampling distribution.
 
     Attributes:
-        entropies_T: NaN where the engine does not know them and was not asked to compute them.
+        entropies_T: NaN if the engine does not know them and was not asked to compute them.
         policy_version: version of the weights that sampled it, see `Engine.sync`; the oldest of several.
         spans: (version, number of tokens) in order, if several versions sampled it.
     """
@@ -29,7 +29,7 @@ class Completion:
 
 
 Finished = Callable[[int, Completion], None]
-"""Takes the position of a sequence and its completion."""
+"""Called with the position of a sequence and its completion."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,15 +37,15 @@ class EngineSetup:
     """The inputs from which an engine is built.
 
     Attributes:
-        policy: the policy with the weights the run starts from: the learner's own module or, if that is sharded, a
-            whole copy for an engine that samples from the module itself.
-        model_path: where these weights came from: a Hugging Face folder, or a name on a hub.
+        policy: the policy with the starting weights: the learner's own module or, if that is sharded, a whole copy for
+            an engine that samples from the module itself.
+        model_path: source of these weights: a Hugging Face folder, or a name on a hub.
         eos_token_ids: the tokens that end a response.
         pad_token_id: any valid token.
         temperature: divides the logits; positive.
-        max_sequences: largest number of sequences decoded at once.
+        max_sequences: most sequences decoded at once.
         policy_version: version of the weights that the engine starts with; 0 = as loaded, without an update.
-        in_flight: whether `sync` is called while sequences are being sampled, which continue with the new weights.
+        in_flight: true = `sync` may be called during sampling; sequences continue with the new weights.
     """
 
     policy: "nn.Module"
@@ -62,10 +62,9 @@ class Engine(Protocol):
     """Samples continuations. Equal contexts, limits and seeds give equal completions.
 
     Attributes:
-        serves_all: with several training processes: whether the first process samples for all, distributing the work
-            itself, while the others only help to hand over the weights.
-        replicas: number of copies of the policy that it samples from now; different contexts in one call go to
-            different copies.
+        serves_all: with several training processes: true = the first process samples for all and distributes the work,
+            and the others only help to send the weights.
+        replicas: current number of copies of the policy; different contexts in one call go to different copies.
     """
 
     serves_all: bool
@@ -86,18 +85,18 @@ class Engine(Protocol):
             contexts: token ids, one array per sequence, not padded.
             max_new_tokens: the limit of each sequence, at least 1.
             seeds: the 64-bit seed of each sequence; its draws depend on nothing else.
-            finished: called once for every sequence before this method returns, and soon after the sequence ends if the
-                engine can tell, so that it can be judged while others are still sampled. Calls come in any order and
-                from any thread, one at a time.
+            finished: called once for every sequence before this method returns, if possible soon after the sequence
+                ends, so that it can be judged while others are still sampled. Calls come in any order and from any
+                thread, one at a time.
         """
         ...
 
     def sync(self, policy: "nn.Module", version: int) -> None:
-        """Take over the weights of the learner's policy.
+        """Load the weights of the learner's policy.
 
         Args:
-            version: version of these weights, the number of learner updates behind them. Every completion says which
-                version sampled it.
+            version: version of these weights, the number of learner updates behind them. Every completion records the
+                version that sampled it.
         """
         ...
 
@@ -107,5 +106,5 @@ class SleepingEngine(Engine, Protocol):
     """An engine that can free its devices for others."""
 
     def sleep(self) -> None:
-        """Clear the devices until the next `sync`."""
+        """Free the devices until the next `sync`."""
         ...

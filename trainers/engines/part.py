@@ -15,20 +15,20 @@ LOCAL = ("localhost", "127.0.0.1", "[::1]")
 
 
 def bytes_of(dtype: str) -> int:
-    """Bytes per number of a type, which is given by its name in torch."""
+    """Bytes per number of a type, named as in torch."""
     return 2 if dtype == "bfloat16" else 4
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """The facts known about a run before any part of it is built.
+    """Facts about a run that are known before any part of it is built.
 
     Attributes:
         model_path: `model.path`, as in the configuration.
-        dtype: the policy's type, "float32" or "bfloat16".
+        dtype: type of the policy's weights, "float32" or "bfloat16".
         max_response_tokens, max_sequences: see `halfway.trainers.rollouts.rollout_options.RolloutOptions`.
-        cluster: the machines that the run is meant for.
-        shape: sizes of the model; None if they are not known.
+        cluster: the machines for the run.
+        shape: sizes of the model; None if unknown.
     """
 
     model_path: str
@@ -41,12 +41,12 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """The memory that an engine needs beside the learner's, in bytes, by purpose.
+    """Memory of an engine in bytes, by purpose, in addition to the learner's.
 
     Attributes:
-        sampling, updating: of each of the engine's devices while it samples, and while the learner updates.
-        host: main memory while the learner updates, per device of the host.
-        remedy: the engine's options that reduce it, for the message when a run does not fit.
+        sampling, updating: on each device of the engine, during sampling and during the learner's update.
+        host: main memory during the learner's update, per device of the host.
+        remedy: engine options that reduce it, for the message if a run does not fit.
     """
 
     sampling: Mapping[str, float]
@@ -65,12 +65,12 @@ class Service:
 
 
 class Apart(NamedTuple):
-    """An engine that samples in another process than the learner's.
+    """An engine that samples in a process other than the learner's.
 
     Attributes:
-        there: what samples, like an `Engine`. It is pickled on its way to that process.
-        here: what stands for it in the learner's process and takes the weights; made from a function that calls a
-            method of `there`, by name and with arguments, once nothing is being sampled.
+        there: the sampler, like an `Engine`; it is pickled and sent to that process.
+        here: builds its proxy in the learner's process, which takes the weights, from a function that calls a method of
+            `there`, by name and with arguments, when nothing is being sampled.
     """
 
     there: Any
@@ -80,10 +80,10 @@ class Apart(NamedTuple):
 class EnginePart(ABC):
     """A registered engine: a frozen dataclass of its options, which can build it and describes it before that.
 
-    `rollouts.engine` names it. Importing it must be cheap: whatever loads a deep-learning library belongs in `build`.
+    `rollouts.engine` names it. Importing it must be fast, so deep-learning libraries are imported in `build`.
 
     Attributes:
-        placement: options that only say where the engine computes, so a run may be resumed with other values.
+        placement: options that only say where the engine computes; a run may be resumed with other values.
         address_option: the option that takes the "host:port" of its `services`, as a list.
     """
 
@@ -95,12 +95,12 @@ class EnginePart(ABC):
         """Build the engine.
 
         Raises:
-            UserError: if it is not installed, or cannot run the model.
+            UserError: if the engine is not installed or cannot run the model.
         """
 
     @abstractmethod
     def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
-        """The memory that it needs on the machines.
+        """Memory that the engine needs on the machines.
 
         Args:
             shape: sizes of the model.
@@ -108,19 +108,19 @@ class EnginePart(ABC):
 
     @property
     def uses_module(self) -> bool:
-        """True if the engine computes with the module in `EngineSetup.policy`, and not only reads it at a sync.
+        """True if the engine samples with the module in `EngineSetup.policy`, instead of only reading it at a sync.
 
-        If so, a learner that spreads its weights over processes keeps a whole copy for it.
+        A learner with sharded weights then keeps a whole copy for it.
         """
         return True
 
     def weight_dtype(self, policy_dtype: str) -> str:
-        """The type of the engine's weights, by its name in torch, for a policy of this type."""
+        """The type of the engine's weights, named as in torch, for a policy of this type."""
         return policy_dtype
 
     @property
     def goes_apart(self) -> bool:
-        """True if it can sample in another process while the learner updates, see `apart`."""
+        """True if the engine can sample in another process while the learner updates, see `apart`."""
         return False
 
     @property
@@ -138,24 +138,24 @@ class EnginePart(ABC):
 
     @property
     def changes_process(self) -> bool:
-        """True if building it starts or changes processes, so that every run needs a process of its own."""
+        """True if building the engine starts or changes processes, so that every run needs its own process."""
         return True
 
     @property
     def sleeps(self) -> bool:
-        """True if it is a `SleepingEngine`, which leaves its devices to the learner during an update."""
+        """True for a `SleepingEngine`, which frees its devices for the learner during an update."""
         return False
 
     @property
     def max_length(self) -> int:
-        """Largest number of tokens of prompt and response together; 0 = the model's own maximum."""
+        """Most tokens of prompt and response together; 0 = the maximum of the model."""
         return 0
 
     def check(self, run: PlannedRun) -> None:
-        """Refuse a run that the engine could not serve. Its own options are checked when they are read.
+        """Refuse a run that the engine cannot serve. Its own options are checked when they are read.
 
         Raises:
-            UserError: in one line that names the field by its path from `rollouts` on.
+            UserError: one line that names the field by its path, from `rollouts` on.
         """
         limit, room = run.max_response_tokens, self.max_length
         require(
@@ -166,16 +166,16 @@ class EnginePart(ABC):
         )
 
     def services(self, run: PlannedRun, host: str) -> Sequence[Service]:
-        """The servers that a rollout host runs for it; none if it works only inside the training processes.
+        """The servers on a rollout host; empty if the engine works only inside the training processes.
 
         Args:
-            host: the host's address, on which they listen, and on no other.
+            host: the only address of the host on which they listen.
         """
         return ()
 
 
 def require_known_servers(field: str, addresses: Sequence[str]) -> None:
-    """Raise UserError unless every server, as "host:port", is on this machine or accepted by the user."""
+    """Raise UserError unless every server, as "host:port", is on this machine or has the user's consent."""
     for address in addresses:
         host = address.rpartition(":")[0]
         if host not in LOCAL:

@@ -12,7 +12,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.trainers.distributed.collectives import broadcast_from_first
 from halfway.trainers.engines.base import Completion, Engine
 
-# Long enough to fill blocks of a prefix cache, so that a cache left over from older weights is noticed too.
+# Long enough to fill blocks of a prefix cache, so that a stale cache is detected too.
 CONTEXT_TOKENS, NEW_TOKENS = 160, 16
 
 
@@ -29,12 +29,12 @@ class SyncCheck:
     """Compares engine and learner on tokens that the engine samples after fixed contexts, one for each of its replicas.
 
     Attributes:
-        vocab_size: size of the vocabulary from which the contexts, always the same, are drawn.
-        max_length: most tokens the engine holds. If that is below 176 tokens, the contexts are shorter.
-        samples: whether this process's engine samples. If the first process's engine samples for all, the others only
-            help to compute the learner's log-probabilities.
-        tolerance: largest acceptable mean of |log-probability in the engine - in the learner| over a replica's tokens,
-            in nats. A mean, since the largest of many rounding errors grows with the number of replicas.
+        vocab_size: size of the vocabulary from which the fixed contexts are drawn.
+        max_length: most tokens that the engine accepts. Below 176 tokens, the contexts are shorter.
+        samples: true if the engine of this process samples. If the first process samples for all, the others only help
+            to compute the learner's log-probabilities.
+        tolerance: largest acceptable mean of |log-probability in the engine - in the learner| over the tokens of a
+            replica, in nats. A mean, since the maximum of many rounding errors grows with the number of replicas.
     """
 
     engine: Engine
@@ -49,7 +49,7 @@ class SyncCheck:
         """The check for an engine and the learner of this process.
 
         Args:
-            max_length: the most tokens that the engine holds; 0 = the length the model was made for.
+            max_length: most tokens that the engine accepts; 0 = the maximum of the model.
         """
         model = learner.policy.config.get_text_config()
         samples = int(os.environ.get("RANK", "0")) == 0 or not engine.serves_all
@@ -57,15 +57,15 @@ class SyncCheck:
         return cls(engine, learner, model.vocab_size, room, tolerance, samples)
 
     def __call__(self) -> float:
-        """The mean difference of the replica with the largest, in nats.
+        """The largest mean difference over the replicas, in nats.
 
         Raises:
-            UserError: if it is beyond the tolerance, or NaN.
+            UserError: if it exceeds the tolerance or is NaN.
         """
         length = max(1, min(CONTEXT_TOKENS, self.max_length - NEW_TOKENS))
         stream = Stream(0).at("sync_check")
         sampled = self._sample(length, stream) if self.samples else []
-        # An end token may come early, and all processes have to score the same sequences.
+        # An end token may come early, but all processes must score the same sequences.
         sequences = broadcast_from_first([(context_P, done.tokens_T) for context_P, done in sampled])
         expected = [self.learner.logprobs(context_P, tokens_T) for context_P, tokens_T in sequences]
         if not sampled:

@@ -77,8 +77,7 @@ class CriticOptions:
 
 @dataclass(frozen=True)
 class DeepSpeedOptions:
-    """Training with DeepSpeed, in the precision of model.dtype; with bfloat16 the optimizer keeps float32 weights, and
-    at stages 2 and 3 gradients accumulate in float32.
+    """Training with DeepSpeed, in the precision of model.dtype.
 
     Attributes:
         zero_stage: ZeRO stage: 0 shards nothing, 1 the optimizer state, 2 also gradients, 3 also weights; null =
