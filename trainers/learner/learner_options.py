@@ -79,6 +79,8 @@ class CriticOptions:
 class DeepSpeedOptions:
     """Training with DeepSpeed, in the precision of model.dtype.
 
+    With bfloat16 the optimizer keeps float32 weights, and at stages 2 and 3 gradients accumulate in float32.
+
     Attributes:
         zero_stage: ZeRO stage: 0 shards nothing, 1 the optimizer state, 2 also gradients, 3 also weights; null =
             without DeepSpeed.
