@@ -1,23 +1,23 @@
 """Pass-rate controllers by name: one file per method. Importing this package loads none of them.
 
 - `uniform`: problems in random order, each once per epoch: plain GRPO
-- `greso`: skips problems that have stopped teaching
+- `greso`: skips problems with a streak of zero-variance groups
 - `prefix_sampling`: starts rollouts inside earlier rollouts, so that about half of them pass
-- `pros`: reuses prefixes, and chooses by a hierarchical belief about the pass rate
-- `frontier`: chooses problems whose groups should have signal, by a belief that problems share
-- `servo`: follows a column of difficulties, by feedback or by a timetable
+- `pros`: reuses prefixes of correct rollouts, and chooses by a hierarchical model of pass rates
+- `frontier`: chooses problems by the expected signal of their groups, under one model of all pass rates
+- `servo`: moves along a difficulty column, by feedback or on a schedule
 - `retire`: drops problems that pass too often
 - `hints`: starts rollouts with the beginning of the reference solution
-- `rounds`: asks for more rollouts until a group has signal
-- `maxrl`: gives rare successes more weight, as the gradient of log p does
-- `replay`: trains old groups again
+- `rounds`: requests more rollouts until a group has signal
+- `maxrl`: weighs rare successes more, by the gradient of log p
+- `replay`: trains on stored groups again
 - `mixture`: divides a batch among fresh, prefixed, generated and stored groups
-- `probe`: proposes generated problems by a probe's guess
-- `contrib`: published methods that were not shown to help here
+- `probe`: proposes generated problems by the predictions of a probe
+- `contrib`: published methods that showed no gain in our comparisons
 - `chains`: reads a chain from the `controllers` of a YAML file
-- `beliefs`: what may be believed about pass rates
-- `laws`: what to do, given a belief
-- `prefixes`: where to cut earlier rollouts and reference solutions, and what to keep
+- `beliefs`: estimators of pass rates
+- `laws`: rules that turn pass rates into actions
+- `prefixes`: cuts and stores prefixes of earlier rollouts and of reference solutions
 """
 
 from halfway.curriculum import Registry

@@ -1,4 +1,4 @@
-"""Reads the `controllers` of a YAML file as a chain. Needs PyYAML for a file, and nothing else beyond the core."""
+"""Reads the `controllers` of a YAML file as a chain. Needs only the core, and PyYAML for a file."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ WORKS = {
     "generated": "proposes generated problems",
     "stored": "trains stored groups again",
 }
-"""What takes slots of a batch, by the claim of the member that does it."""
+"""Uses of the slots of a batch, by the claim of the member."""
 DIVIDES = "quotas"
-"""The claim of a member that says how many slots those members take."""
+"""Claim of the member that divides the slots among those members."""
 
 
 @dataclass(frozen=True)
 class Member(Component[Controller]):
-    """A controller with its label in the chain, which is its registered name unless the file says `use`."""
+    """A controller with its label in the chain; the label is its registered name unless the file has `use`."""
 
     label: str
 
@@ -39,10 +39,10 @@ class Member(Component[Controller]):
 
 
 def from_yaml(source: str | PathLike[str] | Sequence[Any]) -> Chain:
-    """The chain that the `controllers` of a YAML file describe: a file of their own, or any recipe of one run.
+    """Build a chain from the `controllers` of a YAML file: a separate file, or any recipe of one run.
 
     Args:
-        source: the file; or the list itself, where a host's own configuration holds it.
+        source: the file; or the list itself, for a host that keeps it in its own configuration.
 
     Raises:
         UserError: one line that names the field, its value and the remedy.
@@ -67,10 +67,10 @@ def _entries(path: Path) -> Any:
 
 
 def members(entries: Any, path: str = "controllers") -> tuple[Member, ...]:
-    """The members of a list whose entries are `name`, `{name: options}` or `{label: {use: name, ...}}`.
+    """Parse a list whose entries are `name`, `{name: options}` or `{label: {use: name, ...}}`.
 
     Raises:
-        UserError: for an unknown name or option, or a value that a controller refuses.
+        UserError: for an unknown name or option, or an invalid value.
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
         raise UserError(f"{path}: {entries!r} is not acceptable; give a list of controllers, such as [uniform]")
@@ -99,13 +99,14 @@ def _member(entry: Any, path: str) -> Member:
 
 
 def check_chain(listed: Sequence[Member], path: str = "controllers") -> Chain:
-    """The chain of these members, none of which could never do its work.
+    """Build the chain of these members, after checking that each can act.
 
     Raises:
-        UserError: if two members claim the same thing, if no member chooses problems, or if the order leaves a member
+        UserError: if two members have the same claim, if no member chooses problems, or if the order leaves a member
             idle. A member that attaches prefixes, proposes generated problems or trains stored groups takes slots, so
-            it comes before the member that fills all the others, and after one that divides the batch; a member that
-            judges or changes requests comes after it. A member that only weighs groups may stand anywhere.
+            it must come before the member that fills the remaining slots, and after a member that divides the batch; a
+            member that judges or changes requests must come after the one that fills. A member that only weighs groups
+            may be anywhere.
     """
     result = chain(*((member.label, member.part) for member in listed))
     owner = next((label for label, member in result.members.items() if "problems" in member.claims), None)
@@ -135,11 +136,11 @@ def check_chain(listed: Sequence[Member], path: str = "controllers") -> Chain:
 
 
 def _require_division(chained: Chain, path: str) -> None:
-    """Refuse a member that divides the batch among others, if there are none or one stands before it."""
+    """Refuse a member that divides the batch if there are no members to divide it among, or one comes before it."""
     divider = next((label for label, member in chained.members.items() if DIVIDES in member.claims), None)
     if divider is None:
         return
-    # A member that chooses the problems fills what is left, so it has no share of its own.
+    # A member that chooses the problems fills the remaining slots, so it has no share of its own.
     claims = {label: member.claims for label, member in chained.members.items() if "problems" not in member.claims}
     sharing = [label for label in claims if WORKS.keys() & claims[label]]
     if not sharing:

@@ -54,10 +54,10 @@ class Frontier(PassRateController[FrontierState]):
     - "mass": pass@N - p = 1 - (1 - p)^N - p, proportional to the expected update mass under MaxRL, which also favours
       harder problems (`halfway.curriculum.signals.expected_update_mass`);
 
-    averaged over the uncertainty about p, so that uncertain problems are tried too. All fall off more gently than the
-    distance from one half: at N = 8, a pass rate of 0.05 has a third of the largest signal, and 0.2 has five sixths.
-    Problems are drawn without replacement, in proportion to worth^sharpness. A share of the slots is drawn uniformly,
-    so that solved problems are still tried: policies forget, and only rollouts show it.
+    averaged over the uncertainty about p, so that uncertain problems are tried too. The signal falls off more gently
+    than the distance from one half: at N = 8, a pass rate of 0.05 has a third of the largest signal, and 0.2 has five
+    sixths. Problems are drawn without replacement, in proportion to worth^sharpness. A share of the slots is drawn
+    uniformly, so that solved problems are still tried: policies forget, and only rollouts show it.
 
     Only fresh groups are evidence.
 
@@ -69,7 +69,8 @@ class Frontier(PassRateController[FrontierState]):
         candidates: number of random problems that compete for each slot; null = all problems compete for all slots, or
             a random 65,536 if there are more.
         rates: "believed" = predicted by the model; "measured" = measured by the trainer, an oracle for studies of the
-            law apart from the model. Measured rates are clipped to 0.015 to 0.985, about their accuracy.
+            law apart from the model. Measured rates are clipped to 0.015 to 0.985, as they are not more accurate than
+            that.
         prior: "flat" = no evidence at the start; "surveyed" = the columns `passed` and `attempts`, which `halfway
             survey` writes, are the evidence at step 0: `passed` of `attempts` rollouts passed. 0 attempts = not
             surveyed.

@@ -319,7 +319,7 @@ def validate(
 ) -> None:
     """Check files completely, model and problems included, without torch; show the memory that a cluster needs.
 
-    Every mistake is reported with file and line.
+    Mistakes are reported with file and line, all at once where possible.
 
     Files of a cluster run that are not on this machine, and models on a hub, only cause a warning.
     """

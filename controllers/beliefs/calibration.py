@@ -1,4 +1,4 @@
-"""A probe's guess of a pass rate, corrected by the solver's outcomes: the solver changes, the guess does not."""
+"""Calibrates a probe's guesses of pass rates by the outcomes of the solver, which changes while the guesses do not."""
 
 import math
 from collections.abc import Sequence
@@ -12,10 +12,10 @@ from halfway.controllers.beliefs.logit_normal import POINTS, WEIGHTS, sigmoid
 from halfway.curriculum import Problem, UserError, require
 
 RATE = "probed_rate"
-"""The feature of a problem that holds the probe's guess of its pass rate."""
+"""Problem feature with the probe's guess of the pass rate."""
 
 REFERENCE = "probed_by"
-"""The feature that names the reference model whose activations the probe read."""
+"""Problem feature with the name of the reference model whose activations the probe read."""
 
 EDGE = 1e-3  # guesses are kept this far from 0 and 1
 SLOPE_DOUBT = 0.5  # the slope's share of the offset's standard deviation
@@ -41,16 +41,17 @@ class Line:
     covariance_22: Floats
 
     def logits(self, guesses_P: Floats) -> Floats:
-        """The log-odds of the pass rates that the line predicts from guesses, which are log-odds too."""
+        """Predicted log-odds of the pass rates, from guesses as log-odds."""
         logits_P: Floats = self.mean_2[0] + self.mean_2[1] * guesses_P
         return logits_P
 
     def drift(self, variance: float) -> "Line":
-        """The belief one step later, as the solver may have moved; the slope gains a quarter of the variance."""
+        """The belief one step later: the offset gains this variance and the slope a quarter of it, as the solver may
+        have changed."""
         return replace(self, covariance_22=self.covariance_22 + np.diag([variance, variance * SLOPE_DOUBT**2]))
 
     def chance_of_none(self, guess: float, own: Residual, size: int) -> float:
-        """The chance that no rollout of a group passes."""
+        """Probability that no rollout of a group passes."""
         x_2 = np.asarray([1.0, guess])
         deviation = math.sqrt(float(x_2 @ self.covariance_22 @ x_2) + own.variance)
         rates = sigmoid(float(self.mean_2 @ x_2) + own.mean + deviation * POINTS)
@@ -81,12 +82,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Options of the correction of guesses.
+    """Options of the calibration of guesses.
 
     Attributes:
         doubt: standard deviation of the line's offset before the first outcome, in logits; the slope's is half of it.
         drift: variance that the offset gains in every step with outcomes, in squared logits; the slope gains a quarter
-            of it. 0 = the solver stands still.
+            of it. 0 = the solver does not change.
     """
 
     doubt: float = 1.0

@@ -55,14 +55,13 @@ def density_bound(target: float, radius: float, least: float, most: float) -> fl
 
 @dataclass(frozen=True)
 class DiscountedBeta:
-    """Every node on its own: Beta(a + s, b + n - s), where s of n are its discounted counts. Trees play no part.
+    """Every node separately: Beta(a + s, b + n - s), with its discounted counts s of n. Trees play no part.
 
     The idea of MoPPS (arXiv 2507.04632) and of the explicit evidence in BOTS (arXiv 2510.26374).
 
     Attributes:
         prior: a and b.
-        draw: whether to believe one draw from the posterior, made anew for every node in every step (Thompson
-            sampling), rather than the mean.
+        draw: true = use one draw from the posterior per node and step (Thompson sampling); false = use the mean.
     """
 
     prior: tuple[float, float] = (1.0, 1.0)
@@ -179,15 +178,15 @@ BeliefKind = Literal["hierarchical", "beta", "last_rate", "measured"]
 
 @dataclass(frozen=True)
 class PassRateBelief:
-    """A belief about the pass rates of problems and of the prefixes that grew from them.
+    """A belief about the pass rates of problems and of the prefixes cut from their rollouts.
 
     Attributes:
         kind: "hierarchical" = `HierarchicalBayes`; "beta" = `DiscountedBeta`; "last_rate" = `LastRate`;
             "measured" = `Measured`, an oracle that learns nothing from the run's own rollouts.
         forgetting: lambda of (s, n) <- lambda (s, n) + (new s, new n). The source ablates it without naming a value;
             0.9 is ours. It has no effect on "last_rate".
-        decay_on: "observe" = a node forgets when it is observed (the source's wording); "step" = every node forgets in
-            every step, and so drifts back to the prior while it is not visited.
+        decay_on: "observe" = the counts of a node are discounted when it is observed (the source's wording); "step" =
+            all counts are discounted in every step, so nodes without visits drift back to the prior.
         bayes, beta: options of the kinds "hierarchical" and "beta".
     """
 

@@ -79,8 +79,8 @@ class HierarchicalBayes:
     Where a forest has offsets, the mean of a root's prior is mu plus the root's offset.
 
     Evidence on a child thus moves its root and its siblings, and an unseen child is believed to be like its root. Only
-    trees whose evidence changed are swept again, from where their chains stopped. Only the model comes from the source
-    (PROS, section 4, according to a third party's summary); all numbers below are ours.
+    trees with new evidence are swept again, from the last state of their chains. Only the model comes from the source
+    (PROS, section 4, in a third-party summary); all numbers below are ours.
 
     Attributes:
         mu, tau: mean and standard deviation of the roots' log-odds.
@@ -92,11 +92,11 @@ class HierarchicalBayes:
         sweeps, burn_in: Gibbs sweeps for each changed tree, 60 by default, of which the first `burn_in`, 20 by
             default, are not averaged.
         estimate: "mean_logit" = sigmoid of the posterior mean of psi; "mean_rate" = posterior mean of sigmoid(psi),
-            nearer to one half; both average conditional means, not draws. "draw" = sigmoid of one draw, anew for every
-            tree in every step: Thompson-like exploration.
+            nearer to one half; both average conditional means, not draws. "draw" = sigmoid of a new draw per tree and
+            step, as in Thompson sampling.
         iterations: bound on the fixed point's iterations.
-        hyperparameters: "fixed" = as given here; "fitted" = these are where the first fit starts.
-        fit_shift: whether `shift` is fitted too.
+        hyperparameters: "fixed" = as given here; "fitted" = these are the initial values of the first fit.
+        fit_shift: true = `shift` is fitted too.
         refit_every: training steps between two fits, and before the first.
     """
 

@@ -1,14 +1,14 @@
-"""A belief that problems share: the logit of a pass rate is linear in the problem's features.
+"""One model of all pass rates: the logit of a pass rate is linear in the features of the problem.
 
-A problem that is met three times in a run says little about itself, and that little is out of date by the next visit;
-but a group says something about every problem with the same skills. The model is a Bayesian logistic regression whose
-weights drift as a random walk (ours; a state-space item response model): for problem i with features x_i at step t
+A problem with three visits in a run gives little evidence on itself, which is out of date by the next visit; but each
+group is evidence on all problems with the same skills. The model is a Bayesian logistic regression whose weights drift
+as a random walk (ours; a state-space item response model): for problem i with features x_i at step t
 
     logit p_it = w_t . x_i + u_it,    w_0 ~ N(0, S_0),    w_t = w_(t-1) + N(0, drift S_0),
     u_it = memory u_i(t-1) + N(0, (1 - memory^2) residual^2),    u_i0 ~ N(0, residual^2)
 
-and k of n rollouts pass, binomially. The part that problems do not share, u, fades from step to step, as an
-Ornstein-Uhlenbeck process does; without memory it is drawn anew at every visit.
+and k of n rollouts pass, binomially. The residual u of a problem fades from step to step, as in an Ornstein-Uhlenbeck
+process; without memory it is drawn anew at every visit.
 """
 
 from collections.abc import Callable
@@ -47,14 +47,14 @@ class Skills:
 
 @dataclass(frozen=True)
 class SkillModel:
-    """The prior, and how fast the weights drift.
+    """Prior and drift of the model.
 
     Attributes:
-        spread: prior standard deviation of the logits that the features can explain, over problems; the constant has
-            the same.
-        drift: share of its prior variance that each weight's variance gains in every step, since the policy learns.
-        residual: standard deviation of the part of a problem's logit that its features do not explain.
-        memory: share of a problem's residual that is left after a step; 0 = none is kept from visit to visit.
+        spread: prior standard deviation, over problems, of the part of the logits that the features explain; the
+            constant has the same.
+        drift: variance that each weight gains per step, as a share of its prior variance, since the policy learns.
+        residual: standard deviation of the part of a logit that the features do not explain.
+        memory: share of a residual that is left after a step; 0 = residuals are not kept between visits.
     """
 
     spread: float = 3.0

@@ -21,16 +21,15 @@ ChoiceKind = Literal["nearest", "band", "softmax", "mass", "straddle"]
 
 @dataclass(frozen=True)
 class Choice:
-    """Which problems to take, given their believed pass rates.
+    """Chooses problems by their believed pass rates.
 
     Attributes:
-        kind: "nearest" = those believed nearest the target; "band" = any whose rate lies in the band, then the nearest
-            to the target; "softmax" = drawn without replacement in proportion to exp(-|rate - target| / tau); "mass" =
-            likewise in proportion to pass@N - rate, the update mass that MaxRL expects of a group, see
-            `halfway.curriculum.signals.expected_update_mass`; "straddle" = half of them the nearest at or above the
-            target and half the nearest below it, with more from one side where the other runs out. Ties are broken at
-            random.
-        target: pass rate aimed at.
+        kind: "nearest" = nearest the target; "band" = random within the band, then nearest the target; "softmax" =
+            drawn without replacement in proportion to exp(-|rate - target| / tau); "mass" = likewise in proportion to
+            pass@N - rate, the expected update mass under MaxRL, see `halfway.curriculum.signals.expected_update_mass`;
+            "straddle" = half the nearest at or above the target and half the nearest below it, with more from one side
+            if the other runs out. Ties are broken at random.
+        target: target pass rate.
         band: pass rates (low, high), both included.
         tau: temperature of "softmax", in pass rate.
     """
