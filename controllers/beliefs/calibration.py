@@ -46,8 +46,7 @@ class Line:
         return logits_P
 
     def drift(self, variance: float) -> "Line":
-        """The belief one step later: the offset gains this variance and the slope a quarter of it, as the solver may
-        have changed."""
+        """The belief one step later: the variance of the offset grows by this, that of the slope by a quarter."""
         return replace(self, covariance_22=self.covariance_22 + np.diag([variance, variance * SLOPE_DOUBT**2]))
 
     def chance_of_none(self, guess: float, own: Residual, size: int) -> float:

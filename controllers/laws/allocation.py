@@ -1,19 +1,18 @@
-"""Laws that divide a budget of rollouts: how many each problem gets, and what one more is worth."""
+"""Laws that divide a budget of rollouts among problems by the gain of one more."""
 
 import heapq
 import math
 from collections.abc import Callable, Sequence
 
 Gain = Callable[[int, int], float]
-"""(index of a group, rollouts it has) -> what one more is worth; never more than the previous one."""
+"""(index of a group, its rollouts so far) -> gain of one more, never larger than the previous gain."""
 
 
 def allocate(budget: int, least_G: Sequence[int], most_G: Sequence[int], gain: Gain) -> list[int]:
     """Rollouts of each group, exactly the budget in all, with the largest total worth.
 
-    One rollout after the other goes where it is worth most. Since gains fall, that is the optimum, which dynamic
-    programming would find too. Ties go to the group that has been given the fewest rollouts beyond its least, then to
-    the first group.
+    Each rollout goes to the group with the largest gain, which is optimal since gains fall. Ties go to the group with
+    the fewest rollouts beyond its least, then to the first group.
 
     Args:
         least_G, most_G: bounds on each group; the budget lies between their sums.
@@ -33,8 +32,8 @@ def allocate(budget: int, least_G: Sequence[int], most_G: Sequence[int], gain: G
 def signal_gain(rate: float, size: int) -> float:
     """The gain of one more rollout in the knapsack's objective (Knapsack RL).
 
-    A group of N is worth (1 - p^N - (1 - p)^N) p (1 - p)^2: the chance of a mixed group, times what a
-    step on it is expected to gain. One more rollout adds (p^N (1 - p) + (1 - p)^N p) p (1 - p)^2.
+    A group of N is worth (1 - p^N - (1 - p)^N) p (1 - p)^2: the probability of a mixed group, times the expected gain
+    of a step on it. One more rollout adds (p^N (1 - p) + (1 - p)^N p) p (1 - p)^2.
     """
     mixed = math.pow(rate, size) * (1 - rate) + math.pow(1 - rate, size) * rate
     return mixed * rate * (1 - rate) ** 2
@@ -49,7 +48,7 @@ def sufficient_size(rate: float, certainty: float) -> float:
 
 
 def hit_utility(passed: int, size: int, more: int) -> float:
-    """The posterior chance that at least one of `more` rollouts passes, after `passed` of `size` did (HORA).
+    """Posterior probability that at least one of `more` rollouts passes, after `passed` of `size` did (HORA).
 
     With a uniform prior, the rate has a Beta(k + 1, n - k + 1) posterior, from which follows U(m) = 1 - prod over j < m
     of (n - k + 1 + j) / (n + 2 + j).
@@ -59,5 +58,6 @@ def hit_utility(passed: int, size: int, more: int) -> float:
 
 
 def hit_gain(passed: int, size: int, more: int) -> float:
-    """The gain in `hit_utility` from rollout number `more` + 1: the chance of `more` misses, and then a hit."""
+    """The gain in `hit_utility` from rollout number `more` + 1: the probability of `more` failures and then a
+    success."""
     return (1 - hit_utility(passed, size, more)) * (passed + 1) / (size + 2 + more)

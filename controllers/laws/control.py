@@ -1,4 +1,4 @@
-"""Laws of feedback: how a ratio follows the pass rates. Each is a pure function or a frozen value."""
+"""Feedback laws that move a ratio by pass rates. Each is a pure function or a frozen value."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Knob:
 
     Attributes:
         ratio: the value in use.
-        wait: updates that must still pass before the next move.
+        wait: updates left before the next move.
         moved_at: training step of the last move; None before the first.
     """
 
@@ -34,8 +34,8 @@ class Knob:
 class RatioLaw:
     """Moves a ratio by one step when the believed pass rate leaves a dead zone around the target.
 
-    Rollout Pass-Rate Control, section 2.2: nothing inside the dead zone, one fixed step outside it, and a cooldown. The
-    bounds are ours; the paper's are lost.
+    Rollout Pass-Rate Control, section 2.2: no move inside the dead zone, one fixed step outside it, and a cooldown. The
+    bounds are ours; we do not know the paper's.
 
     Attributes:
         deadzone: pass rates (low, high) between which, both included, nothing happens.
@@ -70,20 +70,20 @@ class RatioLaw:
 
 
 def damp_gain(gain: float, groups: Sequence[Group]) -> float:
-    """The gain of an integrating controller for evidence that comes late: gain x sin(pi / (4 d + 2)).
+    """The gain of an integrating controller for delayed evidence: gain x sin(pi / (4 d + 2)).
 
     With a delay of d steps, x <- x + gain (target - x) is stable only for a gain below 2 sin(pi / (4 d + 2)): 2, 1,
-    0.62, 0.45, 0.35 for d = 0 to 4. So the gain keeps its distance from that bound; without delay it stays as it is.
+    0.62, 0.45, 0.35 for d = 0 to 4. So the gain keeps its ratio to that bound; without delay it is unchanged.
 
     Args:
-        groups: what is learned from; d is the largest of their lags.
+        groups: the evidence; d is the largest of their lags.
     """
     delay = max((group.lag for group in groups), default=0)
     return gain * math.sin(math.pi / (4 * delay + 2))
 
 
 def floor_product(ratio: float, length: int) -> int:
-    """floor(ratio * length), but not one less where floating point just misses an exact integer."""
+    """floor(ratio * length), corrected where floating point just misses an exact integer."""
     return math.floor(ratio * length + TOLERANCE)
 
 

@@ -1,4 +1,4 @@
-"""Laws over categories of problems: what share of the slots each gets, and which of its problems fill them."""
+"""Laws over categories of problems: their shares of the slots, and the problems that fill these."""
 
 import math
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ def raise_to_floor(weight_C: Floats, floor: float) -> Floats:
 
 
 def part_by_rate(rate: float, reference: float, sharpness: float, floor: float) -> float:
-    """The part of its share that a source deserves: rate^s / (rate^s + reference^s), at least `floor`.
+    """The part of its share that a source gets: rate^s / (rate^s + reference^s), at least `floor`.
 
-    One half where it does as well as the reference, also if both rates are 0; nearly all where it does better.
+    One half if it is as good as the reference, also if both rates are 0; nearly all if it is better.
 
     Args:
-        rate, reference: what the source, and what it competes with, yields per unit of cost; may be infinite.
+        rate, reference: gain per unit of cost of the source and of its competitor; may be infinite.
         sharpness: s, how fast the part falls.
     """
     if rate == reference:
@@ -59,7 +59,7 @@ def cosine_shares(progress: float, levels: int) -> Floats:
     enforces too.
 
     Args:
-        progress: share of the training steps that are done, from 0 to 1.
+        progress: finished share of the training steps, from 0 to 1.
         levels: K, easiest first.
     """
     level_K = np.arange(levels)
@@ -77,7 +77,7 @@ def gaussian_shares(progress: float, levels: int, exponent: float, width: float,
         floor: lowest probability of a level, at most 1 / K.
     """
     mu = progress**exponent * (levels - 1)
-    # The largest exponent is 0, so that a narrow bell between two levels does not vanish altogether.
+    # The largest exponent is shifted to 0, so that a narrow bell between two levels does not underflow.
     shares_K = floor + (1 - levels * floor) * softmax(-((np.arange(levels) - mu) ** 2) / 2, width**2)
     return shares_K
 
@@ -109,11 +109,11 @@ def draw_problems(
 ) -> Positions:
     """Positions for `wanted` slots: each draws a category and takes a free problem of it with the fewest turns.
 
-    So each category goes through its problems in random order again and again, as if it had its own data loader.
+    So each category cycles through its problems in random order, as with a data loader of its own.
 
     Args:
         free_F: positions to choose from.
-        turns_P: how often each problem has had its turn.
+        turns_P: number of turns of each problem so far.
     """
     room_C = np.bincount(kinds.category_P[free_F], minlength=len(kinds))
     count_C = share_out(share_C, room_C, min(wanted, len(free_F)), generator)
@@ -128,7 +128,7 @@ def draw_problems(
 
 
 def count_turns(turns_P: NDArray[np.int32], positions: Sequence[int]) -> NDArray[np.int32]:
-    """The turns after some problems have had one more each."""
+    """Add one turn to each of some problems."""
     turns_P = turns_P.copy()
     np.add.at(turns_P, list(positions), 1)
     return turns_P

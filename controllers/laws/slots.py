@@ -1,4 +1,4 @@
-"""Open slots of a plan: how many a member may take, and which problems may fill them."""
+"""Open slots of a plan: the number that a member may take, and the problems for them."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -11,7 +11,7 @@ from halfway.controllers.laws.control import floor_product
 from halfway.curriculum import Origin, Plan, ProblemSet, Request, Stream, Verdict
 
 PATIENCE = 100
-"""How many candidates a filter refuses for each slot before a plan takes whatever comes."""
+"""Refused candidates per slot after which a plan accepts the next one."""
 GOLDEN = (5**0.5 - 1) / 2
 
 Rates = Callable[[Positions, Aim | None, Stream], tuple[Positions, Floats]]
@@ -23,11 +23,11 @@ Choose = Callable[[Positions, int], Positions]
 
 
 def fill_slots(plan: Plan, problems: ProblemSet, choose: Choose) -> list[int]:
-    """Positions for all of a plan's missing requests.
+    """Choose positions for all missing requests of a plan.
 
-    First come problems that are neither in the plan (in flight, say), nor in hand from an earlier round of the step,
-    nor refused by another member. Only when these run out are the latter two kinds offered again, and only a plan that
-    wants more groups than there are problems repeats a problem.
+    First come problems that are not in the plan (for example in flight), not in hand from an earlier round of the step,
+    and not refused by another member. If these run out, the last two kinds are offered again. Only a plan that wants
+    more groups than there are problems repeats a problem.
     """
     held = _positions(problems, _own(plan.requests))
     seen = held | _positions(problems, _own(group.request for group in plan.in_hand))
@@ -44,8 +44,9 @@ def slots_left(plan: Plan, share: float, origin: Origin) -> int:
     """Number of slots that a member may still take under its share of the plan, rounded down; 0 or less if none.
 
     Args:
-        origin: of the requests that it adds. If the plan has a quota for it, the member may take that part of its
-            share, rounded up or down from step to step, so that even a small part is a slot now and then.
+        origin: origin of the requests that the member adds. If the plan has a quota for it, the member may take that
+            part of its share, rounded up or down from step to step, so that even a small part gives a slot now and
+            then.
     """
     quota = plan.quotas.get(origin)
     slots = floor_product(share, plan.wanted) if quota is None else dither(quota * share * plan.wanted, plan.step)
@@ -67,11 +68,11 @@ def fill_by_rate(
     stream: Stream,
     candidates: int | None = None,
 ) -> Plan:
-    """The plan, filled with the problems that a law chooses by their believed pass rates.
+    """Fill a plan with the problems that a law chooses by their believed pass rates.
 
     Args:
-        rates: the believed pass rates. If the law takes only problems nearest a target, it may leave out the others.
-        candidates: problems drawn at random to compete for each slot; None = all.
+        rates: the believed pass rates. It may omit problems that cannot be nearest the target of the law.
+        candidates: number of random problems that compete for each slot; None = all.
     """
     if plan.missing == 0:
         return plan
@@ -116,8 +117,8 @@ def _positions(problems: ProblemSet, ids: Iterable[object]) -> set[int]:
 def judge_fresh(plan: Plan, problems: int, judge: Callable[[Request], Verdict]) -> list[Verdict]:
     """A filter's verdicts on the undecided requests of a plan, in order; requests that are not fresh are exempt.
 
-    A plan never starves: once as many candidates have been offered as there are problems, or `PATIENCE` were refused
-    for each slot that was filled and one more, it takes whatever comes ("readmitted"). So some hundred passes fill it.
+    A plan always fills: after as many candidates as there are problems, or `PATIENCE` refusals for each filled slot and
+    one more, it accepts the next candidate ("readmitted"). So some hundred passes fill it.
     """
     fresh = [request for request in plan.decided if request.origin is Origin.FRESH]
     refused = plan.refused.get(plan.member, 0)
