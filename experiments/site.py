@@ -30,8 +30,7 @@ PAGES = (
 RESULTS = REPOSITORY / "experiments" / "results"
 LOG = "experiments/results/log"
 ARMS = "experiments/recipes/compare/every_method.yaml"
-REPRODUCED = (f"experiments/results/what_is_reproduced/{name}.md" for name in ("README", *NAMES))
-BOOSTS = {"docs/troubleshooting.md": 4, "docs/choose.md": 4, **dict.fromkeys(REPRODUCED, 12)}
+BOOSTS = {"docs/troubleshooting.md": 4, "docs/choose.md": 4, "experiments/results/what_is_reproduced/README.md": 12}
 """How much more than others a page counts in the search."""
 MOST_ROWS = 12
 """A longer table of a results page is folded, unless the page is little else."""
