@@ -92,6 +92,14 @@ def test_hostile_names_are_shown_in_notebooks_and_do_nothing(name: str, tmp_path
         assert table.fetchall() is not None and str(table)
 
 
+def test_hostile_arms_are_shown_in_notebooks_and_do_nothing(tmp_path: Path) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    write_comparison(tmp_path / "x", arms={name: ARM, "other": ARM}, seeds=(0,), steps=4)
+    shown = halfway.load(tmp_path / "x")._repr_html_()
+    require_dead(shown, scripts=0)
+    assert html.escape(name) in shown
+
+
 def test_hostile_names_are_shown_on_pages_and_do_nothing(tmp_path: Path) -> None:
     folder = changed(tmp_path / "x", hostile(" ".join(TEXTS.values())))
     odd = TEXTS["script"] + "\x1b[2J"
