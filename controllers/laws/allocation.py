@@ -58,6 +58,5 @@ def hit_utility(passed: int, size: int, more: int) -> float:
 
 
 def hit_gain(passed: int, size: int, more: int) -> float:
-    """The gain in `hit_utility` from rollout number `more` + 1: the probability of `more` failures and then a
-    success."""
+    """The gain in `hit_utility` from rollout `more` + 1: the probability of `more` failures, then a success."""
     return (1 - hit_utility(passed, size, more)) * (passed + 1) / (size + 2 + more)

@@ -1,4 +1,4 @@
-"""The learner, which turns groups into new weights, with one process or many."""
+"""The learner: updates the policy from groups, with one process or many."""
 
 import copy
 import hashlib
@@ -65,10 +65,10 @@ class PolicyGradientLearner:
                 resumed: the reference of the KL penalty is a frozen copy of what is given here, and `load` leaves it.
                 It is trained in place.
             pad_token_id: any valid token; it is never attended to.
-            temperature: the temperature at which rollouts are sampled.
-            accelerator: where and how to compute; by default accelerate's own choice for this process.
-            tokenizer: saved with the policy, so that the folder of a checkpoint loads by itself.
-            lora: adapters to put into the policy, in place, and to train instead of its weights; rank 0 = none.
+            temperature: sampling temperature of the rollouts.
+            accelerator: device and precision; default: accelerate's own choice for this process.
+            tokenizer: saved with the policy, so that the checkpoint folder can be loaded as a model.
+            lora: adapters to add to the policy, in place, and to train instead of its weights; rank 0 = none.
         """
         if options.share_contexts and not shares_contexts(policy):
             raise UserError(
@@ -79,7 +79,7 @@ class PolicyGradientLearner:
             add_adapters(policy, lora)
         self.options = options
         self.tokenizer = tokenizer
-        # Checked here, before DeepSpeed takes the weights apart.
+        # Checked before DeepSpeed shards the weights.
         self._adapted = has_adapters(policy)
         self._reference = _frozen_copy(policy) if options.kl_coefficient > 0 and not self._adapted else None
         start = policy if self._adapted else self._reference
@@ -110,11 +110,11 @@ class PolicyGradientLearner:
     def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> dict[str, float]:
         """Train on the groups: num_epochs passes, each with one optimizer step per mini-batch.
 
-        If there is nothing to train on, the weights, the schedule and `policy_version` stay, and `empty` is 1.
+        If there is nothing to train on, weights, schedule and `policy_version` are unchanged, and `empty` is 1.
 
         Args:
             stream: shuffles the sequences into mini-batches.
-            spent: share of the run's budget that was spent before this step, in [0, 1), for schedules that follow it.
+            spent: share of the run's budget spent before this step, in [0, 1), for schedules that follow it.
 
         Returns:
             `empty` (0 or 1), `optimizer_steps`, `sequences`, `tokens` (both counted once, not once per epoch),
@@ -150,7 +150,7 @@ class PolicyGradientLearner:
         return {**counts, **means, **targets, "lr": lr}
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:
-        """The groups with the critic's present values on their turns (`Turn.values_T`)."""
+        """The groups with the critic's current values on their turns (`Turn.values_T`)."""
         generated = [rollout for group in groups for rollout in group.rollouts if rollout.num_generated > 0]
         prompts = [g.prompt_tokens_P for g in groups for rollout in g.rollouts if rollout.num_generated > 0]
         sequences = [make_sequence(prompt_P, r, 0.0) for prompt_P, r in zip(prompts, generated, strict=True)]
@@ -165,7 +165,7 @@ class PolicyGradientLearner:
         return [replace(g, rollouts=tuple(appraise(r, len(g.prompt_tokens_P)) for r in g.rollouts)) for g in groups]
 
     def logprobs(self, context_P: IntArray, tokens_T: IntArray) -> FloatArray:
-        """Natural-log probability of each token after the context, under the present weights."""
+        """Natural-log probability of each token after the context, under the current weights."""
         sequence = continuation(context_P, tokens_T)
         [scored_T] = self._passes.logprobs([sequence])
         return scored_T[sequence.mask_T].astype(np.float32)
@@ -190,7 +190,7 @@ class PolicyGradientLearner:
             (folder / COUNTERS_FILE).write_text(json.dumps(counters))
 
     def load(self, folder: Path) -> None:
-        """Continue from what `save` wrote; later updates equal the saved learner's, bit for bit.
+        """Load a checkpoint of `save`; later updates equal those of the saved learner, bit for bit.
 
         The reference is not in the checkpoint: it is the policy that this learner was made with. Neither are learning
         rate, schedule and the settings of AdamW, which come from this learner's options: a run that diverged can
@@ -217,7 +217,7 @@ class PolicyGradientLearner:
         self._version, self._optimizer_steps = counters["policy_version"], counters["optimizer_steps"]
 
     def _with_logprobs(self, sequences: Sequence[TrainingSequence]) -> Sequence[TrainingSequence]:
-        """Add what is computed once, before the first step: old log-probabilities if needed, and the reference's."""
+        """Add log-probabilities computed once, before the first step: old ones if needed, and the reference's."""
         options = self.options
         lacking = [i for i, sequence in enumerate(sequences) if sequence.old_logprobs_T is None]
         several = count_minibatches(sequences, options) * options.num_epochs > 1
