@@ -423,7 +423,7 @@ class _Reader:
             self.decimals, self.fractions = True, self.fractions or not whole
             if self.as_integers and whole:
                 return plain_number(value.to_integral_value())
-        answer = _text(values, file.answer_column)
+        answer = _text(values, file.answer_column, listed=True)
         if not file.answer_after or isinstance(answer, Bad):
             return answer
         _, found, last = answer.rpartition(file.answer_after)
@@ -471,9 +471,10 @@ def message_text(messages: Sequence[Message]) -> str:
     return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
 
 
-def _text(values: Mapping[str, Any], column: str) -> str | Bad:
+def _text(values: Mapping[str, Any], column: str, listed: bool = False) -> str | Bad:
+    """The text of a column, or, if it may be `listed`, that of a list of one."""
     value = value_at(values, column)
-    if isinstance(value, list) and len(value) == 1:  # a list of all answers, as in OlympiadBench
+    if listed and isinstance(value, list) and len(value) == 1:  # as in OlympiadBench
         [value] = value
     if type(value) is str:
         return value if value.strip() else Bad(f"empty {column}")

@@ -179,7 +179,7 @@ def test_a_problem_file_that_cannot_be_used(
         (["problems.source.file.path=absent.jsonl"], "problem file", "'absent.jsonl' does not exist"),
         (["environment=ledger"], "environment", "'ledger' does not suit the problems of problems.source"),
         (["problems.source=ledger", "problems.train=4"], "environment", "'single_turn' does not suit"),
-        (["problems.source=running_sums"], "source running_sums", "in problems.train"),
+        (["problems.source=running_sums"], "source running_sums", "set problems.train"),
         (["controllers=[pros: {prior: probed}]"], "problems.source", "halfway propel export"),
         (["rollouts.max_response_tokens=256"], "rollouts.max_response_tokens", "256 tokens of prompt and response"),
     ],
@@ -420,7 +420,7 @@ def test_a_damaged_file_of_a_run_is_one_line_before_any_training(
     Path("runs/run/status.json").unlink()
     Path("runs/run", name).write_text(content + "\n" * (name == "steps.jsonl"))
     line = complaint("resume", "runs/run")
-    short = f": has {len(content) + 1} bytes, and "
+    short = f": has {len(content) + 1} bytes, but had "
     assert line.startswith(f"runs/run/{name}: ") and ("damaged" in line or short in line)
     assert decisions(Path("runs/run")) == decisions(undisturbed)
 

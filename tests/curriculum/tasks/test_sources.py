@@ -68,7 +68,7 @@ def test_generated_problems_are_a_function_of_the_stream(source: Source) -> None
 
 @pytest.mark.parametrize("source", GENERATORS)
 def test_a_generator_must_be_told_how_many(source: Source) -> None:
-    with pytest.raises(UserError, match=says("how many problems")):
+    with pytest.raises(UserError, match=says("problems.train")):
         split(source, None, 4, STREAM)
 
 
