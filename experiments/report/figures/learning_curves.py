@@ -28,6 +28,8 @@ def measures(design: Design) -> list[Axis]:
 
 def learning_curves(comparison: Comparison) -> Chart | None:
     """Held-out pass@1: means over seeds; bands with more than `FEW` seeds, else the single runs."""
+    if not comparison.runs:
+        return None
     design = read_design(comparison)
     apart = problems_told_apart(comparison.all_runs, design.instances)
     rows = [row for arm, runs in comparison.runs.items() for row in _curve(arm, runs, design, apart)]
