@@ -127,7 +127,7 @@ def test_list_shows_names_options_and_defaults() -> None:
     assert "  transformers: " in halfway("list", "engines").stdout
     assert "'verifiers'" in complaint("list", "verifier")
     assert "  function_induction: Whether the function in each response gives" in everything
-    assert "  learner: GRPO" in everything
+    assert "  learner: Options of GRPO" in everything
 
 
 def test_list_explains_the_options_of_one() -> None:
@@ -136,7 +136,7 @@ def test_list_explains_the_options_of_one() -> None:
         assert lines[:2] == ["settings", lines[1]] and lines[1].startswith(f"  {name}: ")
         assert all(": " in line for line in lines[2:]) and len(lines) > 3, lines
     learner = halfway("list", "learner").stdout
-    assert "    deepspeed.offload_optimizer=false: whether to keep the" in learner
+    assert "    deepspeed.offload_optimizer=false: true = keep the optimizer" in learner
     assert (
         "    schedule=constant: learning-rate" in learner
         and "betas=[0.9, 0.95], eps=1e-08, weight_decay=0.0: settings of AdamW." in learner
