@@ -26,6 +26,8 @@ FOLDER = Path(__file__).parent
 INSTANCES = 2
 UNIFORM = "uniform"
 LAWS = {"signal": "signal", "mass": "mass, sharpness 2"}
+RATES = ("shared", "remembered", "measured")
+ARMS = (UNIFORM, *(f"{law}_{rates}" for law in LAWS for rates in RATES))
 
 
 @script
@@ -66,7 +68,7 @@ def facts(run: Run) -> dict[str, float]:
 
 def judge(curves: Sequence[Curve]) -> dict[str, dict[str, Any]]:
     """By arm, over the seeds that every arm has: area, gain over uniform choice, rollouts, end and facts."""
-    seeds = set.intersection(*({c.seed for c in curves if c.arm == arm} for arm in {c.arm for c in curves}))
+    seeds = set.intersection(*({c.seed for c in curves if c.arm == arm} for arm in ARMS))
     curves = [curve for curve in curves if curve.seed in seeds]
     if not curves:
         return {}
@@ -102,7 +104,7 @@ def choosing_table(folder: Path) -> TextTable:
     for kind, arms in read_json(folder / "choosing.json", "run choosing.py").items():
         for law, title in LAWS.items():
             known = arms[f"{law}_measured"]
-            for belief in ("shared", "remembered", "measured"):
+            for belief in RATES:
                 rows.append(_row(kind, title, belief, arms[f"{law}_{belief}"], known))
     each = read_json(folder / "oracle_each_step.json", "restore it with git")
     plain, believed, told = (each["area"][arm] for arm in ("grpo", "selection", "selection_oracle"))
