@@ -66,9 +66,9 @@ def facts(run: Run) -> dict[str, float]:
     return {"mixed": round(mixed, 4)} | ({"error": round(float(np.mean(errors)), 4)} if errors else {})
 
 
-def judge(curves: Sequence[Curve]) -> dict[str, dict[str, Any]]:
+def judge(curves: Sequence[Curve], arms: Sequence[str] = ARMS) -> dict[str, dict[str, Any]]:
     """By arm, over the seeds that every arm has: area, gain over uniform choice, rollouts, end and facts."""
-    seeds = set.intersection(*({c.seed for c in curves if c.arm == arm} for arm in ARMS))
+    seeds = set.intersection(*({c.seed for c in curves if c.arm == arm} for arm in arms))
     curves = [curve for curve in curves if curve.seed in seeds]
     if not curves:
         return {}

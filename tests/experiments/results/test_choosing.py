@@ -19,7 +19,8 @@ def test_arms_are_judged_over_the_seeds_that_all_have() -> None:
     none, half, every = (0, 0, 0, 0), (1, 1, 0, 0), (1, 1, 1, 1)
     curves = [curve("uniform", seed, none, half, half) for seed in (0, 1, 2)]
     curves += [curve("signal_measured", seed, none, every, every) for seed in (0, 1)]
-    found = judge(curves)
+    found = judge(curves, ("uniform", "signal_measured"))
+    assert judge(curves) == {}, "arms are missing"
     assert found["uniform"] == {"runs": 2, "area": 0.375, "end": 0.5, "mixed": 0.375}
     better = found["signal_measured"]
     assert better["area"] == 0.75 and better["gain"][0] == 0.375 and better["end"] == 1
