@@ -47,13 +47,14 @@ def rows_table(paper: Paper) -> TextTable:
     """The rows of a paper, with what is committed of them."""
     found = read_measured(paper)
     rows = [
-        (name, row.place, row.claim, found[name].status, minutes_text(paper, row)) for name, row in paper.rows.items()
+        (name, f"{row.claim} ({row.place})", found[name].status, minutes_text(paper, row))
+        for name, row in paper.rows.items()
     ]
     caption = (
         f"halfway reproduce {paper.name}/ROW runs a row, --fresh without committed runs; minutes on two cores, "
         "+ those for its starting models"
     )
-    return TextTable(paper.title, ("row", "place", "claim", "status", "minutes"), tuple(rows), caption, words=True)
+    return TextTable(paper.title, ("row", "claim", "status", "minutes"), tuple(rows), caption, words=True)
 
 
 def minutes_text(paper: Paper, row: Row) -> str:
