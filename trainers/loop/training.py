@@ -285,7 +285,7 @@ class Training:
             self.checkpoints.write(self.progress.step, self.state_now(), self.learner.save)
 
     def leave_step(self, error: BaseException) -> str:
-        """The final state of a run that an error ends: "failed", or "stopped" if a signal asked it to end.
+        """The final state of a run that an error ends: "failed", or "stopped" after SIGTERM or Ctrl-C.
 
         A stopped run writes a checkpoint of the state before the step, unless the update has begun.
         """
