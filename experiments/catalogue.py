@@ -158,7 +158,7 @@ def attribute_texts(kind: type[Any]) -> dict[str, str]:
     Example:
         >>> from halfway.trainers.loop.loop_options import CheckpointOptions
         >>> attribute_texts(CheckpointOptions)["keep"]
-        'newest checkpoints kept.'
+        'number of newest checkpoints kept.'
     """
     explained: dict[str, str] = {}
     for base in reversed(kind.__mro__):

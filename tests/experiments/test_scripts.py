@@ -128,7 +128,7 @@ def test_every_controller_has_a_page_with_options_papers_and_arms(
     assert all(f"\n# {name}" in page and f"`halfway list {name}`" in page for name, page in pages.items())
     servo, greso, knapsack = (pages[name] for name in ("servo", "greso", "knapsack"))
     assert "\n# servo: AdaRFT, E2H\n" in servo and servo.count("\nservo_") == 3 and "arXiv 2504.05520]" in servo
-    assert "| `floor=0.01` | least probability of rolling out any problem. |" in greso and "Measured here" not in greso
+    assert "| `floor=0.01` | lowest probability of rolling out a problem. |" in greso and "Measured here" not in greso
     assert "## Measured here\n" in knapsack and "Within 0.005 in all three" in knapsack
     arms = yaml.safe_load("".join(re.findall(r"```yaml\n(\w+: #.*?)```", "\n".join(pages.values()), re.DOTALL)[:1]))
     assert arms and set(arms) <= set(yaml.safe_load((REPOSITORY / site.ARMS).read_text())["arms"])
