@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import comb
 
 from halfway.controllers.prefixes.control_loops import Saved, save_one, side_of
 from halfway.curriculum import Group, Hint, Origin, Request, Stream, hint_of
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.report.text_tables import NONE, TextTable
+from halfway.experiments.results.does_the_belief_estimate.surveyed import mixed_chance
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.scripts import script, script_parser
 from halfway.experiments.survey.command import build_collector
@@ -93,13 +93,8 @@ def hint_cuts(group: Group) -> list[Request]:
 
 
 def mixed_chances(passed_RN: NDArray[np.bool_]) -> Floats:
-    """The chance that a group of 8 is mixed, from the first and from the last 16 attempts, (R, 2); unbiased.
-
-    1 - C(n - k, 8) / C(n, 8) - C(k, 8) / C(n, 8) for k passes of n attempts.
-    """
-    k_RH = np.stack([passed_RN[:, :HALF].sum(1), passed_RN[:, HALF:].sum(1)], axis=1)
-    chances_RH: Floats = 1 - (comb(HALF - k_RH, SIZE) + comb(k_RH, SIZE)) / comb(HALF, SIZE)
-    return chances_RH
+    """The chance that a group of 8 is mixed, from the first and from the last 16 attempts, (R, 2)."""
+    return np.stack([mixed_chance(passed_RN[:, :HALF]), mixed_chance(passed_RN[:, HALF:])], axis=1)
 
 
 def shares(groups: Sequence[Group], cuts: Sequence[Sequence[Request]], chances_RH: Floats) -> dict[str, float]:

@@ -1,11 +1,16 @@
 """What choosing can give: runs that are judged, and chances of mixed groups."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from halfway.curriculum import Group, Origin, Problem, Request
+from halfway.curriculum.rollouts import NO_TOKENS
 from halfway.experiments.reproduction.run_curves import Curve, Evaluation
 from halfway.experiments.results.does_the_belief_estimate.surveyed import mixed_chance
 from halfway.experiments.results.when_does_it_pay.choosing import judge
+from halfway.experiments.results.when_does_it_pay.starting_inside import RATIOS, mixed_chances, shares
 
 
 def curve(arm: str, seed: int, *passed: tuple[int, ...]) -> Curve:
@@ -31,3 +36,16 @@ def test_the_chance_of_a_mixed_group_is_unbiased() -> None:
     """8 of the 9 attempts: with 1 passed, the group leaves that one out once in 9."""
     passed_PN = np.arange(9)[None, :] < np.array([0, 1, 9])[:, None]
     assert mixed_chance(passed_PN) == pytest.approx([0, 8 / 9, 0])
+
+
+def test_cuts_are_chosen_by_one_half_of_the_attempts_and_judged_by_the_other() -> None:
+    """The second ratio mixes in the first half of the attempts and the third in the second, where it is not seen."""
+    request = Request(Problem("p", "?", "1"), 32)
+    groups = [Group(Request(Problem(name, "?", "1"), 8), NO_TOKENS, (), "tokens") for name in "pq"]
+    cut = [replace(request, origin=Origin.HINTED)] * len(RATIOS)
+    passed_RN = np.zeros((2 + len(RATIOS), 32), dtype=bool)
+    passed_RN[3, :8], passed_RN[4, 16:24] = True, True
+    found = shares(groups, [cut], mixed_chances(passed_RN))
+    assert found["hints: number"] == 1 and found["hints: best ratio of each"] == found["hints: best one ratio"] == 0
+    passed_RN[3, 16:24] = True
+    assert shares(groups, [cut], mixed_chances(passed_RN))["hints: best ratio of each"] > 0.99
