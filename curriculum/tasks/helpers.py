@@ -27,7 +27,7 @@ PROCESSES = min(16, max(2, os.cpu_count() or 1))
 MEMORY_MIB = 1024
 START_SECONDS = 120.0
 TRIES = 2
-MAX_REPLY = 2**20
+MAX_REPLY = 2**24
 PASSED_ON = ("LD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR")
 """Environment variables that helpers see; no text can find a secret in them."""
 

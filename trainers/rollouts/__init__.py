@@ -6,6 +6,7 @@
 - `attempts`: rollouts in progress
 - `overlapping`: tools and engine at work at once, judging in another thread while the engine still samples
 - `chat`: turns prompts and observations into tokens, with or without a chat template
+- `template`: renders chat templates in a process with limits
 - `judging`: measures how long an environment takes to answer
 - `rollout_options`: settings of sampling
 """

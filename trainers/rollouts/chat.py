@@ -11,11 +11,10 @@ from halfway.curriculum.problems import Message, Problem
 from halfway.curriculum.rollouts import NO_TOKENS, IntArray
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
+from halfway.trainers.rollouts.template import render
 
 # Stands for a response of the policy, to find out what a template writes after a response.
 MARK = "\N{BLACK SQUARE}response\N{BLACK SQUARE}"
-MOST_ADDED, MOST_TIMES = 1 << 20, 10
-"""Characters that a template may write beside the messages, and how often it may repeat them."""
 
 
 class Tokenizer(Protocol):
@@ -112,13 +111,7 @@ class Prompts:
                 "give a model with one, or plain prompts with model.chat=messages"
             )
         plain = [{"role": message.role, "content": message.content} for message in messages]
-        try:
-            text: str = tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True)
-        except Exception as error:  # templates are programs that come with the model and may raise anything
-            raise UserError(f"model.path: its chat template refuses a prompt: {one_line(error)}") from error
-        if len(text) > MOST_ADDED + MOST_TIMES * sum(len(message.content) for message in messages):
-            raise UserError(f"model.path: its chat template writes {len(text):,} characters; give another model")
-        return text
+        return render(tokenizer, plain)
 
     def _encode(self, text: str, special: bool = False) -> IntArray:
         try:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from halfway.curriculum import Hint, Origin, Problem, Request, Stream, UserError
 from halfway.curriculum.problems import Message
 from halfway.curriculum.rollouts import IntArray
 from halfway.curriculum.tasks.files import File, write_problems
+from halfway.trainers.rollouts import template
 from halfway.trainers.rollouts.chat import Prompts
 
 ASKED = Problem("p", "2+3", "5", messages=(Message("user", "2+3"),))
@@ -106,6 +108,26 @@ def test_a_tokenizer_without_a_template_or_a_template_that_refuses_costs_one_lin
     tokenizer.chat_template = "{{ '+' * 2000000 }}"
     with pytest.raises(UserError, match=says("chat template", "2,000,000 characters")):
         Prompts(tokenizer).of_problem(ASKED)
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("{{ '%3000000000d' % 1 }}", "too much memory"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "longer than 2 s"),
+    ],
+)
+def test_a_template_that_never_ends_or_fills_the_memory_costs_one_line(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch, written: str, reason: str
+) -> None:
+    monkeypatch.setattr(template, "SECONDS", 2.0)
+    tokenizer.chat_template = written
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UserError, match=says("model.path", "chat template", reason)):
+        Prompts(tokenizer).of_problem(ASKED)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 256 * 1024
+    tokenizer.chat_template = TEMPLATE
+    assert text(tokenizer, Prompts(tokenizer).of_problem(ASKED)).startswith("system:")
 
 
 def write(path: Path, *rows: Any) -> Path:

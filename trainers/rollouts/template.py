@@ -1,0 +1,55 @@
+"""Renders chat templates. A template is a program that comes with the model, so it runs in a process with limits.
+
+The process imports this module; nothing else of the run is in it.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.helpers import Helpers, Unjudged
+
+SECONDS, MEMORY_MIB = 20.0, 512
+MOST_ADDED, MOST_TIMES = 1 << 18, 10
+"""Characters that a template may write beside the messages, and how often it may repeat them."""
+
+
+def render(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
+    """The messages as the tokenizer's chat template writes them, up to where the response begins.
+
+    Raises:
+        UserError: if the template refuses the messages, or takes too much time, memory or text.
+    """
+    task = (tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)
+    try:
+        (text,) = _get_process(os.getpid()).map(f"{__name__}:write", [task], SECONDS)
+    except ValueError as error:
+        raise UserError(f"model.path: its chat template refuses a prompt: {error}") from error
+    if isinstance(text, Unjudged):
+        why = f"longer than {SECONDS:.0f} s" if text.reason == "time" else "too much memory"
+        raise UserError(f"model.path: its chat template takes {why}; give another model")
+    return str(text)
+
+
+def write(template: str, messages: list[dict[str, str]], special: dict[str, str]) -> str:
+    """Like `render`, in the process that may be ended."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    try:
+        texts, _ = render_jinja_template([messages], chat_template=template, add_generation_prompt=True, **special)
+    except MemoryError:
+        raise
+    except Exception as error:  # a template may raise anything
+        raise ValueError(one_line(error)) from error
+    (text,) = texts
+    if len(text) > MOST_ADDED + MOST_TIMES * sum(len(message["content"]) for message in messages):
+        raise ValueError(f"it wrote {len(text):,} characters")
+    return str(text)
+
+
+@lru_cache(maxsize=1)
+def _get_process(owner: int) -> Helpers:
+    return Helpers(1, MEMORY_MIB, [__name__, "transformers.utils.chat_template_utils"])
