@@ -34,17 +34,17 @@ def render(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
     return str(text)
 
 
-def write(template: str, messages: list[dict[str, str]], special: dict[str, str]) -> str:
+def write(template: str, messages: list[dict[str, str]], special: dict[str, Any]) -> str:
     """Like `render`, in the process that may be ended."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
     try:
-        texts, _ = render_jinja_template([messages], chat_template=template, add_generation_prompt=True, **special)
+        rendered: Any = render_jinja_template([messages], chat_template=template, add_generation_prompt=True, **special)
     except MemoryError:
         raise
     except Exception as error:  # a template may raise anything
         raise ValueError(one_line(error)) from error
-    (text,) = texts
+    ((text,), _) = rendered
     if len(text) > MOST_ADDED + MOST_TIMES * sum(len(message["content"]) for message in messages):
         raise ValueError(f"it wrote {len(text):,} characters")
     return str(text)
