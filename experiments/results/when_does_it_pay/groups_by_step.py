@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib import rc_context
 
 from halfway.curriculum.support.atomic import write_text
-from halfway.experiments.report.figures.style import MUTED, PALETTE, STYLE, grid
+from halfway.experiments.report.figures.style import MUTED, PALETTE, STYLE, grid, thousands
 from halfway.experiments.report.records import load_run_records
 from halfway.experiments.scripts import script, script_parser
 
@@ -71,6 +71,7 @@ def draw(arms: dict[str, dict[str, list[list[float]]]]) -> None:
             for kind, place in zip(KINDS, places, strict=True):
                 ax.text(50, 100 * place[len(place) // 2], kind, color="white", ha="center", va="center", weight="bold")
             ax.set_title(f"{title}: {100 * np.mean(found['shares'][1]):.0f} % of groups mixed")
+            ax.set_xticks(range(0, 100, 20))  # the site shows the panels apart, and a 100 would reach into the next
             ax.set_xlabel("% of the rollouts spent")
             ax.set_ylabel("% of groups" if ax is axes[0] else "")
             ax.margins(0)
@@ -79,6 +80,7 @@ def draw(arms: dict[str, dict[str, list[list[float]]]]) -> None:
             mean = np.mean(found["pass@1"], axis=0)
             axes[-1].plot(found["rollouts"][0], mean, color=color, linewidth=2.4)
             axes[-1].annotate(title, (found["rollouts"][0][-1], mean[-1]), color=color, ha="right", va="bottom")
+        thousands(axes[-1])
         axes[-1].set_title("held-out pass@1 along rollouts")
         figure.savefig(FOLDER / "groups_by_step.png", dpi=100, format="png")
 
