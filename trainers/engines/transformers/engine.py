@@ -1,6 +1,6 @@
 """Sampling with the policy as a `transformers` module, batched, with a key-value cache.
 
-In this process, or from a replica in another one, so that the learner can update meanwhile.
+It runs in this process, or as a replica in another one while the learner updates.
 """
 
 import copy
@@ -19,19 +19,19 @@ from halfway.trainers.engines.base import Completion, EngineSetup, Finished
 from halfway.trainers.learner.scoring import cache_name
 from halfway.trainers.learner.weights import copy_weights
 
-# Rows that have ended leave the batch together once they make up this share of it, since each removal copies the cache.
+# Share of ended rows at which they are removed from the batch together: each removal copies the cache.
 ENDED_SHARE = 0.125
 
-# Number of columns by which a full cache grows, since each growth copies it.
+# Columns by which a full cache grows: each growth copies it.
 MORE_COLUMNS = 32
 
 
 class TransformersEngine:
     """Samples from a causal language model of `transformers` by inverse transform, one uniform number per token.
 
-    The uniforms of a sequence come from its seed alone, so its tokens do not depend on what else is in the batch
-    (except where rounding moves a probability past a uniform, about one token in 10^6 in float32). Equal calls give
-    bit-equal completions as long as weights, device and number of threads are the same.
+    The uniforms of a sequence come from its seed alone, so its tokens do not depend on the rest of the batch (except
+    where rounding moves a probability past a uniform, about one token in 10^6 in float32). Equal calls give bit-equal
+    completions on the same weights, device and number of threads.
     """
 
     serves_all = False
@@ -40,8 +40,8 @@ class TransformersEngine:
     def __init__(self, setup: EngineSetup):
         """
         Args:
-            setup: its policy, unwrapped and on its device, is used in place: give the learner's own module to share
-                the weights, or another module to sample from a copy (see `sync`).
+            setup: holds the policy, unwrapped and on its device. The learner's own module shares its weights with the
+                engine; any other module is a copy (see `sync`).
         """
         self.setup = setup
         self.policy, self.policy_version = setup.policy, setup.policy_version
@@ -55,11 +55,11 @@ class TransformersEngine:
     ) -> list[Completion]:
         """Continue each context, see `halfway.trainers.engines.base.Engine.generate`.
 
-        Contexts of similar length are decoded together. The mode (train or eval) of the policy is left as it was.
+        Contexts of similar length are decoded together. The policy keeps its mode (train or eval).
 
         Raises:
             ValueError: if the three sequences differ in length, a context is empty or a limit is below 1.
-            FloatingPointError: if the policy gives no distribution (NaN or infinite logits).
+            FloatingPointError: if the policy's logits are NaN or infinite.
         """
         calls = [(np.asarray(c, np.int32), n, seed) for c, n, seed in zip(contexts, max_new_tokens, seeds, strict=True)]
         if any(len(context) == 0 or limit < 1 for context, limit, _ in calls):
@@ -86,7 +86,7 @@ class TransformersEngine:
         self.policy_version = version
 
     def _generate_chunk(self, calls: Sequence[tuple[IntArray, int, int]]) -> Iterator[tuple[int, Completion]]:
-        """Index and completion of each call; calls that end early come first."""
+        """Yield the index and completion of each call, in the order in which they end."""
         contexts = [context for context, _, _ in calls]
         limits_B = np.asarray([limit for _, limit, _ in calls])
         uniforms_BT = np.zeros((len(calls), limits_B.max()))
@@ -114,7 +114,7 @@ class TransformersEngine:
     def _decode(
         self, contexts: Sequence[IntArray], limits_B: NDArray[np.int64], uniforms_BT: NDArray[np.float64]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]]:
-        """Rows that leave the batch together, with tokens, log-probabilities and entropies.
+        """Yield rows that leave the batch together, with their tokens, log-probabilities and entropies.
 
         The content after a row's end or limit is arbitrary.
         """
@@ -152,13 +152,13 @@ class TransformersEngine:
 
 
 class _Batch:
-    """The sequences decoded together: the policy's cache of what it has read, and each row's position."""
+    """Sequences decoded together: the policy's cache and each row's position."""
 
     def __init__(self, policy: nn.Module, contexts: Sequence[IntArray], num_tokens: int, pad_token_id: int):
-        """Read the contexts, each distinct one once, since the rollouts of a group share their context.
+        """Read each distinct context once; the rollouts of a group share theirs.
 
         Args:
-            num_tokens: the largest number of tokens by which a row will be extended.
+            num_tokens: most tokens that a row can grow by.
         """
         self.policy = policy
         device = next(policy.parameters()).device
@@ -174,7 +174,7 @@ class _Batch:
 
         config: Any = policy.config
         self._cache, self._cache_name = DynamicCache(config=config), cache_name(policy)
-        # Others, such as a sliding window's, stay as they are.
+        # Other layers, such as those with a sliding window, stay as they are.
         self._cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in self._cache.layers]
         self._column = column  # columns read so far, padding included
         self._mask_BT = mask_UT.to(device)
@@ -204,7 +204,7 @@ class _Batch:
     def _forward(self, tokens_BT: Tensor, positions_BT: Tensor) -> Tensor:
         output = self.policy(
             input_ids=tokens_BT,
-            # Without padding a mask would only cost time, since it is made anew for every token.
+            # Without padding a mask only costs time: it is rebuilt for every token.
             attention_mask=self._mask_BT[:, : self._column] if self._padded else None,
             position_ids=positions_BT,
             **{self._cache_name: self._cache},
@@ -219,13 +219,13 @@ _Layer: Any = DynamicLayer  # its functions are only half typed
 
 
 class RoomyLayer(_Layer):  # type: ignore[misc]
-    """Keys and values of one layer, with room for more tokens; the original copies all of them for every token."""
+    """Keys and values of one layer, with room to grow; the original copies all of them for every token."""
 
     _room: tuple[Tensor, Tensor]
     _filled: int
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Append (B, heads, tokens, size) of new tokens; returns all so far, as views."""
+        """Append the new tokens' (B, heads, tokens, size); returns all so far, as views."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             self._room, self._filled = (key_states[:, :, :0], value_states[:, :, :0]), 0
@@ -256,21 +256,21 @@ class RoomyLayer(_Layer):  # type: ignore[misc]
 
 
 def sample(logits_BV: Tensor, uniforms_B: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """One token per row, by inverse transform of the tempered softmax.
+    """Sample one token per row by inverse transform of the tempered softmax.
 
     A token with probability 0 in float32 is never sampled.
 
     Args:
-        logits_BV: of any floating type; the distribution is computed in float32, its cumulation in float64.
+        logits_BV: of any floating type; probabilities are computed in float32, cumulated in float64.
         uniforms_B: float64, in [0, 1).
 
     Returns:
-        tokens_B; the natural-log probability of each, and the entropy in nats of the distribution it came from.
+        tokens_B, their natural-log probabilities, and the entropies in nats of their distributions.
     """
     logprobs_BV = torch.log_softmax(logits_BV.float() / temperature, dim=-1)
     probabilities_BV = logprobs_BV.exp()
-    # Where the probability is 0, -1 keeps the cumulation below any threshold: a plain running sum would rely on
-    # neighbouring sums being equal there, which a parallel sum on an accelerator does not promise.
+    # Where the probability is 0, -1 keeps the cumulation below any threshold. A plain running sum would need
+    # neighbouring sums to be equal there, which a parallel sum on an accelerator does not guarantee.
     cumulated_BV = probabilities_BV.double().cumsum(-1).masked_fill(probabilities_BV == 0, -1.0)
     total_B = cumulated_BV.amax(-1)
     below_total_B = torch.nextafter(total_B, torch.zeros_like(total_B))
@@ -281,32 +281,32 @@ def sample(logits_BV: Tensor, uniforms_B: Tensor, temperature: float) -> tuple[T
 
 
 class ReplicaEngine(TransformersEngine):
-    """Samples in another process than the one that made it, from weights in shared memory.
+    """Samples in a process of its own, from weights in shared memory.
 
-    On a GPU it samples from a copy of them: on the last one, since the learner has the first.
+    With GPUs, it samples on the last one from a copy of the weights; the learner uses the first.
     """
 
     def __init__(self, setup: EngineSetup):
         """
         Args:
-            setup: its policy is a copy, in main memory.
+            setup: holds a copy of the policy, in main memory.
         """
         super().__init__(setup)
         self._shared = setup.policy.share_memory()
 
     def refresh(self, version: int) -> None:
-        """Use what is now in shared memory, the weights of this version."""
+        """Use the weights now in shared memory, which have this version."""
         if self.policy is self._shared and torch.cuda.is_available():
             self.policy = copy.deepcopy(self._shared).to(f"cuda:{torch.cuda.device_count() - 1}")
         self.sync(self._shared, version)
 
 
 class ElsewhereEngine:
-    """Stands here for a `ReplicaEngine` that samples in another process.
+    """Forwards calls to a `ReplicaEngine` in another process.
 
     Attributes:
-        shared: the module whose weights the two share.
-        call: calls a method of the engine there, by name.
+        shared: the module whose weights both processes share.
+        call: calls a method of the replica, by name.
     """
 
     serves_all = False
@@ -315,7 +315,7 @@ class ElsewhereEngine:
     def __init__(self, shared: nn.Module, version: int, call: Callable[..., Any]):
         """
         Args:
-            version: of the weights that are shared now.
+            version: version of the weights shared now.
         """
         self.shared, self.call = shared, call
         self.call("refresh", version)
@@ -334,6 +334,6 @@ class ElsewhereEngine:
         return completions
 
     def sync(self, policy: nn.Module, version: int) -> None:
-        """Put the weights of `policy` where the other process finds them. It must not be sampling."""
+        """Copy the weights of `policy` into shared memory. The replica must not be sampling."""
         copy_weights(policy, self.shared)
         self.call("refresh", version)

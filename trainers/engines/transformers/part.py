@@ -31,7 +31,7 @@ class Transformers(EnginePart):
         return Apart(ReplicaEngine(setup), partial(ElsewhereEngine, setup.policy, setup.policy_version))
 
     def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
-        """A cache of keys and values for full responses, whose memory stays reserved during the update."""
+        """A key-value cache for full responses; its memory stays reserved during the update."""
         tokens = run.max_sequences * run.max_response_tokens
         cache = {"cache": float(shape.cache_per_token * tokens * bytes_of(run.dtype))}
         return EngineMemory(cache, cache, remedy="rollouts.max_sequences")

@@ -1,6 +1,6 @@
 """Sampling in this process, with vLLM.
 
-- `part`: what is registered; `vllm_options`: what it shares with the engine of servers
+- `part`: the registered part; `vllm_options`: its options that `vllm_servers` has too
 - `engine`: the engine
-- `worker`: what runs inside vLLM to take over new weights
+- `worker`: loads new weights inside vLLM
 """

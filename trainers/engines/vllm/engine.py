@@ -1,4 +1,4 @@
-"""Sampling with vLLM in this process: continuous batching, a paged cache shared by equal beginnings."""
+"""Sampling with vLLM in this process: continuous batching, prefix caching."""
 
 import os
 from collections.abc import Sequence
@@ -22,22 +22,22 @@ from halfway.trainers.learner.scoring import token_logprobs
 from halfway.trainers.learner.weights import checkpoint_weights, copy_weights
 
 NEEDED_BY = "rollouts.engine: 'vllm'"
-# Padded tokens in one forward pass that computes entropies.
+# Padded tokens per forward pass that computes entropies.
 ENTROPY_TOKENS = 16384
 
 
 def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = False) -> "VllmEngine":
-    """The engine, with a copy of the weights.
+    """Make the engine, with a copy of the weights.
 
     Args:
-        entropies: whether the policy computes the entropies of what was sampled.
+        entropies: whether the policy computes the entropies of the sampled tokens.
 
     Raises:
         UserError: if vLLM is not installed, several processes train, or vLLM cannot run the model.
     """
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         raise UserError(f"{NEEDED_BY} runs inside one training process only; use rollouts.engine=transformers")
-    # vLLM reads this at import. An engine in another process could not take tensors over by reference.
+    # vLLM reads this at import. An engine in another process could not take tensors by reference.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     vllm = load_extra("vllm", NEEDED_BY, "vllm")
@@ -52,9 +52,9 @@ def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = Fals
             block_size=options.block_size,
             enforce_eager=options.eager,
             enable_prefix_caching=True,
-            # On a CPU, vLLM cannot undo the draw of a seeded request whose context it has read only in part.
+            # On a CPU, vLLM cannot undo the draw of a seeded request whose context it has only partly read.
             enable_chunked_prefill=torch.cuda.is_available(),
-            # Log-probabilities of the distribution that is sampled, temperature included; vLLM's default leaves it out.
+            # Log-probabilities of the sampled distribution, temperature included; vLLM's default ignores temperature.
             logprobs_mode="processed_logprobs",
             generation_config="vllm",
             skip_tokenizer_init=True,
@@ -62,7 +62,7 @@ def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = Fals
             worker_extension_cls=f"{WeightLoader.__module__}.{WeightLoader.__qualname__}",
         )
         engine = VllmEngine(llm, vllm.SamplingParams, setup, entropies)
-        # What the kernels cannot do shows only at the first forward pass, which also compiles a little.
+        # Unsupported kernels fail only at the first forward pass, which also compiles a little.
         engine.generate([np.full(2, setup.pad_token_id, np.int32)], [1], [0])
     except (ValueError, RuntimeError, OSError) as error:
         raise UserError(f"{NEEDED_BY} cannot run the model of model.path: {one_line(error)}") from error
@@ -72,8 +72,8 @@ def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = Fals
 class VllmEngine:
     """Samples through a `vllm.LLM` in this process.
 
-    Each sequence draws from its own generator, made from its seed. Its tokens may still depend on what else is in the
-    batch, through rounding, more often than with the engine "transformers"; equal calls give equal completions.
+    Each sequence draws from its own generator, made from its seed. Through rounding, its tokens may still depend on the
+    rest of the batch, more often than with the engine "transformers". Equal calls give equal completions.
     """
 
     serves_all = False
@@ -82,9 +82,9 @@ class VllmEngine:
     def __init__(self, llm: Any, sampling_params: Any, setup: EngineSetup, entropies: bool = False):
         """
         Args:
-            llm: with processed log-probabilities and `WeightLoader` in its worker.
+            llm: returns processed log-probabilities and has `WeightLoader` in its worker.
             sampling_params: vLLM's class of that name.
-            entropies: whether the setup's policy computes them, after sampling.
+            entropies: whether the setup's policy computes entropies after sampling.
         """
         self._llm = llm
         self._sampling_params = sampling_params
@@ -101,13 +101,12 @@ class VllmEngine:
         seeds: Sequence[int],
         finished: Finished | None = None,
     ) -> list[Completion]:
-        """Continue each context, see `halfway.trainers.engines.base.Engine.generate`. One submission for all of them.
+        """Continue each context, see `halfway.trainers.engines.base.Engine.generate`. All are submitted at once.
 
-        Entropies come from another forward pass over all sequences, so with them no sequence is reported before the
-        end.
+        Entropies come from another forward pass over all sequences; with them, no sequence is reported before the end.
 
         Raises:
-            UserError: if a context and its limit together exceed what the engine was made for.
+            UserError: if a context and its limit together exceed `max_length`.
         """
         longest = max((len(c) + n for c, n in zip(contexts, max_new_tokens, strict=True)), default=0)
         if longest > self.max_length:
@@ -136,7 +135,7 @@ class VllmEngine:
             [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)],
             use_tqdm=False,
         )
-        # Some versions add a dash and a random part to a request's name here, and none to its output's.
+        # Some versions add a dash and a random part to a request's name here, but not to its output's name.
         position_of = {name.partition("-")[0]: i for i, name in enumerate(names)}
         done: dict[int, Completion] = {}
         while self._llm.llm_engine.has_unfinished_requests():
@@ -148,7 +147,7 @@ class VllmEngine:
         return [done[i] for i in range(len(names))]
 
     def sync(self, policy: nn.Module, version: int) -> None:
-        """Take over the weights of `policy`, tensor by tensor, and forget the cache that the old weights filled."""
+        """Load the weights of `policy`, tensor by tensor, and empty the cache that the old weights filled."""
         self._llm.collective_rpc("load_named_weights", args=(checkpoint_weights(policy),))
         self.forget()
         if self._policy is not None and self._policy is not policy:
@@ -156,7 +155,7 @@ class VllmEngine:
         self.policy_version = version
 
     def forget(self) -> None:
-        """Empty the prefix cache, whose content belongs to the weights that computed it."""
+        """Empty the prefix cache, which is valid only for the weights that computed it."""
         if not self._llm.reset_prefix_cache():
             raise UserError(f"{NEEDED_BY} could not empty its prefix cache: a request is still running")
 
@@ -166,14 +165,14 @@ class VllmEngine:
             max_tokens=limit,
             seed=seed & LARGEST_SEED,
             stop_token_ids=self._eos_token_ids,
-            ignore_eos=True,  # the model's own: ours are above
+            ignore_eos=True,  # the model's own; ours are above
             logprobs=0,  # of the sampled token alone
             detokenize=False,
         )
 
 
 def completion(output: Any, policy_version: int) -> Completion:
-    """A completion from one of vLLM's outputs, without entropies.
+    """Convert one of vLLM's outputs to a completion without entropies.
 
     Raises:
         UserError: if vLLM gave up on the request.
@@ -196,7 +195,7 @@ def completion(output: Any, policy_version: int) -> Completion:
 def with_entropies(
     policy: nn.Module, contexts: Sequence[IntArray], completions: Sequence[Completion], temperature: float
 ) -> list[Completion]:
-    """The completions with the entropies of `policy` at their tokens, from one more forward pass."""
+    """Add the entropies of `policy` at the completions' tokens, from one more forward pass."""
     sequences = [continuation(context, done.tokens_T) for context, done in zip(contexts, completions, strict=True)]
     entropies: dict[int, FloatArray] = {}
     device = next(policy.parameters()).device

@@ -12,8 +12,8 @@ class Vllm(VllmOptions):
     """Sampling with vLLM in this process, from a copy of the weights: continuous batching, prefix caching.
 
     Attributes:
-        entropies: whether to compute the entropy of every sampled token. vLLM does not report it, so the learner's
-            policy computes it after sampling, in an extra forward pass; false = entropies are NaN.
+        entropies: whether to compute the entropy of every sampled token. vLLM does not report entropies, so the
+            learner's policy computes them in an extra forward pass; false = entropies are NaN.
     """
 
     name: ClassVar[str] = "vllm"

@@ -1,4 +1,4 @@
-"""The options that both vLLM engines share."""
+"""Options of both vLLM engines."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +9,13 @@ from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, EngineMemory, EnginePart, PlannedRun, bytes_of
 
 LARGEST_SEED = 2**63 - 1
-# Share of a GPU that vLLM requires to be free before it starts. It would size the cache by it, but we give the cache's
-# size, and the learner may be on the same GPU. On a CPU, vLLM looks at it only where no size is given.
+# Share of a GPU that must be free before vLLM starts: small, since the learner may be on the same GPU. vLLM would size
+# its cache by this share, but we set the size. On a CPU, vLLM reads it only if no size is set.
 FREE_SHARE = 0.001
-# Memory that an engine keeps on its device beside weights and cache: CUDA's context, graphs, communication buffers.
+# Memory of an engine on its device beside weights and cache: CUDA's context, graphs, communication buffers.
 EXTRA_GIB = 3.0
-# Of vLLM 0.32. Its attention on GPUs takes every multiple of 8 up to 256.
 GPU_DEVICE = Path("/dev/nvidiactl")
+# In vLLM 0.32. Its attention on GPUs supports every multiple of 8 up to 256.
 CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
 
@@ -27,9 +27,9 @@ class VllmOptions(EnginePart):
         dtype: type of weights and cache; "auto" = model.dtype. A CPU that refuses an instruction of vLLM's bfloat16
             kernels ends the process with SIGILL; take float32 there.
         max_length: most tokens of prompt and response together; 0 = the model's own maximum.
-        kv_cache_gib: memory for the key-value cache, in GiB. It is reserved whatever is free at the start.
-        block_size: tokens per block of the cache. Only whole blocks of a shared context are computed once.
-        eager: whether to run without compiling. Compiling takes half a minute once and makes sampling faster.
+        kv_cache_gib: GiB for the key-value cache, reserved at the start however much is free.
+        block_size: tokens per block of the cache. Sequences share only whole blocks of a context.
+        eager: whether to run without compiling. Compiling takes about 30 s, then sampling is faster.
     """
 
     name: ClassVar[str]
@@ -46,7 +46,7 @@ class VllmOptions(EnginePart):
         self._require("block_size", self.block_size >= 16 and self.block_size % 16 == 0, "give a multiple of 16")
 
     def _require(self, option: str, condition: bool, remedy: str) -> None:
-        """Raise the one-line error for an option whose value is not acceptable."""
+        """Raise the one-line error for an option with an invalid value."""
         require(condition, f"{self.name}.{option}", getattr(self, option), remedy)
 
     def weight_dtype(self, policy_dtype: str) -> str:
@@ -55,11 +55,11 @@ class VllmOptions(EnginePart):
 
     @property
     def samples_here(self) -> bool:
-        """True if vLLM runs on the machines of the run, and not on servers that are given."""
+        """True if vLLM runs on the machines of the run, not on servers given by address."""
         return True
 
     def check(self, run: PlannedRun) -> None:
-        """Refuse lengths that the engine cannot hold, and heads that vLLM does not take on a CPU."""
+        """Refuse lengths that the engine cannot hold, and head sizes that vLLM does not support on a CPU."""
         super().check(run)
         if run.shape is None or run.cluster.gpus or GPU_DEVICE.exists() or not self.samples_here:
             return
@@ -72,7 +72,7 @@ class VllmOptions(EnginePart):
         require(size in CPU_HEAD_SIZES, "model.path", run.model_path, remedy)
 
     def device_parts(self, run: PlannedRun, shape: ShapeOptions, devices: int = 1) -> dict[str, float]:
-        """Bytes of each of the devices that the model is split over, by part."""
+        """Bytes on each device that the model is split over, by part."""
         return {
             "engine's weights": shape.weights * bytes_of(self.weight_dtype(run.dtype)) / devices,
             "cache": self.kv_cache_gib * GIB,

@@ -1,4 +1,4 @@
-"""Takes over new weights inside a vLLM worker. vLLM imports this module by name."""
+"""Loads new weights inside a vLLM worker. vLLM imports this module by name."""
 
 from collections.abc import Iterable
 from importlib import import_module
@@ -14,17 +14,17 @@ class WeightLoader:
     reload_weights: Any
 
     def load_named_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Replace the weights of the model. Only for an engine in this process, since nothing is copied on the way."""
+        """Replace the weights of the model. Only for an engine in this process: the tensors are not copied."""
         self.reload_weights(weights_iterator=iter(weights))
         repack_tied_heads(self.model_runner.get_model())
 
 
 def repack_tied_heads(model: nn.Module) -> None:
-    """Pack the output layers that share their weight with the input embedding again.
+    """Repack the output layers that share their weight with the input embedding.
 
-    On CPU vLLM keeps a packed copy of an output layer's weight. Reloading renews the packed copies of the layers that
-    weights were loaded into, and a tied weight is loaded into the embedding only: without this the output layer would
-    silently keep the old weights.
+    On a CPU, vLLM keeps a packed copy of an output layer's weight. A reload renews the packed copies only of layers
+    that it loads weights into, and a tied weight is loaded into the embedding alone. Without this function the output
+    layer would silently keep the old weights.
     """
     embeddings: Any = import_module("vllm.model_executor.layers.vocab_parallel_embedding")
     owners: dict[int, list[nn.Module]] = {}

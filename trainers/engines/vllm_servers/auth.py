@@ -1,7 +1,7 @@
 """Checks the bearer token of a run on every route of our vLLM servers.
 
-vLLM's own API key leaves the routes open that replace weights, pause, sleep and call methods. A token is handed over in
-the environment or in a file that only its owner reads, never on a command line, which every user of a host can see.
+vLLM's own API key does not protect the routes that replace weights, pause, sleep and call methods. The token is passed
+in the environment or in a file that only its owner can read, never on a command line: every user of a host sees those.
 """
 
 import os
@@ -25,15 +25,15 @@ App = Callable[[Scope, Any, Send], Awaitable[None]]
 
 
 def new_token() -> str:
-    """A new random token."""
+    """Make a random token."""
     return secrets.token_urlsafe(32)
 
 
 def given_token() -> str | None:
-    """The token in this process's environment, or in the file that it names; None if there is neither.
+    """Read the token from the environment, or from the file that the environment names; None if neither is set.
 
     Raises:
-        UserError: if it is short, or if the file cannot be read or is open to others.
+        UserError: if the token is too short, or if the file cannot be read or other users can read it.
     """
     token, file = os.environ.get(VARIABLE), os.environ.get(FILE_VARIABLE)
     if not token and not file:
@@ -49,7 +49,7 @@ def _content(file: Path) -> str:
     try:
         with file.open() as opened:
             mode = os.fstat(opened.fileno()).st_mode
-            require(not mode & OTHERS, FILE_VARIABLE, str(file), f"others may read it; chmod 600 {file}")
+            require(not mode & OTHERS, FILE_VARIABLE, str(file), f"other users can read it; chmod 600 {file}")
             return opened.readline().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{FILE_VARIABLE}: {str(file)!r} cannot be read ({one_line(error)}); name another") from error
@@ -61,13 +61,13 @@ def headers(token: str) -> dict[str, str]:
 
 
 class Guard:
-    """Lets a request through to an ASGI application if it brings the token of this process; any other gets status 401.
+    """Passes a request to an ASGI application if it has this process's token; refuses any other with status 401.
 
-    Lifespan messages come from the server itself and pass.
+    Lifespan messages pass: they come from the server itself.
     """
 
     def __init__(self, app: App):
-        """Raises RuntimeError if this process has no token: without one, nothing may listen."""
+        """Raises RuntimeError if this process has no token: no server may run without one."""
         token = given_token()
         if token is None:
             raise RuntimeError(f"{VARIABLE}: a server needs a token; set this variable, or {FILE_VARIABLE}")
@@ -80,7 +80,7 @@ class Guard:
             kind = (b"content-type", b"text/plain")
             await send({"type": "http.response.start", "status": 401, "headers": [kind]})
             await send({"type": "http.response.body", "body": f"{VARIABLE} is missing or wrong".encode()})
-        else:  # a WebSocket that is closed before it is accepted is refused with status 403
+        else:  # closing a WebSocket before accepting it refuses it with status 403
             await send({"type": "websocket.close", "code": 1008})
 
     def _knows(self, scope: Scope) -> bool:

@@ -1,4 +1,4 @@
-"""Sampling through servers in another process than the one that starts them and gives them weights."""
+"""Sampling through servers from a process that does not manage them."""
 
 import os
 import threading
@@ -15,18 +15,18 @@ from halfway.trainers.engines.vllm_servers.spreading import Spreading
 
 
 class Keeper:
-    """Answers, in the process of the engine that keeps the servers, what another process asks about them."""
+    """Tells another process about the servers, from the process of the engine that manages them."""
 
     def __init__(self, engine: VllmServersEngine):
         self._engine = engine
 
     def available(self) -> tuple[list[str], str]:
-        """Addresses of the servers with the current weights, and the name of these weights."""
+        """Addresses of the servers with the current weights, and the weights' name."""
         servers, version = self._engine.available()
         return [server.address for server in servers], version
 
     def note_failures(self, errors: Mapping[str, ServerError]) -> None:
-        """Take note of the servers, by address, that failed."""
+        """Note which servers failed, by address."""
         self._engine.note_failures(
             {server: errors[server.address] for server in self._engine.servers if server.address in errors}
         )
@@ -36,11 +36,11 @@ class Keeper:
 
 
 class _Manager(BaseManager):
-    """Connects the other process with the keeper."""
+    """Connects the other process to the keeper."""
 
 
 class ServersElsewhere(Spreading):
-    """Samples in another process through the servers of an engine here, which it asks before every round."""
+    """Samples through the servers of an engine in another process; asks it for servers before every round."""
 
     def __init__(self, engine: VllmServersEngine, setup: EngineSetup):
         super().__init__(engine.options, setup, len(engine.servers))
@@ -79,7 +79,7 @@ class ServersElsewhere(Spreading):
 
 
 def _serve(keeper: Keeper, key: bytes) -> Any:
-    """Answer for the keeper, in a thread. Returns the address to connect to."""
+    """Serve the keeper from a thread. Returns the address to connect to."""
     _Manager.register("keeper", callable=lambda: keeper)
     server = _Manager(authkey=key).get_server()
     threading.Thread(target=server.serve_forever, name="keeper", daemon=True).start()

@@ -27,12 +27,11 @@ GRACE_SECONDS = 10.0
 
 
 class VllmServersEngine(Spreading):
-    """Samples through servers that it starts, restarts and gives weights.
+    """Samples through servers, which it starts, restarts and sends weights to.
 
-    All servers that get work hold the weights of the last `sync`; a completion sampled by any others is not accepted.
-    The others sample again, with the same seeds, what a failed server has not answered. Halfway's own servers are
-    restarted and get the current weights before they work; a server given by address is used again once it answers, and
-    also gets the weights first.
+    Only servers with the weights of the last `sync` get work; completions sampled by other weights are refused. If a
+    server fails, the others sample its unanswered sequences with the same seeds. Halfway's own servers are restarted;
+    a server given by address is used again once it answers. Both get the current weights before they work.
     """
 
     def __init__(
@@ -46,19 +45,19 @@ class VllmServersEngine(Spreading):
         """
         Args:
             folder: for logs and weights; every server can read it.
-            dtype: of the servers' weights; None = the learner's.
+            dtype: type of the servers' weights; None = the learner's.
         """
         super().__init__(options, setup, len(servers))
         self.servers = list(servers)
         self.folder = folder
         self.transfer: Transfer = TRANSFERS[options.transfer](folder, options.seconds)
-        self._lock = threading.RLock()  # around the servers' states: several threads may sample at once
+        self._lock = threading.RLock()  # guards the servers' states: several threads may sample at once
         self._dtype = dtype
         self._run = uuid.uuid4().hex[:8]
         self._synced = False
         self.policy_version = setup.policy_version
         self._asleep = False
-        self._failures: dict[Server, tuple[str, str]] = {}  # the first error of each, and the weights it then held
+        self._failures: dict[Server, tuple[str, str]] = {}  # each server's first error, and the weights it held then
 
     @property
     def version(self) -> str:
@@ -71,10 +70,10 @@ class VllmServersEngine(Spreading):
         return sum(server.usable for server in self.servers)
 
     def begin(self) -> None:
-        """Start Halfway's own servers, and wait for all. Servers given by address have no weights until `sync`.
+        """Start Halfway's own servers, and wait for all servers. Those given by address have no weights until `sync`.
 
         Raises:
-            UserError: if a server is not up in time, or cannot take weights.
+            UserError: if a server does not start in time, or cannot take weights.
         """
         for server in self.servers:
             if server.command:
@@ -95,14 +94,14 @@ class VllmServersEngine(Spreading):
 
     def close(self) -> None:
         """End Halfway's own servers, and remove the files."""
-        for server in self.servers:  # without threads: an interpreter that ends starts none
+        for server in self.servers:  # one by one: an exiting interpreter cannot start threads
             server.ask_to_end()
         for server in self.servers:
             server.stop(GRACE_SECONDS)
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def sleep(self) -> None:
-        """Have the servers clear their devices until the next `sync`; own servers that have only started are ended."""
+        """Clear the servers' devices until the next `sync`; own servers that are still starting are ended."""
         self._asleep = True
         in_parallel(self._send_to_sleep, self.servers)
 
@@ -125,12 +124,12 @@ class VllmServersEngine(Spreading):
             server.start()
 
     def sync(self, policy: nn.Module, version: int) -> None:
-        """Hand the weights of `policy` to every server that answers, a few tensors at a time, in the servers' dtype.
+        """Send the weights of `policy` to every server that answers, a few tensors at a time, in the servers' dtype.
 
         Raises:
             UserError: if no server takes them.
         """
-        with self._lock:  # sequences in flight ask for servers meanwhile
+        with self._lock:  # other threads, with sequences in flight, may ask for servers
             self._sync(policy, version)
 
     def _sync(self, policy: nn.Module, version: int) -> None:
@@ -142,7 +141,7 @@ class VllmServersEngine(Spreading):
         for server in self.servers:
             if server.usable and server not in ready:
                 self._lost(server)
-        wait_for_all()  # gathering weights does not wait long for processes that come late
+        wait_for_all()  # gathering weights has a short timeout for late processes
         weights = checkpoint_weights(policy)
         self.transfer.send(((name, weight.to(self._dtype)) for name, weight in weights), ready, self.version)
         for server in ready:
@@ -158,10 +157,10 @@ class VllmServersEngine(Spreading):
         server.usable, server.attempts, server.failure = True, 0, ""
 
     def _refresh(self, server: Server) -> bool:
-        """Give a server that answers the current weights. Returns whether it has them now.
+        """Send the current weights to a server that answers. Returns whether it has them now.
 
         Raises:
-            UserError: if that has to wait for the next `sync` and no other server has them.
+            UserError: if the transfer has to wait for the next `sync` and no other server has the weights.
         """
         try:
             self.transfer.catch_up(server, self.version)
@@ -179,17 +178,17 @@ class VllmServersEngine(Spreading):
         return server.usable
 
     def _answers(self, server: Server) -> bool:
-        """True if a server can take weights. An own server that has ended is restarted."""
+        """True if a server can take weights. Restarts an own server that has ended."""
         if server.is_due():
             self._restart(server)
         return server.ready()
 
     def _revive(self, server: Server) -> bool:
-        """Use a server again if it answers. Returns whether it can work."""
+        """Use a server again if it answers. Returns whether it can take work."""
         return server.usable or (self._answers(server) and self._refresh(server))
 
     def _lost(self, server: Server, error: ServerError | None = None) -> None:
-        """Send nothing more to a server; restart it if it is our own and the learner does not need its device now.
+        """Stop using a server; restart it if it is our own and the learner does not need its device now.
 
         Raises:
             UserError: see `_restart`.
@@ -197,7 +196,7 @@ class VllmServersEngine(Spreading):
         if error is not None:
             server.failure = str(error)
         if server.usable:
-            remedy = "it is started again" if server.command else "if it does not come back, restart it"
+            remedy = "it will be restarted" if server.command else "if it does not come back, restart it"
             reason = ": ".join(filter(None, (server.failure or server.address, server.first_error())))
             print(f"{NEEDED_BY}: lost a server; {remedy} ({reason})", file=sys.stderr)
         server.usable, server.version = False, None
@@ -207,10 +206,10 @@ class VllmServersEngine(Spreading):
             self._restart(server)
 
     def _restart(self, server: Server) -> None:
-        """Start an own server again.
+        """Restart an own server.
 
         Raises:
-            UserError: if it failed with the same error before, since it last got other weights.
+            UserError: if it failed before with the same error and the same weights.
         """
         failure = (server.first_error(), self.version)
         if failure[0] and self._failures.get(server) == failure:
@@ -241,7 +240,7 @@ class VllmServersEngine(Spreading):
                     self._lost(server, error)
 
     def _wait_for(self, answers: Callable[[Server], bool]) -> list[Server]:
-        """The servers for which `answers` is true. Waits until there is one.
+        """Wait for servers for which `answers` is true; returns all of them.
 
         Raises:
             UserError: if there is none in time.

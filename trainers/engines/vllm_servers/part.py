@@ -11,7 +11,7 @@ from halfway.trainers.engines.vllm_servers.server_options import SERVER_ENVIRONM
 
 @dataclass(frozen=True)
 class VllmServers(ServerOptions):
-    """Sampling through vLLM servers, started here or given by address; a lost server costs a retry and is restarted."""
+    """Sampling through vLLM servers, started here or given by address; lost servers are restarted."""
 
     def build(self, setup: EngineSetup) -> Engine:
         from halfway.trainers.engines.vllm_servers.start import vllm_servers_engine
@@ -33,7 +33,7 @@ class VllmServers(ServerOptions):
         return Apart(ServersElsewhere(engine, setup), lambda call: engine)
 
     def services(self, run: PlannedRun, host: str) -> Sequence[Service]:
-        """With GPUs, as many servers as a host has devices for; otherwise `count`."""
+        """With GPUs, as many servers as the host's devices can hold; otherwise `count`."""
         cluster, width = run.cluster, self.tensor_parallel
         count = max(1, cluster.devices_per_node // width) if cluster.gpus else self.count
         services = []

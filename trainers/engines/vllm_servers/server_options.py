@@ -1,4 +1,4 @@
-"""The options of the engine that uses vLLM servers, and the command that starts a server."""
+"""Options of the engine of vLLM servers, and the command that starts a server."""
 
 import json
 import sys
@@ -13,11 +13,11 @@ from halfway.trainers.engines.vllm.vllm_options import FREE_SHARE, VllmOptions
 FIELD, NEEDED_BY = "rollouts.engine.vllm_servers", "rollouts.engine: 'vllm_servers'"
 FILE_COPIES = 2
 ASLEEP_GIB = 2.0
-"""Memory that a sleeping server keeps on its device."""
+"""Memory of a sleeping server on its device."""
 
 BACKEND = "halfway"
-# Tokens that a server reads in one step, from the smallest GPUs to the largest; it refuses to start with fewer than
-# sequences.
+# Tokens that a server reads in one step, on the smallest and on the largest GPUs. A server does not start with fewer
+# than its sequences.
 SMALLEST_STEP, LARGEST_STEP = 2048, 8192
 EXTENSION = "halfway.trainers.engines.vllm_servers.weights.receiver.Registration"
 MIDDLEWARE = "halfway.trainers.engines.vllm_servers.auth.Guard"
@@ -25,7 +25,7 @@ SERVER_ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weights
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # otherwise all servers of a host share its first core
     "OMP_WAIT_POLICY": "PASSIVE",
-    "PYTHONSAFEPATH": "1",  # imports nothing from the folder in which the user stands
+    "PYTHONSAFEPATH": "1",  # imports nothing from the user's current folder
 }
 
 
@@ -34,21 +34,21 @@ class ServerOptions(VllmOptions):
     """Sampling with vLLM servers.
 
     Attributes:
-        addresses: "host:port" of servers that are already running, started with the flags that Halfway uses for its
-            own; none = start `count` servers on this host.
+        addresses: "host:port" of running servers, started with the same flags as Halfway's own; none = start `count`
+            servers on this host.
         count: number of servers to start.
-        transfer: how weights are handed over: "files" that all servers can read; or "broadcast" to all of them at once,
-            by NCCL between GPUs, one GPU per process, and by gloo between CPUs; with "broadcast", a lost server comes
-            back at the next sync.
+        transfer: transfer of weights: "files" that all servers can read; or "broadcast" to all servers at once, by NCCL
+            between GPUs, one GPU per process, and by gloo between CPUs. With "broadcast", a lost server comes back at
+            the next sync.
         folder: folder for the files and the servers' logs: shared memory on one host, a shared disk on several.
-        start_seconds: how long a server may take to answer for the first time, which is long where many read a large
-            model at once and compile it. One that ends is noticed at once.
-        seconds: how long a server may take over a request before another server samples it instead. While the server
-            still answers /health, a sequence may take up to ten times as long.
+        start_seconds: seconds until a server must answer for the first time; many servers that load and compile a large
+            model at once are slow. A server that exits is noticed at once.
+        seconds: seconds for a request before another server samples it instead. While a server still answers /health, a
+            sequence may take ten times as long.
         rounds: how often a call sends out its unanswered sequences before it fails.
         tensor_parallel: number of devices over which one server splits the model.
         sleep: whether the servers clear their devices during the update, for servers that share devices with the
-            learner. A server that is still starting is ended then, and started again at the sync.
+            learner. A server that is still starting is ended, and restarted at the sync.
     """
 
     name: ClassVar[str] = "vllm_servers"
@@ -92,7 +92,7 @@ class ServerOptions(VllmOptions):
         return self.sleep
 
     def check(self, run: PlannedRun) -> None:
-        """Refuse lengths that servers cannot hold, and a model that cannot be split as `tensor_parallel` says."""
+        """Refuse lengths that servers cannot hold, and a `tensor_parallel` that cannot split the model."""
         super().check(run)
         width, cluster = self.tensor_parallel, run.cluster
         field, devices = f"{FIELD}.tensor_parallel", cluster.devices_per_node
@@ -115,7 +115,7 @@ class ServerOptions(VllmOptions):
         return EngineMemory(parts, {"engine asleep": ASLEEP_GIB * GIB}, beside, remedy)
 
     def _host_memory(self, run: PlannedRun, shape: ShapeOptions) -> dict[str, float]:
-        """Per device: the weights in shared memory, where two versions lie side by side for a moment."""
+        """Bytes per device in shared memory: two versions of the weights exist for a moment."""
         if self.transfer != "files" or not self.folder.startswith("/dev/shm"):
             return {}
         size = FILE_COPIES * shape.weights * bytes_of(self.weight_dtype(run.dtype))
@@ -125,10 +125,10 @@ class ServerOptions(VllmOptions):
 def server_command(
     model_path: str, address: str, dtype: str, options: ServerOptions, max_sequences: int, chunked: bool
 ) -> tuple[str, ...]:
-    """The command that starts a server with this Python, see `server_flags`.
+    """Build the command that starts a server with this Python, see `server_flags`.
 
     Args:
-        address: "host:port" where it listens.
+        address: "host:port" of the server.
     """
     host, _, port = address.rpartition(":")
     return (
@@ -140,10 +140,10 @@ def server_command(
 
 
 def server_flags(dtype: str, options: ServerOptions, max_sequences: int, chunked: bool) -> tuple[str, ...]:
-    """The flags of a server that Halfway can use.
+    """Build the flags of a server that Halfway can use.
 
     Args:
-        chunked: whether it may read a long context in parts, which fails for seeded requests on a CPU.
+        chunked: whether the server may read a long context in parts; on a CPU, seeded requests then fail.
     """
     flags: dict[str, object] = {
         "dtype": dtype,

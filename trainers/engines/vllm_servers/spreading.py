@@ -1,4 +1,4 @@
-"""Spreading sequences over vLLM servers, in rounds, until each is answered: many at once, over bounded connections."""
+"""Spreads sequences over vLLM servers in rounds until all are sampled, over a bounded number of connections."""
 
 import asyncio
 import resource
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Spreading(ABC):
-    """Spreads sequences over servers by load; those that share a context, such as a group, go to one server.
+    """Spreads sequences over servers by load. Sequences with the same context, such as a group, go to one server.
 
-    The others sample again, with the same seeds, what a failed server has not answered. Several threads may call
+    If a server fails, the others sample its unanswered sequences with the same seeds. Several threads may call
     `generate` at once.
 
     Attributes:
         max_length: most tokens of prompt and response together; None = not known yet.
-        retried: number of sequences that had to be sampled again.
+        retried: number of sequences sampled again.
     """
 
     serves_all = concurrent = True
@@ -43,7 +43,7 @@ class Spreading(ABC):
 
     @abstractmethod
     def available(self) -> tuple[Sequence[Server], str]:
-        """The servers with the current weights, at least one, and the name of these weights. Waits for them.
+        """Wait for servers with the current weights; returns at least one, and the weights' name.
 
         Raises:
             UserError: if there is none in time.
@@ -51,7 +51,7 @@ class Spreading(ABC):
 
     @abstractmethod
     def note_failures(self, errors: Mapping[Server, ServerError]) -> None:
-        """Take note of the servers that failed in a round."""
+        """Note which servers failed in a round."""
 
     @abstractmethod
     def last_words(self) -> str:
@@ -67,8 +67,8 @@ class Spreading(ABC):
         """Continue each context, see `halfway.trainers.engines.base.Engine.generate`.
 
         Raises:
-            UserError: if a context and its limit together exceed what a server was made for, or if sequences are still
-                unanswered after the allowed number of rounds.
+            UserError: if a context and its limit together exceed `max_length`, or if sequences are still unanswered
+                after the allowed number of rounds.
         """
         longest = max((len(c) + n for c, n in zip(contexts, max_new_tokens, strict=True)), default=0)
         # A server would silently lower the limit.
@@ -101,10 +101,10 @@ class Spreading(ABC):
     def _round(
         self, missing: Sequence[int], contexts: Sequence[IntArray], samplings: Sequence[dict[str, Any]], done: Finished
     ) -> None:
-        """Send out what is missing, once. `done` gets the answers as they come."""
+        """Send out each missing sequence once. `done` gets the completions as they arrive."""
         servers, version = self.available()
         shares = assign(missing, contexts, [sampling["max_tokens"] for sampling in samplings], len(servers))
-        # In turns, so that every server has something to do from the beginning.
+        # In turns, so that every server has work from the start.
         errands = [
             Errand(i, server, contexts[i], samplings[i])
             for turn in zip_longest(*shares)
@@ -119,7 +119,7 @@ class Spreading(ABC):
             "max_tokens": limit,
             "seed": seed & LARGEST_SEED,
             "stop_token_ids": self._end_tokens,
-            "ignore_eos": True,  # the model's own: ours are above
+            "ignore_eos": True,  # the model's own; ours are above
             "logprobs": 0,  # of the sampled token alone
             "detokenize": False,
         }
@@ -128,7 +128,7 @@ class Spreading(ABC):
 def assign(
     missing: Sequence[int], contexts: Sequence[IntArray], limits: Sequence[int], num_servers: int
 ) -> list[list[int]]:
-    """The sequences of every server: equal contexts together, with about equally many tokens to generate each."""
+    """Assign sequences to servers: equal contexts together, about equally many tokens to generate per server."""
     groups: dict[bytes, list[int]] = {}
     for i in missing:
         groups.setdefault(contexts[i].tobytes(), []).append(i)
@@ -142,7 +142,7 @@ def assign(
 
 
 class Errand(NamedTuple):
-    """A sequence for a server to continue, with its position in the call of `Engine.generate`."""
+    """A sequence for a server to continue, with its index in the call of `Engine.generate`."""
 
     position: int
     server: Server
@@ -151,11 +151,11 @@ class Errand(NamedTuple):
 
 
 class Client:
-    """Has servers continue sequences. Several threads may call it at once; they share its connections.
+    """Has servers continue sequences. Several threads may call it at once; they share the connections.
 
     Attributes:
         connections: most connections to one server at a time.
-        seconds: how long a server may be silent, see `Connection.ask`.
+        seconds: seconds for a request, see `Connection.ask`.
     """
 
     def __init__(self, connections: int, seconds: float):
@@ -163,14 +163,14 @@ class Client:
         self._slots: dict[Server, asyncio.Semaphore] = {}
 
     def run(self, errands: Sequence[Errand], version: str, finished: Finished) -> dict[Server, ServerError]:
-        """Send every sequence once, and return when all are answered or their servers have failed.
+        """Send every sequence once; return when all are sampled or their servers have failed.
 
         Args:
-            version: the name of the weights that must sample them.
-            finished: called for every answer, from another thread.
+            version: name of the weights that must sample the sequences.
+            finished: called for every completion, from another thread.
 
         Returns:
-            The servers that failed, with their first error; they were sent nothing more.
+            The failed servers with their first error; nothing was sent to them after it.
 
         Raises:
             UserError: if a server refuses a sequence, or is too old.
@@ -210,9 +210,9 @@ class Client:
 
 
 def room_for_connections(wanted: int) -> int:
-    """Number of connections, up to the wanted one and at least 1, that fit after raising the limit on open files.
+    """Raise the limit on open files; returns how many of the wanted connections fit, at least 1.
 
-    Half of that limit is left to everything else.
+    Half of the limit is left for everything else.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = resource.RLIM_INFINITY

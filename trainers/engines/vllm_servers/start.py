@@ -29,12 +29,12 @@ from halfway.trainers.learner.weights import named_weights
 
 
 def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
-    """The engine, with the servers that it starts here or that are given by address.
+    """Make the engine. Its servers are started here or given by address.
 
     With several training processes, the first one talks to the servers.
 
     Raises:
-        UserError: if vLLM is not installed, the weights cannot reach the servers, or these do not start.
+        UserError: if vLLM is not installed, the weights cannot reach the servers, or the servers do not start.
     """
     if distributed.is_initialized() and distributed.get_rank() > 0:
         return with_own_weights(SyncOnlyEngine(), options, setup)
@@ -68,29 +68,29 @@ def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
 
 
 def token_of_servers() -> str:
-    """The token of servers that are given by address. Raises UserError if the environment does not have it."""
+    """Read the token of servers given by address. Raises UserError if the environment does not have it."""
     token = given_token()
     if token is None:
         raise UserError(
-            f"{FIELD}.addresses: servers ask for a token; set {VARIABLE}, or {FILE_VARIABLE} to a file of mode 600, "
-            "to what they were started with"
+            f"{FIELD}.addresses: servers need a token; set {VARIABLE}, or {FILE_VARIABLE} to a file of mode 600, "
+            "to the token that they were started with"
         )
     return token
 
 
 def with_own_weights(engine: Engine, options: ServerOptions, setup: EngineSetup) -> Engine:
-    """The engine after its servers got the policy's weights, since servers given by address may hold another run's.
+    """Send the policy's weights to the engine's servers, since servers given by address may have another run's.
 
-    All processes have to call it, since each may hold a part of the weights.
+    All processes must call it: each may hold a part of the weights.
     """
     if options.addresses:
-        wait_for_all()  # the others wait, with a long timeout, for the process that waits for the servers
+        wait_for_all()  # with a long timeout: the first process may wait long for the servers
         engine.sync(setup.policy, setup.policy_version)
     return engine
 
 
 def own_devices(number: int, width: int) -> dict[str, str]:
-    """Which devices of this host a server sees; after the last device, servers start again at the first."""
+    """Assign devices of this host to a server; after the last device, servers start again at the first."""
     if not torch.cuda.is_available():
         return {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -99,18 +99,18 @@ def own_devices(number: int, width: int) -> dict[str, str]:
 
 
 def device_indices(number: int, width: int) -> list[int]:
-    """The devices of a server, counted among those that this process sees."""
+    """Indices of a server's devices among those that this process sees."""
     return [(number * width + i) % torch.cuda.device_count() for i in range(width)]
 
 
 def require_own_devices(options: ServerOptions, learner: int) -> None:
-    """Refuse a broadcast between processes that share a device, since NCCL allows one process per device.
+    """Refuse a broadcast between processes that share a device: NCCL allows one process per device.
 
     Args:
         learner: the device of this process.
 
     Raises:
-        UserError: if servers sleep, or are started on the learner's device or on one another's.
+        UserError: if servers sleep, or share a device with the learner or with each other.
     """
     count = 0 if options.addresses else options.count
     devices = [learner, *(i for number in range(count) for i in device_indices(number, options.tensor_parallel))]
@@ -138,7 +138,7 @@ class SyncOnlyEngine:
         return []
 
     def sync(self, policy: nn.Module, version: int) -> None:
-        """Help to gather weights that are spread over the processes."""
+        """Help to gather weights that are split over the processes."""
         wait_for_all()
         for _ in named_weights(policy):
             pass

@@ -1,4 +1,4 @@
-"""Requests to a vLLM server over HTTP, bounded in time and size, from one thread of this process."""
+"""HTTP requests to a vLLM server, bounded in time and size, from one thread of this process."""
 
 import asyncio
 import json
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 PROBE_SECONDS = 5.0
-# A healthy but busy server may take this many times as long over a request as a silent one before it counts as lost.
+# A server that answers /health gets this many times the time of a silent one before it counts as lost.
 PATIENCE = 10
 OK, UNAUTHORIZED = 200, 401
-# Statuses of refusals that say nothing about the request.
+# Refusals for which the request is not to blame.
 TIMED_OUT, TOO_MANY = 408, 429
 MOST_BYTES, BYTES_A_TOKEN = 1 << 20, 1 << 9
-"""The longest answer, and what a sequence may add to that for each of its tokens."""
+"""The longest response, and the bytes that each token of a sequence may add to it."""
 
 
 @dataclass(eq=False)
 class Connection:
-    """Asks the server at an address.
+    """Sends requests to the server at an address.
 
     Attributes:
         address: "host:port".
-        token: what it asks of every request, see `auth`; empty = nothing.
+        token: bearer token of every request, see `auth`; empty = none.
     """
 
     address: str
@@ -47,11 +47,11 @@ class Connection:
     _probe: "asyncio.Future[bool] | None" = field(default=None, init=False, repr=False)
 
     def call(self, method: str, path: str, body: Any = None, seconds: float = PROBE_SECONDS) -> Any:
-        """The answer to a request, as JSON if it has any.
+        """Send a request; returns the response's JSON, None without any.
 
         Raises:
             RefusedError: if the server rejects the request.
-            ServerError: if there is no answer within `seconds` of silence, or no end within twice as long, or an error.
+            ServerError: on an error, after `seconds` of silence, or if the response takes more than twice as long.
         """
         return wait_for(self._call(method, path, body, seconds))
 
@@ -67,13 +67,13 @@ class Connection:
             raise ServerError(f"{self.address}{path}: {one_line(error)}") from error
 
     async def ask(self, session: "ClientSession", path: str, body: Any, seconds: float) -> Any:
-        """The answer to a request for a sequence, which may take long.
+        """Request a sequence, which may take long.
 
-        Beyond `seconds`, it is waited for only as long as the server is healthy.
+        Waits longer than `seconds` only while the server is healthy.
 
         Raises:
             RefusedError: if the server rejects the request.
-            ServerError: if it is not healthy, has not answered within `PATIENCE` times `seconds`, or fails.
+            ServerError: if the server is not healthy, has not answered within `PATIENCE` times `seconds`, or fails.
         """
         from aiohttp import ClientError
 
@@ -84,7 +84,7 @@ class Connection:
                     return asking.result()
                 if not await self._answers():
                     raise TimeoutError(f"no response in {seconds:g} s, and none from /health")
-            needed = "if it needs so long, raise rollouts.engine.vllm_servers.seconds"
+            needed = "if requests take this long, raise rollouts.engine.vllm_servers.seconds"
             raise TimeoutError(f"no answer in {PATIENCE * seconds:g} s; {needed}")
         except (OSError, ClientError) as error:
             raise ServerError(f"{self.address}{path}: {one_line(error)}") from error
@@ -92,10 +92,10 @@ class Connection:
             asking.cancel()
 
     async def _answers(self) -> bool:
-        """What `healthy` says, asked once for all who wait: threads are few, and a frozen server holds one."""
+        """Call `healthy` once for all waiting requests: threads are few, and a frozen server blocks one."""
         if self._probe is None or self._probe.done():
             self._probe = asyncio.ensure_future(asyncio.to_thread(self.healthy))
-        await asyncio.wait({self._probe})  # whoever is cancelled leaves it to the others
+        await asyncio.wait({self._probe})  # `wait`, since a cancelled request must not cancel the probe
         return self._probe.result()
 
     async def _post(self, session: "ClientSession", path: str, body: Any) -> Any:
@@ -109,10 +109,10 @@ class Connection:
         return session.request(method, url, data=payload, headers=headers, allow_redirects=False, **limits)
 
     async def _accepted(self, path: str, response: "ClientResponse", most: int, kind: Any = Any) -> Any:
-        """The content of an answer of at most so many bytes, of this kind.
+        """Read a response of at most `most` bytes as this kind.
 
         Raises:
-            ServerError: if its status is not 200, or it is damaged, something else, or too long.
+            ServerError: if its status is not 200, or its content is damaged, of another kind, or too long.
         """
         where, status, content = f"{self.address}{path}", response.status, bytearray()
         async for part in response.content.iter_any():
@@ -120,7 +120,7 @@ class Connection:
             if len(content) > most:
                 break
         if status == UNAUTHORIZED:
-            raise OtherTokenError(f"{self.address} asks for another token than {auth.VARIABLE} of this process")
+            raise OtherTokenError(f"{self.address} needs another token than {auth.VARIABLE} of this process")
         if status != OK:
             wrong = 400 <= status < 500 and status not in (TIMED_OUT, TOO_MANY)
             text = clean(" ".join(content[:10_000].decode(errors="replace").split()))
@@ -130,7 +130,7 @@ class Connection:
         return decode(where, bytes(content), kind)
 
     def healthy(self) -> bool:
-        """True if it answers."""
+        """True if the server answers /health."""
         try:
             self.call("GET", "/health")
         except ServerError:
@@ -139,22 +139,22 @@ class Connection:
 
 
 def session() -> "ClientSession":
-    """Connections for requests of this process's thread, see `wait_for`."""
+    """Open a session for requests from the thread of `wait_for`."""
     from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
-    # A server may close a connection that is kept open just when it is used again, which looks like a lost server.
+    # Connections are not reused: a server may close an idle one just as we use it, which looks like a lost server.
     connector = TCPConnector(limit=0, force_close=True)
     return ClientSession(connector=connector, timeout=ClientTimeout(total=None), auto_decompress=False)
 
 
 def wait_for(answer: Coroutine[Any, Any, Answer]) -> Answer:
-    """Run a coroutine; return its result. All run in one thread of this process; several threads may wait at once."""
+    """Run a coroutine in one thread for the whole process; return its result. Several threads may wait at once."""
     with _STARTING:
         loop = _loop(os.getpid())
     running = asyncio.run_coroutine_threadsafe(answer, loop)
     try:
         return running.result()
-    except BaseException:  # an interrupt from the keyboard too
+    except BaseException:  # KeyboardInterrupt too
         running.cancel()
         raise
 

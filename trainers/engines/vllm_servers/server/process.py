@@ -1,4 +1,4 @@
-"""The process of a vLLM server of our own: start, restart, end, log."""
+"""The process of one of our own vLLM servers: start, restart, end, log."""
 
 import os
 import re
@@ -17,16 +17,16 @@ from halfway.curriculum.support.extras import clean
 from halfway.trainers.distributed.cluster import restart_pause
 from halfway.trainers.engines.vllm_servers import auth
 
-# With these of a training process, a server would wait for other ranks, or look for their store.
+# If a server inherited these from a training process, it would wait for other ranks or look for their store.
 OF_A_RANK = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-# What else a training process sets for itself alone.
+# Others that a training process sets for itself alone.
 OF_A_PROCESS = ("VLLM_ENABLE_V1_MULTIPROCESSING", "CUBLAS_WORKSPACE_CONFIG", auth.FILE_VARIABLE)
-SAFE = {"PYTHONSAFEPATH": "1"}  # imports nothing from the folder in which the user stands
+SAFE = {"PYTHONSAFEPATH": "1"}  # imports nothing from the user's current folder
 ERROR, HARMLESS = re.compile(r"\w[\w.]*Error: .*"), re.compile(r"\b(DEBUG|INFO|WARNING)\b")
 
 
 def of_a_trainer(name: str) -> bool:
-    """True if an environment variable belongs to a training process and not to a server that it starts."""
+    """True if a training process must not pass on this environment variable to a server."""
     return name in (*OF_A_RANK, *OF_A_PROCESS) or name.startswith(("TORCHELASTIC_", "GROUP_", "ROLE_"))
 
 
@@ -38,8 +38,8 @@ class Process:
         command: the command that starts it; empty if it is not our own.
         log: file with its messages.
         environment: additional environment variables.
-        attempts: number of starts since it was last of use.
-        started: when it was last started, on the monotonic clock.
+        attempts: number of starts since it last worked.
+        started: time of the last start, on the monotonic clock.
     """
 
     command: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Process:
     _blocks: set[str] = field(default_factory=set, repr=False)
 
     def start(self) -> None:
-        """Start the process, after ending an earlier one."""
+        """Start the process; end an earlier one first."""
         assert self.log is not None
         self.stop()
         self.attempts += 1
@@ -71,23 +71,23 @@ class Process:
             )
 
     def ended(self) -> bool:
-        """True if it is our own and does not run."""
+        """True if it is our own and is not running."""
         return bool(self.command) and (self.process is None or self.process.poll() is not None)
 
     def is_due(self) -> bool:
-        """True if it has ended and should be started again: after a pause that grows with every failed start."""
+        """True if it has ended and its pause is over; the pause grows with every failed start."""
         return self.ended() and time.monotonic() >= self.started + restart_pause(self.attempts)
 
     def ask_to_end(self) -> None:
-        """Tell the process to clean up, for example its shared memory, and to end; `stop` waits for that."""
+        """Ask the process to clean up, for example its shared memory, and to end; `stop` waits for it."""
         if self.process is not None:
             self.process.terminate()
 
     def stop(self, grace_seconds: float = 0.0) -> None:
-        """End the process and its children, frozen or not.
+        """End the process and its children, even if they are frozen.
 
         Args:
-            grace_seconds: time for it to end by itself after `ask_to_end`.
+            grace_seconds: time to end by itself after `ask_to_end`.
         """
         if self.process is not None:
             with suppress(subprocess.TimeoutExpired):
@@ -101,12 +101,12 @@ class Process:
             self.process = None
 
     def remember_memory(self) -> None:
-        """Note the shared memory it has open, since nothing else removes that of a process that somebody kills."""
+        """Note its open shared memory, to remove it if the process is killed."""
         if self.process is not None:
             self._blocks |= end_with_parent.shared_blocks(self.process.pid)
 
     def first_error(self) -> str:
-        """The first error in the log since the last start, which causes the later ones; empty if there is none."""
+        """The first error in the log since the last start, the cause of later ones; empty if there is none."""
         if self.log is None or not self.log.exists():
             return ""
         with self.log.open("rb") as file:
@@ -116,7 +116,7 @@ class Process:
         return next((clean(" ".join(found[0].split()))[:600] for found in errors if found), "")
 
     def keep_log(self) -> str:
-        """Copy the log to where it survives the run. Returns the path; empty if there is no log."""
+        """Copy the log to a place that survives the run. Returns the path; empty if there is no log."""
         if self.log is None or not self.log.exists():
             return ""
         if self._kept is None:

@@ -12,29 +12,29 @@ from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.base import Completion
 
 Kind = TypeVar("Kind")
-# The suffix of the name of weights that a server holds only in part.
+# Suffix of the name of weights that a server has only in part.
 UNFINISHED = "-unfinished"
 GENERATE = "/inference/v1/generate"
 
 
 class ServerError(Exception):
-    """A server did not answer in time, or not as it should."""
+    """A server did not answer in time, or its response is not valid."""
 
 
 class RefusedError(ServerError):
-    """A server answers that the request is wrong (HTTP 4xx)."""
+    """A server rejected the request (HTTP 4xx)."""
 
 
 class OtherTokenError(ServerError):
-    """A server asks for another token, which no waiting changes."""
+    """A server needs another token; waiting does not help."""
 
 
 class OtherWeightsError(ServerError):
-    """A server answers, but from other weights than those it was given last."""
+    """A server sampled with other weights than those sent to it last."""
 
 
 class Span(msgspec.Struct):
-    """Tokens of a sequence, from `start` to before `end`, that were sampled by one version of the weights."""
+    """Tokens of a sequence, from `start` to before `end`, sampled by one version of the weights."""
 
     version: str
     start: int = 0
@@ -42,13 +42,13 @@ class Span(msgspec.Struct):
 
 
 class Logprob(msgspec.Struct):
-    """Of one token. JSON has neither infinity nor NaN."""
+    """Log-probability of one token. JSON has neither infinity nor NaN."""
 
     logprob: Annotated[float, msgspec.Meta(le=1e-3)]
 
 
 class Logprobs(msgspec.Struct):
-    """Of a sequence, one for each token."""
+    """Log-probabilities of a sequence, one per token."""
 
     content: list[Logprob]
 
@@ -63,7 +63,7 @@ class Choice(msgspec.Struct):
 
 
 class Generated(msgspec.Struct):
-    """The answer to a request for one sequence."""
+    """The response to a request for one sequence."""
 
     choices: Annotated[list[Choice], msgspec.Meta(min_length=1, max_length=1)]
 
@@ -75,7 +75,7 @@ class Model(msgspec.Struct):
 
 
 class Models(msgspec.Struct):
-    """The models of a server, of which Halfway's have one."""
+    """The models of a server. Halfway's servers have one."""
 
     data: Annotated[list[Model], msgspec.Meta(min_length=1)]
 
@@ -93,13 +93,13 @@ class Emptied(msgspec.Struct):
 
 
 def decode(where: str, content: bytes, kind: Any = Any) -> Any:
-    """An answer in JSON as this kind; None if it is empty or plain text.
+    """Decode a JSON response as this kind; None if it is empty or plain text.
 
     Args:
         where: address and path, for the message.
 
     Raises:
-        ServerError: if it is damaged, or something else.
+        ServerError: if the response is damaged, or of another kind.
     """
     try:
         return msgspec.json.decode(content, type=kind) if content.startswith((b"{", b"[")) else None
@@ -110,7 +110,7 @@ def decode(where: str, content: bytes, kind: Any = Any) -> Any:
 
 
 def read(where: str, answer: Any, kind: type[Kind]) -> Kind:
-    """A decoded answer as this kind, which it may be already. Raises ServerError for any other."""
+    """Convert a decoded response to this kind. Raises ServerError if it is of another kind."""
     if isinstance(answer, kind):
         return answer
     try:
@@ -120,16 +120,16 @@ def read(where: str, answer: Any, kind: type[Kind]) -> Kind:
 
 
 def version_in(name: str) -> int:
-    """The policy version in a name of weights, which is "RUN-VERSION", since other runs may use the same server."""
+    """Read the policy version from a name of weights, "RUN-VERSION". Several runs may use one server."""
     return int(name.rpartition("-")[2])
 
 
 def require_weights(address: str, choice: Choice, version: str, in_flight: bool) -> None:
-    """Refuse a sequence unless weights of this version sampled it or, in flight, any of the same run.
+    """Refuse a sequence that weights of another version sampled; in flight, of another run.
 
     Raises:
-        UserError: if the server is too old to say which weights sampled it.
-        OtherWeightsError: if other weights sampled any of it.
+        UserError: if the server is too old to report the weights.
+        OtherWeightsError: if other weights sampled any part of the sequence.
     """
     if choice.weight_versions is msgspec.UNSET:
         raise UserError(
@@ -143,7 +143,7 @@ def require_weights(address: str, choice: Choice, version: str, in_flight: bool)
 
 
 def completion(address: str, choice: Choice, limit: int, vocabulary: int) -> Completion:
-    """A sequence of at most `limit` tokens. Raises ServerError if its parts contradict each other."""
+    """Convert a sequence of at most `limit` tokens. Raises ServerError if its parts contradict each other."""
     stops: dict[str | None, Stop] = {"stop": "end", "length": "length"}
     if choice.finish_reason not in stops:
         raise ServerError(f"{address}: ended a request with {one_line(choice.finish_reason)}")

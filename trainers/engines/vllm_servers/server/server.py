@@ -34,14 +34,14 @@ class Server(Process, Connection):
     """A vLLM server at an address.
 
     Attributes:
-        version: the name of the weights that this process last gave it, see `protocol.version_in`; None = it must get
-            weights before work.
-        usable: False from a failure until it has been revived.
+        version: name of the weights that this process sent last, see `protocol.version_in`; None = it needs weights
+            before it can work.
+        usable: False from a failure until the server is revived.
         width: number of workers over which the model is split.
-        vocabulary: number of tokens of the policy; a completion with others is not accepted.
+        vocabulary: number of tokens of the policy; completions with other tokens are refused.
         in_flight: whether running sequences continue with new weights; otherwise an update waits for them to finish.
-        failure: what went wrong last.
-        refuses: whether it has asked for another token, which no waiting changes.
+        failure: the last failure.
+        refuses: whether it needs another token; waiting does not help then.
     """
 
     version: str | None = None
@@ -68,9 +68,9 @@ class Server(Process, Connection):
         return f"{failure}; first error: {self.first_error() or 'none'}; its log is kept: {kept}"
 
     def ready(self) -> bool:
-        """True if it answers and can take weights; a server with half an update cannot until it is restarted.
+        """True if it answers and can take weights.
 
-        An interrupted update leaves layers half loaded, which no later update repairs.
+        An interrupted update leaves layers half loaded. Only a restart repairs that, no later update.
         """
         if not self.healthy():
             return False
@@ -95,14 +95,14 @@ class Server(Process, Connection):
         return True
 
     def max_length(self) -> int:
-        """Most tokens of prompt and response together. Raises ServerError if it does not say."""
+        """Most tokens of prompt and response together. Raises ServerError if the server does not report it."""
         return self._get("/v1/models", Models).data[0].max_model_len
 
     def _get(self, path: str, kind: type[Kind]) -> Kind:
         return read(f"{self.address}{path}", self.call("GET", path), kind)
 
     def sleep(self, seconds: float) -> None:
-        """Move its weights to the host's memory and drop its cache, so that others can use its device.
+        """Free its device: move the weights to the host's memory and drop the cache.
 
         Raises:
             ServerError: if it fails.
@@ -114,7 +114,7 @@ class Server(Process, Connection):
         self.call("POST", "/wake_up", seconds=seconds)
 
     def join(self, group: dict[str, Any], seconds: float) -> None:
-        """Join a group of processes for weights, see `halfway.trainers.engines.vllm_servers.weights.receiver.Init`.
+        """Join a process group for weights, see `halfway.trainers.engines.vllm_servers.weights.receiver.Init`.
 
         Raises:
             ServerError: if it fails.
@@ -122,19 +122,19 @@ class Server(Process, Connection):
         self.call("POST", "/init_weight_transfer_engine", {"init_info": group}, seconds)
 
     def begin_update(self, version: str, seconds: float, changes: bool = True) -> None:
-        """Stop sampling, and get ready for new weights.
+        """Stop sampling, and prepare for new weights.
 
         Args:
-            changes: False = it already has the weights, and none will come.
+            changes: False = it already has the weights; none will be sent.
 
         Raises:
             ServerError: if it fails.
         """
         self.version = None
-        # "keep" recomputes the caches of what is under way with the new weights.
+        # "keep" recomputes the caches of running sequences with the new weights.
         self.call("POST", "/pause?mode=keep" if self.in_flight else "/pause?mode=wait", seconds=seconds)
         if changes:
-            # If this process dies or gives up in the middle, the server itself can tell.
+            # If this process dies or gives up in the middle, the server still knows that it has half an update.
             self.call("POST", "/update_weight_version", {"new_version": version + UNFINISHED}, seconds)
             self.call("POST", "/start_weight_update", seconds=seconds)
 
@@ -158,12 +158,12 @@ class Server(Process, Connection):
     async def generate(
         self, session: "ClientSession", context_P: IntArray, sampling: dict[str, Any], version: str, seconds: float
     ) -> Completion:
-        """One sequence, sampled by the weights of this version or, in flight, by any that this run has given it.
+        """Sample one sequence with the weights of this version; in flight, with any weights of this run.
 
         Raises:
-            UserError: if the server refuses the request, or is too old to say which weights sampled it.
-            OtherWeightsError: if other weights sampled any of it.
-            ServerError: if it fails.
+            UserError: if the server refuses the request, or is too old to report the weights.
+            OtherWeightsError: if other weights sampled any part of the sequence.
+            ServerError: if the server fails.
         """
         body = {"token_ids": context_P.tolist(), "sampling_params": sampling}
         body |= {"cache_salt": version} if self.in_flight else {}

@@ -1,4 +1,4 @@
-"""The folder of a run for weights and logs: room for both, a lock while the run lives, nothing left by dead runs."""
+"""The folder of a run for weights and logs: checked for room, locked while the run lives, removed after it dies."""
 
 import fcntl
 import os
@@ -22,10 +22,10 @@ PREFIX, CLAIM = f"halfway-{socket.gethostname()}-", "in-use"
 
 
 def require_room_for_weights(folder: str, policy: nn.Module, bytes_each: int) -> None:
-    """Refuse a folder that cannot take two versions of the weights. A folder that is missing is told elsewhere.
+    """Refuse a folder without room for two versions of the weights. `own_folder` refuses a missing folder.
 
     Raises:
-        UserError: if there is too little room, as in the 64 MB of shared memory that containers have by default.
+        UserError: if there is too little room, as in a container's default 64 MB of shared memory.
     """
     weights = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in policy.parameters())
     wanted = FILE_COPIES * weights * bytes_each
@@ -40,9 +40,9 @@ def require_room_for_weights(folder: str, policy: nn.Module, bytes_each: int) ->
 
 
 def own_folder(parent: str) -> Path:
-    """A new folder for weights and logs. Folders that killed runs have left beside it are removed.
+    """Make a folder for weights and logs; remove the folders of killed runs beside it.
 
-    A run locks a file in its folder as long as it lives. On a file system without locks, old folders stay.
+    A run locks a file in its folder while it lives. On a file system without locks, old folders stay.
 
     Raises:
         UserError: if the folder cannot be made.
@@ -60,12 +60,12 @@ def own_folder(parent: str) -> Path:
         ) from error
     with suppress(OSError):
         fcntl.flock(own, fcntl.LOCK_EX)
-    (folder / "claim").rename(folder / CLAIM)  # no folder is ever visible without its lock
+    (folder / "claim").rename(folder / CLAIM)  # the claim is never visible without its lock
     return folder
 
 
 def _is_ours(folder: Path) -> bool:
-    """True if this user made a folder; in shared memory others may plant links, and folders by the same name."""
+    """True if this user made a folder: in shared memory, others may plant links and folders of the same name."""
     with suppress(OSError):
         made = folder.lstat()
         return stat.S_ISDIR(made.st_mode) and made.st_uid == os.geteuid()
@@ -74,7 +74,7 @@ def _is_ours(folder: Path) -> bool:
 
 @contextmanager
 def _claim(folder: Path) -> Iterator[None]:
-    """A scope that holds the lock of a folder. Raises OSError if its run lives, or if it holds something else."""
+    """Hold the lock of a folder. Raises OSError if its run lives, or if the folder is not a run's."""
     claim = os.open(folder / CLAIM, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)

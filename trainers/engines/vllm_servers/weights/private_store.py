@@ -1,7 +1,7 @@
-"""A store through which a group of processes finds itself, open to those who know its key.
+"""The authenticated store through which the processes of a group find each other.
 
-torch's store answers whoever connects, and lists its keys. So it listens on the learner's loopback alone. Members
-elsewhere come through a door that asks for the key, from a port of their own loopback.
+torch's store answers every connection, and lists its keys. So it listens on the learner's loopback only. Members on
+other hosts connect through a door, a port that asks for the key, from a port of their own loopback.
 """
 
 import hmac
@@ -18,7 +18,7 @@ from torch import distributed
 
 LOOPBACK = "127.0.0.1"
 KEY_BYTES = 32
-# How long somebody at the door may take to say the key.
+# Seconds for a connection to send the key.
 DOOR_SECONDS = 10.0
 c10d: Any = distributed  # only half typed
 
@@ -29,8 +29,8 @@ class PrivateStore:
 
     Attributes:
         store: torch's store.
-        key: what members have to know, in hexadecimal digits.
-        door: where they come in, on one address of this host.
+        key: the members' key, in hexadecimal digits.
+        door: the listening socket for members, on one address of this host.
     """
 
     store: Any
@@ -47,10 +47,10 @@ class PrivateStore:
 
 
 def open_store(address: str, size: int, limit: timedelta) -> PrivateStore:
-    """A store for `size` processes, with its door on this address.
+    """Open a store for `size` processes, with its door on this address.
 
     Args:
-        limit: how long a key is waited for.
+        limit: how long a read waits for its key.
     """
     with socket.create_server((LOOPBACK, 0), backlog=size + 16) as listening:
         port, number = listening.getsockname()[1], listening.detach()

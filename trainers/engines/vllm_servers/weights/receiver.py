@@ -23,10 +23,10 @@ from halfway.trainers.engines.vllm_servers.weights.transfer import broadcast, ma
 
 @dataclass
 class Init(WeightTransferInitInfo):  # type: ignore[misc]
-    """A group of processes for broadcasts, in which the learner has rank 0.
+    """A process group for broadcasts, in which the learner has rank 0.
 
     Attributes:
-        address, port, key: where the learner's store is, and what opens it, see `private_store`.
+        address, port, key: address and key of the learner's store, see `private_store`.
         rank: rank of this server's first worker.
         size: size of the group.
         seconds: how long the group waits for a member.
@@ -45,8 +45,8 @@ class Update(WeightTransferUpdateInfo):  # type: ignore[misc]
     """Some of the weights.
 
     Attributes:
-        path: a safetensors file that the server can read; empty = they are broadcast, in the order of the lists.
-        names, dtypes, shapes: of the tensors that are broadcast.
+        path: a safetensors file that the server can read; empty = a broadcast, in the order of the lists.
+        names, dtypes, shapes: those of the broadcast tensors.
     """
 
     path: str = ""
@@ -63,7 +63,7 @@ class Receiver(WeightTransferEngine):  # type: ignore[misc]
     _seconds = 0.0
 
     def init_transfer_engine(self, init_info: Init) -> None:
-        """Join the learner's group, in place of an earlier one."""
+        """Join the learner's group; leave an earlier one."""
         address, port = init_info.address, init_info.port
         use_interface_towards(address)
         store = join_store(address, port, init_info.key, init_info.size, init_info.seconds)
@@ -95,11 +95,11 @@ class Receiver(WeightTransferEngine):  # type: ignore[misc]
 
 
 class Registration:
-    """Mixed into vLLM's worker class, only so that this module is imported."""
+    """Mixed into vLLM's worker class so that vLLM imports this module."""
 
 
 def register(factory: Any = WeightTransferEngineFactory) -> None:
-    """Make the backend known in this process."""
+    """Register the backend in this process."""
     if BACKEND not in factory._registry:
         factory.register_engine(BACKEND, Receiver)
 

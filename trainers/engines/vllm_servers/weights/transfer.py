@@ -1,4 +1,4 @@
-"""Sends weights from the learner to vLLM servers: through files, or through a broadcast between devices.
+"""Sends weights from the learner to vLLM servers: in files, or by a broadcast between devices.
 
 The servers' side is `halfway.trainers.engines.vllm_servers.weights.receiver`.
 """
@@ -23,38 +23,38 @@ from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.engines.vllm_servers.server_options import FIELD
 from halfway.trainers.engines.vllm_servers.weights.private_store import PrivateStore, open_store
 
-# Bytes of weights in one part: the learner holds no more of the gathered model in memory at a time.
+# Bytes of weights in one part: the most of the gathered model that the learner holds in memory at a time.
 PART_BYTES = 2**28
-# NCCL's own timeout ends the process, so it is well beyond the timeout that only raises.
+# NCCL's own timeout ends the process, so it is far longer than ours, which raises.
 NCCL_LIMITS = 5
 Weights = Iterator[tuple[str, Tensor]]
 c10d: Any = distributed  # only half typed
 
 
 class Transfer(Protocol):
-    """Hands weights over to servers."""
+    """Sends weights to servers."""
 
     def send(self, weights: Weights, servers: Sequence[Server], version: str) -> None:
-        """Give all of these servers the weights. A server that fails meanwhile has `version` None afterwards.
+        """Send the weights to all of these servers. The `version` of a server that fails becomes None.
 
         Raises:
-            UserError: if this cannot be done, whatever the servers do.
+            UserError: if the transfer fails as a whole.
         """
         ...
 
     def catch_up(self, server: Server, version: str) -> None:
-        """Give a server the weights sent last, or leave its `version` at None if that has to wait for the next `send`.
+        """Send a server the last weights, or leave its `version` at None if it has to wait for the next `send`.
 
-        If nothing has been sent yet, the server keeps the weights with which it started.
+        Before the first `send`, the server keeps the weights with which it started.
 
         Raises:
-            ServerError: if it fails.
+            ServerError: if the server fails.
         """
         ...
 
 
 class Files:
-    """Transfers weights in files that every server can read, in shared memory or on a shared disk."""
+    """Sends weights in files that every server can read, in shared memory or on a shared disk."""
 
     def __init__(self, folder: Path, seconds: float):
         """
@@ -77,7 +77,7 @@ class Files:
         try:
             folder.mkdir()
             self._paths = list(write_files(weights, folder))
-        except (OSError, SafetensorError) as error:  # a full disk is the second
+        except (OSError, SafetensorError) as error:  # safetensors raises the second on a full disk
             raise UserError(
                 f"{FIELD}.folder: {str(self.folder.parent)!r} cannot store the weights ({one_line(error)}); "
                 "make room there, or name another folder that every server can read"
@@ -103,7 +103,7 @@ class Files:
 class Broadcast:
     """Broadcasts weights from the learner's device to all servers' devices: by NCCL between GPUs, by gloo between CPUs.
 
-    A server that was lost comes back at the next `send`: only then do all learner processes gather the weights.
+    A lost server comes back at the next `send`: only then do all learner processes gather the weights.
     """
 
     def __init__(self, seconds: float):
@@ -122,7 +122,7 @@ class Broadcast:
         """See `Transfer.send`.
 
         Raises:
-            UserError: if a server is lost on the way, since what the others then hold belongs to no version.
+            UserError: if a server is lost on the way: the others then have a mix of two versions.
         """
         self._sent = True
         try:
@@ -159,11 +159,11 @@ class Broadcast:
     def _connect(self, servers: Sequence[Server]) -> None:
         """Make a group of this process, rank 0, and all workers of the servers, unless it already exists."""
         members = [server.process or server.address for server in servers]
-        # A lost server may have become another process behind the same address.
+        # After a restart, another process may have the same address.
         lost = any(server.version is None for server in servers)
         if self._group is not None and members == self._members and not lost:
             return
-        # Servers elsewhere cannot reach this host by the address that a local server sees.
+        # Servers on other hosts cannot reach this one by the address that a local server uses.
         address = max((own_address(server.address) for server in servers), key=lambda a: not a.startswith("127."))
         size = 1 + sum(server.width for server in servers)
         limit = timedelta(seconds=self.seconds)
@@ -195,10 +195,10 @@ TRANSFERS: dict[str, Callable[[Path, float], Transfer]] = {
 
 @contextmanager
 def updates(servers: Sequence[Server], version: str, seconds: float, changes: bool = True) -> Iterator[None]:
-    """A scope in which the servers can receive weights. Afterwards they hold `version` and an empty cache.
+    """A scope in which the servers can receive weights. Afterwards they have `version` and an empty cache.
 
     Args:
-        changes: whether they will receive any, or already hold these weights.
+        changes: False = they already have these weights; none will be sent.
     """
     in_parallel(lambda server: server.begin_update(version, seconds, changes), servers)
     yield
@@ -213,16 +213,16 @@ def in_parallel(act: Callable[[Server], object], servers: Sequence[Server]) -> N
 
 
 def make_group(store: Any, rank: int, size: int, device: str, address: str, seconds: float) -> Any:
-    """A process group in addition to those that the process may have: NCCL's on "cuda", gloo's on "cpu".
+    """Make a process group beside any others of this process: NCCL's on "cuda", gloo's on "cpu".
 
-    All members have communicated when this returns, since NCCL connects them only at the first broadcast.
+    All members have communicated when this returns: NCCL connects them only at the first broadcast.
 
     Args:
         address: this process's address, for gloo.
         seconds: how long it waits for a member.
 
     Raises:
-        RuntimeError: if a member does not come.
+        RuntimeError: if a member does not join.
     """
     limit = timedelta(seconds=seconds)
     if torch.device(device).type == "cuda":
@@ -239,9 +239,9 @@ def make_group(store: Any, rank: int, size: int, device: str, address: str, seco
 
 
 def broadcast(group: Any, tensor: Tensor, seconds: float) -> None:
-    """Have every member hold the tensor of rank 0. Raises RuntimeError if one is lost, at the latest after `seconds`.
+    """Copy the tensor of rank 0 to every member. Raises RuntimeError within `seconds` if a member is lost.
 
-    Without a timeout, NCCL's `wait` would only order the streams, and not report a lost member.
+    Without a timeout, NCCL's `wait` only orders the streams and does not report a lost member.
     """
     options = c10d.BroadcastOptions()
     options.rootRank, options.rootTensor = 0, 0
@@ -249,7 +249,7 @@ def broadcast(group: Any, tensor: Tensor, seconds: float) -> None:
 
 
 def parts(weights: Weights) -> Iterator[list[tuple[str, Tensor]]]:
-    """The weights as they come, at least `PART_BYTES` at a time. A part is emptied when the next is asked for."""
+    """Yield the weights in parts of at least `PART_BYTES`. A part is cleared when the caller asks for the next."""
     held: list[tuple[str, Tensor]] = []
     size = 0
     for name, weight in weights:
@@ -257,14 +257,14 @@ def parts(weights: Weights) -> Iterator[list[tuple[str, Tensor]]]:
         size += weight.nbytes
         if size >= PART_BYTES:
             yield held
-            held.clear()  # the caller has it too, and two parts would be twice the memory
+            held.clear()  # the caller holds this list too: keeping both parts would double the memory
             held, size = [], 0
     if held:
         yield held
 
 
 def write_files(weights: Weights, folder: Path) -> Iterator[str]:
-    """Write weights as they come to one file after the other, and yield the paths."""
+    """Write weights to one file after the other, and yield the paths."""
     from safetensors.torch import save_file
 
     for number, part in enumerate(parts(weights)):
