@@ -1,4 +1,4 @@
-"""The machines a run is meant for, the sizes of its model, and the pause before what has ended is started again."""
+"""Options of a run's hosts and devices, the sizes of its model, and the pause before a restart."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from halfway.curriculum.support.errors import require
 
 @dataclass(frozen=True)
 class ShapeOptions:
-    """Sizes of a model, as its config.json names them. Needed only where model.path is not a folder on this machine.
+    """Sizes of a model, named as in its config.json. Needed only if model.path is not a folder on this machine.
 
     Attributes:
         hidden_size, num_hidden_layers, intermediate_size, num_attention_heads, num_key_value_heads: as in config.json.
@@ -63,10 +63,10 @@ class ClusterOptions:
     """The hosts and devices of a run, used by `halfway launch` and checked by `halfway validate`.
 
     Attributes:
-        train_nodes, rollout_nodes: number of hosts that train, and of hosts that only serve rollouts. Without the
-            latter, the engines run on the training hosts and share the ranks' devices.
+        train_nodes, rollout_nodes: number of hosts that train, and of hosts that only serve rollouts. With 0
+            rollout_nodes, the engines run on the training hosts and share the ranks' devices.
         devices_per_node: number of devices per host, and of ranks per training host.
-        device_gib, host_gib: memory of one device, and of a host; 0 = there is no device, or no limit is checked.
+        device_gib, host_gib: GiB of memory of a device, and of a host; 0 = no device, or no limit to check.
         port: port at which the first rank waits for the others; server j of a host listens at port + 1 + j.
         model: sizes of the model.
     """
@@ -100,5 +100,5 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 
 
 def restart_pause(starts: int) -> float:
-    """Seconds to wait after this many starts without success."""
+    """Seconds to wait after this many failed starts."""
     return min(FIRST_PAUSE * 2.0**starts, LONGEST_PAUSE)

@@ -1,4 +1,4 @@
-"""Lets the processes of a run wait for one of them while it samples, talks to servers or converts files."""
+"""Lets the processes of a run wait for one that samples, talks to servers or converts files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,26 +10,26 @@ from torch import distributed
 
 from halfway.curriculum.support.errors import UserError
 
-# Beyond anything that one process does alone. A process that dies closes its connections, which gloo notices at once.
+# Longer than anything that one process does alone. gloo notices a dead process at once, by its closed connections.
 PATIENCE = timedelta(days=1)
 
 
 def control_group() -> Any:
-    """The group of all processes, connected by gloo with a long timeout; the group that trains has one of ten minutes.
+    """The group of all processes, connected by gloo with a long timeout; the training group's is ten minutes.
 
-    The first time, all processes have to call this at about the same time. A process group has to exist.
+    All processes must make the first call at about the same time. A process group must exist.
     """
     return _beside(distributed.group.WORLD)
 
 
 @cache
 def _beside(world: Any) -> Any:
-    """The control group that belongs to a group of all processes."""
+    """Make the control group of a group of all processes."""
     return distributed.new_group(backend="gloo", timeout=PATIENCE)
 
 
 def wait_for_all() -> None:
-    """Wait, with a long timeout, until all processes have arrived. Does nothing if there is only one.
+    """Wait, with a long timeout, until all processes have arrived. A single process does not wait.
 
     Raises:
         UserError: if a process is lost.
@@ -55,7 +55,7 @@ def broadcast_from_first(value: Any) -> Any:
 
 @contextmanager
 def lost_processes() -> Iterator[None]:
-    """Turn a broken connection into one line."""
+    """Turn a broken connection into a one-line UserError."""
     try:
         yield
     except RuntimeError as error:

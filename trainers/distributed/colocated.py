@@ -11,7 +11,7 @@ from halfway.trainers.contracts import AppraisingLearner
 
 @dataclass(frozen=True)
 class Colocated:
-    """A learner that sends the engine to sleep before it updates. The weight sync afterwards wakes the engine up."""
+    """A learner that puts the engine to sleep before an update. The weight sync afterwards wakes the engine."""
 
     learner: AppraisingLearner
     sleep: Callable[[], None]

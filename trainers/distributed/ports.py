@@ -12,16 +12,16 @@ from urllib.parse import urlsplit
 LOOPBACK = "127."
 SIOCGIFADDR = 0x8915  # netdevice(7): the address of an interface
 INTERFACE_VARIABLES = {"GLOO_SOCKET_IFNAME": "", "NCCL_SOCKET_IFNAME": "="}
-"""What names the interface to gloo and NCCL, and what stands before it; "=" keeps NCCL from taking eth1 for eth10."""
+"""Variables that name the interface, with the prefix of its name; "=" makes NCCL match the whole name."""
 
 _CLAIMS: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A free TCP port of this host, which no other call gets while this process lives.
+    """Find a free TCP port of this host and reserve it from other calls while this process lives.
 
-    What is told to listen there may take long to start, so the port is claimed meanwhile, by a name that Linux lets one
-    process of the host bind at a time.
+    A server may take long to start listening. Until then a socket name, which only one process can bind on Linux,
+    reserves the port.
     """
     while True:
         with socket.socket() as probe:
@@ -40,7 +40,7 @@ def free_port() -> int:
 
 
 def own_address(peer: str) -> str:
-    """The address of this host as seen from "host:port". Raises OSError if that host cannot be reached."""
+    """The address of this host as seen from "host:port". Raises OSError if "host" cannot be reached."""
     parts = urlsplit(f"//{peer}")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((parts.hostname or "", parts.port or 1))  # this sends nothing
@@ -48,9 +48,9 @@ def own_address(peer: str) -> str:
 
 
 def addresses_of(hosts: Sequence[str]) -> dict[str, str]:
-    """By which address all of these hosts reach each; a host that is not found here keeps its name.
+    """Map each host to an address by which all of these hosts reach it; a host that is not found keeps its name.
 
-    A host's own name often leads to its loopback (on Debian to 127.0.1.1), where no other host finds it.
+    A host's own name often means its loopback (on Debian 127.0.1.1), which no other host can reach.
     """
     found = {host: host.rpartition("@")[2] for host in hosts}
     for host, name in found.items():
@@ -65,7 +65,7 @@ def addresses_of(hosts: Sequence[str]) -> dict[str, str]:
 
 
 def interface_of(address: str) -> str | None:
-    """The network interface of this host that has an IPv4 address."""
+    """Find the network interface of this host with an IPv4 address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             with suppress(OSError):  # it has none
@@ -76,9 +76,9 @@ def interface_of(address: str) -> str | None:
 
 
 def use_interface_towards(host: str) -> None:
-    """Have gloo and NCCL use the interface by which this host reaches another one, unless the user has named one.
+    """Have gloo and NCCL use the interface by which this host reaches another, unless the user has named one.
 
-    Left to itself, gloo takes whatever this host's own name leads to, and NCCL the first interface that is up.
+    By default, gloo uses the interface of this host's own name, and NCCL the first interface that is up.
     """
     with suppress(OSError):
         address = own_address(f"[{host}]:1" if ":" in host else f"{host}:1")

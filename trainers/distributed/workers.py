@@ -1,8 +1,8 @@
-"""Several processes working on one run: the first one leads, and the others do their share of what it orders.
+"""Several processes that work on one run: the first is the leader, and the others do their share of its orders.
 
 Only the leader plans, fills batches, keeps records and evaluates. It runs the ordinary loop, with a `WorkerGroup` in
-place of rollouts and learner. Requests are spread over the processes, and so are the sequences of an update (by the
-learner).
+place of rollouts and learner. The group spreads requests over the processes; the learner spreads the sequences of an
+update.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,13 +24,13 @@ END = "end"
 
 
 class WorkerGroup:
-    """The parts of this process, made to work together with the other processes' parts.
+    """Combines the parts of this process with those of the other processes.
 
-    On the leader it has the methods of `halfway.trainers.contracts.Rollouts` and of the learner; the other
-    processes call `serve`. When a process dies, the others end with a UserError as soon as they need it.
+    The leader uses it as `halfway.trainers.contracts.Rollouts` and as the learner; the other processes call `serve`.
+    When a process dies, the others end with a UserError as soon as they need it.
 
     Attributes:
-        judge_seconds: seconds that the environments of all processes took; known to the leader.
+        judge_seconds: seconds that the environments of all processes took; only the leader knows them.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class WorkerGroup:
         return self._learner.policy_version
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """One group per request, in the order of the requests."""
+        """Return one group per request, in order."""
         groups: list[Group] = self._order("run", requests, stream)
         return groups
 
@@ -79,7 +79,7 @@ class WorkerGroup:
         self._order(END)
 
     def serve(self) -> None:
-        """Do what the leader orders, until it shuts the group down."""
+        """Carry out the leader's orders until it shuts the group down."""
         name = ""
         while name != END:
             with lost_processes():
@@ -88,7 +88,7 @@ class WorkerGroup:
                 name, arguments = order[0]
                 try:
                     self._do(name, arguments)
-                except OSError as error:  # a full disk, for example, which only the leader reports in one line
+                except OSError as error:  # such as a full disk; only the leader would report it in one line
                     raise UserError(f"{name}: {reason(error)} on process {self.rank}; resume the run") from error
 
     def _order(self, name: str, *arguments: Any) -> Any:
@@ -97,7 +97,7 @@ class WorkerGroup:
             return self._do(name, arguments)
 
     def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        """This process's share of an order."""
+        """Carry out this process's share of an order."""
         match name:
             case "run":
                 return self._roll_out(*arguments)
@@ -114,9 +114,9 @@ class WorkerGroup:
         assert name == END, name
 
     def _roll_out(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """Roll out this process's share of the requests. Returns all groups on the leader, and none elsewhere.
+        """Roll out this process's share of the requests. Returns all groups on the leader, none elsewhere.
 
-        What no verifier could judge is counted on the leader, too.
+        The leader also counts the responses that no verifier could judge.
         """
         shares = spread(requests, 1 if self._leader_rolls_out else self.size)
         shares += [[] for _ in range(self.size - len(shares))]
@@ -134,10 +134,10 @@ class WorkerGroup:
 
 
 def spread(requests: Sequence[Request], num_processes: int) -> list[list[int]]:
-    """Positions of each process's requests, with about equally many rollouts each.
+    """Assign requests to processes, by index, with about equally many rollouts each.
 
-    Requests that agree in problem and origin stay together, in order: the random stream of such a request counts those
-    before it, so the outcome is the same on any number of processes.
+    Requests with the same problem and origin stay together, in order: the random stream of a request counts those
+    before it. So the outcome is the same on any number of processes.
     """
     bundles: dict[tuple[str, str], list[int]] = {}
     for i, request in enumerate(requests):

@@ -1,4 +1,4 @@
-"""Adapters that run a chain inside other projects' trainers. Only a host's own modules import more than the core.
+"""Adapters that run a chain inside other trainers. Only a host's own modules import more than the core.
 
 - `hosting`: the parts shared by all adapters: session, records on disk, metrics, saved state
 - `rows`: turns a host's rows into problems, and finds the row of a problem

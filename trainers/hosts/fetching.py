@@ -13,10 +13,10 @@ class Fetching:
     """A session whose tickets are fetched by a loader.
 
     Attributes:
-        block: number of tickets drawn at once, though the loader may fetch them one by one: controllers apply shares
-            and quotas to whole batches.
-        drawn: tickets that were drawn but not fetched yet.
-        handed: ids of tickets that were fetched but not observed yet.
+        block: tickets drawn at once, even if the loader fetches them one by one: controllers apply shares and quotas to
+            whole batches.
+        drawn: tickets drawn but not yet fetched.
+        handed: ids of tickets fetched but not yet observed.
         begun: whether the run has started.
     """
 
@@ -27,7 +27,7 @@ class Fetching:
     begun: bool = field(default=False, kw_only=True)
 
     def next_ticket(self) -> Ticket:
-        """The ticket of the next row. Draws a new block when the last one is used up."""
+        """Take the ticket of the next row. Draws a new block when the last one is used up."""
         if not self.begun:
             self.hosting.begin()
             self.begun = True
@@ -38,7 +38,7 @@ class Fetching:
         return ticket
 
     def place(self, ticket: Ticket) -> int:
-        """The position of the ticket's problem, and so of its row."""
+        """Index of the ticket's problem, and so of its row."""
         return self.hosting.session.problems.position(ticket.request.problem.id)
 
     def commit(self, version: int, outcomes: Mapping[str, str] | None = None) -> None:
@@ -47,17 +47,17 @@ class Fetching:
             self.handed.discard(group.request.ticket)
 
     def abandon(self, ticket: str, reason: str) -> None:
-        """Count a ticket's missing rollouts as lost. A complete or observed ticket is left as it is."""
+        """Count a ticket's missing rollouts as lost. A complete or observed ticket does not change."""
         if self.hosting.session.expects(ticket):
             self.hosting.session.abandon(ticket, reason)
 
     def fail(self, ticket: str) -> None:
-        """Count a ticket's missing rollouts as failed. A complete or observed ticket is left as it is."""
+        """Count a ticket's missing rollouts as failed. A complete or observed ticket does not change."""
         if self.hosting.session.expects(ticket):
             self.hosting.session.fail(ticket)
 
     def fail_all(self) -> None:
-        """Count all missing rollouts of what was fetched as failed."""
+        """Count all missing rollouts of fetched tickets as failed."""
         for ticket in sorted(self.handed):
             self.fail(ticket)
 
@@ -69,10 +69,7 @@ class Fetching:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Continue from what `state_dict` returned.
-
-        Fetched tickets stay in flight until the adapter records or abandons them.
-        """
+        """Restore a `state_dict`. Fetched tickets stay in flight until the adapter records or abandons them."""
         self.hosting.load_state_dict(saved["hosting"], reissue=False)
         self.drawn = [self.hosting.session.ticket(ticket) for ticket in saved["drawn"]]
         self.handed = set(saved["handed"])

@@ -43,7 +43,7 @@ class Host:
 
     Attributes:
         name: the trainer's name and version, for messages and records.
-        provides: which of `halfway.curriculum.controller.NEEDS` it can give a chain.
+        provides: those of `halfway.curriculum.controller.NEEDS` that it can give a chain.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Host:
 
 
 def warn(line: str) -> None:
-    """Write a warning to stderr, whatever the host does with its own output."""
+    """Write a warning to stderr, past the host's own logging."""
     print(f"halfway: {clean(line)}", file=sys.stderr, flush=True)
 
 
@@ -62,12 +62,12 @@ class Hosting:
     of Halfway's own runs. If several processes hold equal sessions, only one of them writes.
 
     Attributes:
-        session: driven by the adapter; others only read it.
+        session: the session; only the adapter may change it.
         rows: the problems, and the host's rows that they were made from.
-        folder: where decisions.jsonl and steps.jsonl are written.
+        folder: folder for decisions.jsonl and steps.jsonl.
         writes: whether this process writes records and state.
-        decode: the text of tokens, from a host that hands over tokens, which then keeps samples.jsonl; it is set
-            before the run begins or is resumed.
+        decode: turns tokens into text, in a host that reports tokens, which then keeps samples.jsonl; set before the
+            run begins or resumes.
     """
 
     decode: Decode | None = None
@@ -84,7 +84,7 @@ class Hosting:
     ):
         """
         Raises:
-            UserError: if a controller needs something that the host does not have; the message names both.
+            UserError: if a controller needs something that the host lacks; the message names both.
         """
         self.session = Session(rows.problems, controller, num_rollouts, seed, host.provides, host.name)
         self.rows, self.folder, self.writes, self.host = rows, folder, writes, host
@@ -186,7 +186,7 @@ class Hosting:
         return {f"halfway/{name}": float(value) for name, value in self.session.metrics().items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that steers, and the current sizes of the record files, as plain JSON data."""
+        """The state of session and chain, and the sizes of the record files, as plain JSON data."""
         return {
             "session": self.session.state_dict(),
             "log_sizes": self._log.sizes() if self.writes else {},
@@ -194,13 +194,13 @@ class Hosting:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any], reissue: bool = True) -> None:
-        """Continue from what `state_dict` returned. Records written after the checkpoint are cut off.
+        """Restore a `state_dict`. Records written after the checkpoint are cut off.
 
         Args:
-            reissue: offer the tickets that were in flight again.
+            reissue: whether to offer again the tickets that were in flight.
 
         Raises:
-            UserError: if it belongs to other problems or another chain; nothing is changed in that case.
+            UserError: if it belongs to other problems or another chain; nothing changes then.
         """
         rollouts, tokens, seconds = saved["spent"]
         spent = int(rollouts), int(tokens), float(seconds)
@@ -220,7 +220,7 @@ class Hosting:
         """Continue from the state that `save` wrote into a checkpoint's folder.
 
         Raises:
-            UserError: if the checkpoint holds no state, a damaged one, or the state of another run.
+            UserError: if the checkpoint has no state, a damaged one, or another run's.
         """
         path = folder / name
         if not path.exists():
@@ -241,19 +241,19 @@ class Hosting:
 
 
 def sealed(state: Any) -> dict[str, Any]:
-    """A state, which is plain JSON data, and its checksum."""
+    """Add a checksum to a state of plain JSON data."""
     return {"state": state, "sha256": _digest(state)}
 
 
 @contextmanager
 def opened(saved: Any, place: Path | str) -> Iterator[Any]:
-    """The state that `sealed` was given; within the scope, what a damaged one raises becomes one line.
+    """Check a sealed state and open it; errors within the scope become a one-line UserError.
 
     Args:
-        place: where it was saved, for that line.
+        place: where the state was saved, for the message.
 
     Raises:
-        UserError: if it is not the state that was written, or of another run.
+        UserError: if the state is damaged, or another run's.
     """
     with reading(place, ANOTHER):
         if saved["sha256"] != _digest(saved["state"]):
@@ -266,5 +266,5 @@ def _digest(state: Any) -> str:
 
 
 def outcome_of(group: Group) -> str:
-    """The outcome of a group in a host that trains on every group whose rewards differ."""
+    """Outcome of a group in a host that trains on every group with differing rewards."""
     return "empty" if group.size == 0 else "zero_variance" if group.zero_variance else "trained"

@@ -14,7 +14,7 @@ from halfway.curriculum.support.errors import UserError
 class Judge:
     """Decides from a reward whether a rollout succeeded.
 
-    A success is never shaped, so it is read from one named reward and not from a weighted sum.
+    It reads one named reward, never a weighted sum: a success must not be shaped.
 
     Attributes:
         name: the reward's name, for messages.
@@ -25,7 +25,7 @@ class Judge:
     threshold: float | None = None
 
     def success(self, reward: float | None) -> bool | None:
-        """Whether the rollout succeeded, or None if it could not be scored (the reward is None, NaN or infinite).
+        """True or False, or None if the rollout could not be scored (the reward is None, NaN or infinite).
 
         Raises:
             UserError: if there is no threshold and the reward is neither 0 nor 1.
@@ -50,12 +50,12 @@ def rollout_of(
     version: int,
     num_replayed: int = 0,
 ) -> Rollout:
-    """A single-turn rollout of what a host reports. Log-probabilities and entropies are unknown and set to 0.
+    """Make a single-turn rollout from a host's report. Log-probabilities and entropies are unknown and set to 0.
 
     Args:
         tokens: the whole response, replayed tokens first.
-        ends: tokens that end a response; a response without one at its end counts as truncated.
-        version: number of learner updates behind the weights that wrote it.
+        ends: tokens that end a response; a response that ends with another token counts as truncated.
+        version: policy version that wrote it, in learner updates.
         num_replayed: number of replayed tokens.
     """
     tokens_T = np.asarray(tokens, np.int32)

@@ -1,4 +1,4 @@
-"""prime-rl as a host: a task sampler in the place of prime-rl's own.
+"""prime-rl as a host: a task sampler that replaces prime-rl's own.
 
     plain = TrainSource.__init__
 
@@ -10,8 +10,8 @@
 
     TrainSource.__init__ = hosted
 
-Nothing of prime-rl is imported. Its source asks the sampler for one task at a time, and reports a group to it once its
-episodes have come back. The sampler's state is saved in the orchestrator's checkpoint.
+This module does not import prime-rl. prime-rl's source asks the sampler for one task at a time, and reports a group to
+it once its episodes have finished. The orchestrator's checkpoint holds the sampler's state.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,13 +35,12 @@ class Batches:
     """The sizes of a run's batches and groups, and other settings of the run.
 
     Attributes:
-        groups: number of groups in a batch: that many are drawn at once, and the chain observes whenever that many have
-            come back.
+        groups: groups per batch, drawn at once; the chain observes whenever this many have finished.
         group_size: rollouts per group; must equal the environment's `group_size`.
-        folder: where records are written.
+        folder: folder for the records.
         threshold: lowest reward that counts as a success; None = rewards are 0 or 1.
-        patience: number of batches after which a group that has not come back counts as lost, since prime-rl does not
-            report groups that it drops as stale. Give more batches than prime-rl takes to drop one.
+        patience: batches after which an unfinished group counts as lost, since prime-rl does not report groups that it
+            drops as stale. Give more batches than prime-rl takes to drop one.
     """
 
     groups: int
@@ -53,7 +52,7 @@ class Batches:
 
 
 class SessionSampler:
-    """Yields the tasks that the session's tickets ask for, and records every group that prime-rl reports."""
+    """Yields the tasks of the session's tickets, and records every group that prime-rl reports."""
 
     def __init__(self, controller: PassRateController[Any], tasks: Any, batches: Batches):
         """
@@ -85,7 +84,7 @@ class SessionSampler:
         return self.tasks[name]
 
     def observe(self, group: Sequence[Any]) -> None:
-        """Record the episodes of a task. Rollouts that were asked for and are not among them count as cancelled."""
+        """Record the episodes of a task. The ticket's other rollouts count as cancelled."""
         hosting = self.fetching.hosting
         ticket = self._ticket_of.pop(str(group[0].task.key), None)
         if ticket is None or not hosting.session.expects(ticket.id):
@@ -97,7 +96,7 @@ class SessionSampler:
                     f"train.env: an episode has {len(traces)} trainable traces; give one with a single agent"
                 )
             reward = float(traces[0].reward) if traces else None
-            good = bool(self.judge.success(reward))  # an episode with an error has failed
+            good = bool(self.judge.success(reward))  # an episode with an error counts as failed
             hosting.record(ticket.id, Rollout((), good, truncated=reward is None, reward=reward))
         self.fetching.abandon(ticket.id, "cancelled")
         self._observed += 1
@@ -111,7 +110,7 @@ class SessionSampler:
         return sealed({"hosting": self.fetching.hosting.state_dict(), "observed": self._observed})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from what `state_dict` returned. Tickets that were in flight are lost, and offered again."""
+        """Restore a `state_dict`. Tickets that were in flight are lost, and offered again."""
         with opened(state_dict, "prime-rl's checkpoint") as state:
             self.fetching.hosting.load_state_dict(state["hosting"], reissue=True)
             self.fetching.drawn, self.fetching.handed, self.fetching.begun = [], set(), True

@@ -1,4 +1,4 @@
-"""Turns a host's rows into problems, and finds the row of a problem: controllers see problems, rewards see rows."""
+"""Turns a host's rows into problems, and back: controllers see problems, rewards see rows."""
 
 import hashlib
 import json
@@ -11,15 +11,15 @@ from halfway.curriculum.problems import Message, Problem, ProblemSet, ProblemTab
 from halfway.curriculum.support.errors import UserError
 
 TICKET = "halfway_ticket"
-"""The column that holds a ticket's id in every row drawn for it."""
+"""The column with a ticket's id in every row drawn for it."""
 
 WINDOW = 10_000
-"""Number of rows read at a time when a data set's fingerprint is computed."""
+"""Rows read at a time to compute a data set's fingerprint."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns that problems are made from.
+    """Names of the columns that make a problem.
 
     Attributes:
         id: stable, unique ids; without such a column, a problem's id is its position.
@@ -48,9 +48,9 @@ class Rows:
     names: tuple[str, ...]
 
     def row(self, problem: Problem) -> dict[str, Any]:
-        """The row of a problem, with all columns.
+        """Find the row of a problem, with all columns.
 
-        A problem that was not made from a row gets a row with its id, prompt and answer, and None in other columns.
+        A problem without a row gets one with its id, prompt and answer, and None in other columns.
         """
         place = self._place(problem)
         if self.source is not None and place is not None:
@@ -67,9 +67,9 @@ class Rows:
 
 
 def rows_of(rows: Any, controller: PassRateController[Any], columns: Columns | None = None) -> Rows:
-    """The problems and rows in what a user has given: a `ProblemSet`, a list of mappings, or a `datasets.Dataset`.
+    """Read problems and rows from a `ProblemSet`, a list of mappings, or a `datasets.Dataset`.
 
-    Columns that a controller needs as features become features of the problems; all others are only in the rows.
+    Columns that a controller needs become features of the problems; all others are only in the rows.
 
     Raises:
         UserError: if the prompt column is missing, a row lacks a column of the first row, or two rows share an id.
@@ -97,7 +97,7 @@ def rows_of(rows: Any, controller: PassRateController[Any], columns: Columns | N
 
 
 def problem_of(row: Mapping[str, Any], place: str, columns: Columns, features: Sequence[str]) -> Problem:
-    """The problem that a row describes.
+    """Make the problem of a row.
 
     Args:
         place: the problem's id if the row has none.
@@ -119,7 +119,7 @@ class DatasetProblems(ProblemTable):
     def __init__(self, rows: Any, columns: Columns, features: Sequence[str]):
         """
         Args:
-            rows: the data set, reduced to the columns that problems are made from.
+            rows: the data set, with only the columns that make a problem.
         """
         self._rows, self._raw = rows.with_format(None), rows.with_format("arrow")
         self._columns, self._features = columns, features
@@ -161,11 +161,11 @@ class DatasetProblems(ProblemTable):
 
 
 def leaves(array: Any) -> Iterator[list[Any]]:
-    """Yield an Arrow array as flat lists of plain values, from which its contents can be told.
+    """Yield an Arrow array as flat lists of plain values that determine its contents.
 
-    A list array yields the lengths of its lists, then their items; a struct array yields which entries are valid (an
-    empty list if all are), then the name and the values of each field. Reading nested values as they are would take
-    five times as long.
+    A list array yields the lengths of its lists, then their items. A struct array yields which entries are valid (an
+    empty list if all are), then the name and the values of each field. Reading nested values directly takes five times
+    as long.
     """
     import pyarrow.types as kinds
     from pyarrow import compute
@@ -183,7 +183,7 @@ def leaves(array: Any) -> Iterator[list[Any]]:
 
 
 def as_text(value: Any) -> str:
-    """A cell as text: messages as their contents, one per line; None as ""; values other than strings as JSON."""
+    """Convert a cell to text: messages to their contents, one per line; None to ""; other non-strings to JSON."""
     if value is None or isinstance(value, str):
         return value or ""
     messages = as_messages(value)
@@ -191,7 +191,7 @@ def as_text(value: Any) -> str:
 
 
 def as_messages(value: Any) -> tuple[Message, ...]:
-    """A prompt's messages; () if it is not a list of messages whose contents are all text."""
+    """A prompt's messages; () unless it is a list of messages with text contents."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         return ()
     plain = all(isinstance(m, Mapping) and isinstance(m.get("content"), str) and "role" in m for m in value)

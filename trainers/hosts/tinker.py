@@ -1,4 +1,4 @@
-"""tinker-cookbook 0.6 as a host: a data set of environment groups, each of which reports its rewards to the session.
+"""tinker-cookbook 0.6 as a host: a data set of environment groups that report their rewards to the session.
 
     batches = Batches(groups=32, group_size=8, number=500, folder="runs/halfway")
     dataset = SessionDataset(chain, rows, builder_of, batches)
@@ -27,7 +27,7 @@ DatasetBase: Any = RLDataset
 BuilderBase: Any = EnvGroupBuilder
 BuilderOf = Callable[[dict[str, Any]], Any]
 KEPT = 200
-"""Number of states kept on disk, one per batch, since the trainer does not say which batches have a checkpoint."""
+"""Number of states kept on disk, one per batch: the trainer does not report which batches have a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Batches:
     Attributes:
         groups: number of groups per batch.
         group_size: rollouts per group.
-        number: number of batches; give at least as many as the run has steps, since the trainer would start over with
-            the first batch after the last.
-        folder: where records and states are written.
+        number: number of batches, at least the run's number of steps: after the last batch the trainer starts over with
+            the first.
+        folder: folder for records and states.
         threshold: lowest total reward that counts as a success; None = total rewards are 0 or 1.
     """
 
@@ -52,9 +52,9 @@ class Batches:
 
 
 class SessionDataset(DatasetBase):  # type: ignore[misc]
-    """Draws a batch when the trainer asks for it, after the chain has observed the batch before.
+    """Draws a batch when the trainer asks for it, after the chain has observed the last one.
 
-    A resumed run asks for its checkpoint's batch, whose state is read from `folder`.
+    A resumed run asks for its checkpoint's batch; that batch's state is read from `folder`.
     """
 
     def __init__(self, controller: PassRateController[Any], problems: Any, builder_of: BuilderOf, batches: Batches):
@@ -77,9 +77,9 @@ class SessionDataset(DatasetBase):  # type: ignore[misc]
         return self.batches.number
 
     def get_batch(self, index: int) -> Sequence[Any]:
-        """The builders of batch `index`, one per group.
+        """Make the builders of batch `index`, one per group.
 
-        Batches are expected in order. For any other index, the state saved before that batch is restored first.
+        Batches must come in order. For any other index, the state saved before that batch is restored first.
 
         Raises:
             UserError: if there is no such state, it is damaged, or the chain proposes too few problems.
@@ -99,7 +99,7 @@ class SessionDataset(DatasetBase):  # type: ignore[misc]
         ]
 
     def observe(self, ticket: str, rewards: Sequence[float]) -> None:
-        """Record the total rewards of a ticket's rollouts. A group that is reported again is ignored."""
+        """Record the total rewards of a ticket's rollouts. A second report of a group is ignored."""
         if not self.hosting.session.expects(ticket):
             return
         for reward in rewards[: self.hosting.session.num_rollouts]:
@@ -107,7 +107,7 @@ class SessionDataset(DatasetBase):  # type: ignore[misc]
             self.hosting.record(ticket, None if good is None else Rollout((), good, reward=reward))
 
     def _finish(self, index: int) -> None:
-        """End the step before batch `index`. Rollouts that have not come back by now count as failed."""
+        """End the step before batch `index`. Unfinished rollouts count as failed."""
         for ticket in self.hosting.session.tickets_in_flight():
             self.hosting.session.fail(ticket.id)
         self.hosting.commit(index - 1)
@@ -118,7 +118,7 @@ def _state_file(index: int) -> str:
 
 
 class ObservedBuilder(BuilderBase):  # type: ignore[misc]
-    """A builder of the user's, wrapped so that its group's total rewards are recorded once they are computed."""
+    """Wraps a user's builder to record its group's total rewards once they are computed."""
 
     def __init__(self, dataset: SessionDataset, ticket: str, inner: Any):
         self.dataset, self.ticket, self.inner = dataset, ticket, inner

@@ -4,8 +4,8 @@
       selector_type: halfway.trainers.hosts.trinity.HalfwaySelector
       kwargs: {chain: chain.yaml, num_rollouts: 8, folder: runs/halfway}
 
-It needs the operator `pass_rate_calculator` in `data_processor.experience_pipeline`, which reports each task's mean
-reward and nothing else, so chains that need tokens are refused.
+It needs the operator `pass_rate_calculator` in `data_processor.experience_pipeline`. The operator reports only each
+task's mean reward, so chains that need tokens are refused.
 """
 
 from collections import defaultdict, deque
@@ -25,13 +25,13 @@ from halfway.trainers.hosts.rows import Rows
 
 Base: Any = BaseSelector
 CLOSE = 1e-4
-"""Largest distance of mean x rollouts from a whole number of successes: Trinity may round means to single precision."""
+"""Largest distance of mean x rollouts from a whole number: Trinity may round means to single precision."""
 
 
 class HalfwaySelector(Base):  # type: ignore[misc]
-    """Chooses tasks by their position in the task set.
+    """Chooses tasks by their index in the task set.
 
-    Trinity reports one mean for a task that occurs twice in a batch; its successes are divided among the task's groups.
+    Trinity reports one mean for a task that occurs twice in a batch; the successes are divided among its groups.
     """
 
     def __init__(self, data_source: Any, config: Any):
@@ -39,7 +39,7 @@ class HalfwaySelector(Base):  # type: ignore[misc]
         options = config.kwargs
         for name in ("chain", "num_rollouts", "folder"):
             require(name in options, f"data_selector.kwargs.{name}", None, "give chain, num_rollouts and folder")
-        # The rows stay with Trinity, so these problems have no features, and a controller that needs some is refused.
+        # The rows stay in Trinity, so these problems have no features; a controller that needs features is refused.
         problems = ProblemSet([Problem(str(i), "", "") for i in range(data_source.dataset_size)])
         controller = from_yaml(options["chain"])
         folder = Path(options["folder"])
@@ -79,7 +79,7 @@ class HalfwaySelector(Base):  # type: ignore[misc]
         return {"current_index": 0, "halfway": sealed({"hosting": self.hosting.state_dict(), "steps": self._steps})}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue from what `state_dict` returned. Tickets that were in flight are lost, and offered again."""
+        """Restore a `state_dict`. Tickets that were in flight are lost, and offered again."""
         if "halfway" not in state_dict:
             return
         with opened(state_dict["halfway"], f"{self.hosting.host.name}'s checkpoint") as state:
@@ -89,12 +89,12 @@ class HalfwaySelector(Base):  # type: ignore[misc]
 
 
 def successes(mean: float, size: int) -> int:
-    """The successes that a mean of rewards of 0 and 1 implies, with as few rollouts missing in it as possible.
+    """Infer the number of successes from a mean of rewards of 0 and 1, with the fewest missing rollouts.
 
-    An episode that failed has no reward, so it is not in the mean; here it counts as a rollout that did not pass.
+    The mean leaves out crashed episodes, which have no reward; here they count as failed rollouts.
 
     Args:
-        size: number of rollouts that were asked for.
+        size: number of requested rollouts.
 
     Raises:
         UserError: if no number of rollouts up to `size` can have that mean.

@@ -28,16 +28,16 @@ class CorpusRow:
 
     Attributes:
         id: "chunk/number".
-        prompt, text, tokens: the generator's prompt, what it wrote, and how many tokens that took.
-        invalid, detail: why it is not a valid task; "" if it is valid.
+        prompt, text, tokens: the generator's prompt, its text, and the text's number of tokens.
+        invalid, detail: why the text is not a valid task; "" if it is valid.
         topic: the task's topic; "" if the text could not be parsed.
         problem_id, problem, answer, verifier, features: fields of the problem; "" if there is none. Features are JSON.
         duplicate: whether an earlier row has the same problem.
-        passed: number of the solver's `attempts` trials that passed; -1 if there were none, for a duplicate or an
-            invalid text.
-        attempts: number of trials spent on this row.
-        oracle_answers: final answers of the oracles, a JSON list with "" for none; "" if they were not asked.
-        oracle_attempts: number of oracle attempts spent on this row; 0 if its problem came earlier in its chunk.
+        passed: number of the solver's `attempts` trials that passed; -1 without trials, for a duplicate or an invalid
+            text.
+        attempts: number of solver trials spent on this row.
+        oracle_answers: final answers of the oracles, a JSON list with "" for no answer; "" if they were not asked.
+        oracle_attempts: number of oracle attempts spent on this row; 0 if its chunk has the problem before.
     """
 
     id: str
@@ -69,7 +69,7 @@ class Corpus:
     """All rows of a finished corpus.
 
     Attributes:
-        provenance: what determines the rows: models, options, seed.
+        provenance: models, options and seed, which determine the rows.
     """
 
     rows: tuple[CorpusRow, ...]
@@ -77,7 +77,7 @@ class Corpus:
 
     @property
     def labelled(self) -> tuple[CorpusRow, ...]:
-        """The rows with a label: valid rows, each problem once."""
+        """The labelled rows: valid rows, each problem once."""
         return tuple(row for row in self.rows if row.labelled)
 
 
@@ -90,10 +90,10 @@ def build_corpus(
     stream: Stream,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Corpus:
-    """Write, judge and label, chunk by chunk; chunks that the folder already holds are not made again.
+    """Write, judge and label texts, chunk by chunk; chunks that the folder already has are skipped.
 
     Raises:
-        UserError: if the folder's chunks come from elsewhere, or no text is a valid task.
+        UserError: if the folder's chunks have another provenance, or no text is a valid task.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows: list[CorpusRow] = []
@@ -120,14 +120,14 @@ def build_corpus(
 
 
 def try_all(written: Sequence[Written], solver: Solver, stream: Stream) -> list[CorpusRow]:
-    """Rows in which every valid text has its own trials, even if an earlier text has the same problem."""
+    """Try the problem of every valid text, even if an earlier text has the same one."""
     return _tried(written, [i for i, one in enumerate(written) if one.valid], solver, stream)
 
 
 def label_texts(
     written: Sequence[Written], solver: Solver, stream: Stream, seen: set[str] | frozenset[str] = frozenset()
 ) -> list[CorpusRow]:
-    """Rows in which every problem that is not in `seen` is tried once, however often it occurs."""
+    """Try every problem that is not in `seen` once, however often it occurs."""
     first_of: dict[str, int] = {}
     for i, one in enumerate(written):
         if one.valid and one.problem.id not in seen:
@@ -136,7 +136,7 @@ def label_texts(
 
 
 def _tried(written: Sequence[Written], chosen: Sequence[int], solver: Solver, stream: Stream) -> list[CorpusRow]:
-    """The rows of all texts, numbered, after trials on the problems of the chosen ones."""
+    """Try the problems of the chosen texts; returns the numbered rows of all texts."""
     passed = dict(zip(chosen, solver.passes([written[i].problem for i in chosen], stream), strict=True))
     return [_row(str(i), one, passed.get(i), solver.attempts) for i, one in enumerate(written)]
 
@@ -167,7 +167,7 @@ def _row(identity: str, one: Written, passed: int | None, attempts: int) -> Corp
 
 
 def write_rows(rows: Sequence[CorpusRow], file: Path, provenance: Mapping[str, Any]) -> None:
-    """Write rows to a Parquet file. If this fails, there is no incomplete file."""
+    """Write rows to a Parquet file. A failure leaves no incomplete file."""
     kinds = {field.name: field.type for field in fields(CorpusRow)}
     write_table([asdict(row) for row in rows], kinds, file, provenance)
 
@@ -175,10 +175,10 @@ def write_rows(rows: Sequence[CorpusRow], file: Path, provenance: Mapping[str, A
 def write_table(
     rows: Sequence[dict[str, Any]], kinds: Mapping[str, Any], file: Path, provenance: Mapping[str, Any]
 ) -> None:
-    """Write rows to a sealed Parquet file that records their provenance. If this fails, there is no incomplete file.
+    """Write rows to a sealed Parquet file that records their provenance. A failure leaves no incomplete file.
 
     Args:
-        kinds: column -> str, int, float, bool, or list, of floats.
+        kinds: column -> str, int, float, bool or list (of floats).
     """
     arrow, parquet = (load_extra(name, "a corpus or a pool", "propel") for name in ("pyarrow", "pyarrow.parquet"))
     types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
@@ -194,9 +194,9 @@ def write_table(
 
 
 def _read_part(file: Path, provenance: Mapping[str, Any]) -> list[CorpusRow]:
-    """The rows of a file. Raises UserError if it is not part of a corpus, or comes from elsewhere."""
+    """Read the rows of a file. Raises UserError if it is not part of a corpus, or has another provenance."""
     parquet = load_extra("pyarrow.parquet", "the corpus", "propel")
-    with reading(file, "remove it, and it is made again"):
+    with reading(file, "remove it to make it again"):
         require_sealed(file)
         table = parquet.read_table(file, page_checksum_verification=True)
         found: Mapping[str, Any] = json.loads(table.schema.metadata[PROVENANCE])
@@ -209,14 +209,14 @@ def _read_part(file: Path, provenance: Mapping[str, Any]) -> list[CorpusRow]:
 
 
 def load_corpus(folder: Path, provenance: Mapping[str, Any], generations: int) -> Corpus:
-    """A corpus from its folder.
+    """Load a corpus from its folder.
 
     Args:
-        provenance: what it has to come from.
-        generations: how many texts it has to hold.
+        provenance: the provenance that it must have.
+        generations: the number of texts that it must have.
 
     Raises:
-        UserError: if there is none, it is not finished, or it comes from elsewhere, such as another reference model.
+        UserError: if there is no corpus, it is not finished, or its provenance differs, as by another reference model.
     """
     files = sorted(folder.glob("part-*.parquet"))
     if not files:
@@ -228,7 +228,7 @@ def load_corpus(folder: Path, provenance: Mapping[str, Any], generations: int) -
 
 
 def labelled_rows(corpus: Corpus, solver: Solver) -> LabelledRows:
-    """The labels and pass rates of the labelled rows. Raises UserError if all belong to one class."""
+    """Collect labels and pass rates of the labelled rows. Raises UserError if all belong to one class."""
     passed = [row.passed for row in corpus.labelled]
     labels_N = np.asarray([solver.useful(count) for count in passed], np.bool_)
     if len(set(labels_N.tolist())) < 2:
@@ -241,7 +241,7 @@ def labelled_rows(corpus: Corpus, solver: Solver) -> LabelledRows:
 
 
 def surface(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
-    """Surface features of the labelled rows. Raises UserError for one that the problems do not have."""
+    """Collect surface features of the labelled rows. Raises UserError for a feature that the problems lack."""
     rows = corpus.labelled
     facts = [json.loads(row.features) for row in rows]
     known = {"length", "topic", *facts[0]}
@@ -260,14 +260,14 @@ def surface(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Costs:
-    """Solver trials behind a probe, and what is left of them.
+    """The solver trials that a probe costs, and how many of them it uses.
 
     Attributes:
         generations, valid, labelled, positives: texts; valid texts; different valid texts; of these, in the band.
-        trials: all trials that were spent, including rows that no probe saw.
-        trials_of_probe: on rows of the balanced set's training part, which is how PROPEL's table 3 counts.
-        trials_discarded: on rows that balancing threw away.
-        oracle_attempts: oracle attempts spent on reference answers, including tasks that got none; no solver trials.
+        trials: all trials, including those on rows that no probe saw.
+        trials_of_probe: trials on the balanced set's training rows, as PROPEL's table 3 counts.
+        trials_discarded: trials on rows that balancing left out.
+        oracle_attempts: oracle attempts at reference answers, including tasks that got none; no solver trials.
     """
 
     generations: int
@@ -281,11 +281,11 @@ class Costs:
 
 
 def costs(corpus: Corpus, rows: LabelledRows, trained: int, discarded: int) -> Costs:
-    """The cost of a corpus so far.
+    """Add up the cost of a corpus.
 
     Args:
-        trained: rows that a probe was fitted to.
-        discarded: rows that balancing left out.
+        trained: number of rows that a probe was fitted to.
+        discarded: number of rows that balancing left out.
     """
     attempts = max(row.attempts for row in corpus.rows)
     return Costs(

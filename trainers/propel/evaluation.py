@@ -1,4 +1,4 @@
-"""The judgement of a generator: real solver rollouts on fresh tasks, never a probe. And which checkpoint is judged."""
+"""Evaluation of a generator by real solver rollouts on fresh tasks, never by a probe; choice of its checkpoint."""
 
 import json
 import math
@@ -19,16 +19,16 @@ class GeneratorScores:
     Attributes:
         generations: number of texts.
         utility: share of tasks whose solve count lies in the band; `utility_stderr` is its standard error.
-        utility_of_valid: share of the valid tasks whose solve count lies in the band, as PROPEL's table 4 counts for
-            maths, where a task is valid if it has a reference; NaN if there are no valid tasks.
-        well_formed: share that follows the domain's rules, whatever oracles say; for maths this is "valid" in that
-            table.
+        utility_of_valid: share of the valid tasks whose solve count lies in the band, as in PROPEL's table 4 for maths,
+            where a task is valid if it has a reference answer; NaN without valid tasks.
+        well_formed: share that follows the domain's rules, with or without the oracles' agreement; "valid" for maths in
+            that table.
         valid, too_easy, too_hard: shares of valid tasks, and of those above and below the band.
         self_bleu_3, block_self_bleu_3, distinct_3: see `halfway.trainers.propel.domains.diversity`; of all texts.
         top_topic: share of the commonest topic, of well-formed texts.
         different: share of distinct texts.
-        solve_counts: number of valid tasks with 0..K passes.
-        trials, oracle_attempts: solver trials and oracle attempts that the judgement took.
+        solve_counts: numbers of valid tasks with 0..K passes.
+        trials, oracle_attempts: solver trials and oracle attempts that the evaluation took.
     """
 
     generations: int
@@ -50,7 +50,7 @@ class GeneratorScores:
 
 
 def score_generator(rows: Sequence[CorpusRow], attempts: int, band: Band, units: Units) -> GeneratorScores:
-    """The figures of rows in which every valid task has its own trials, even if it was written twice."""
+    """Score rows in which every valid task has its own trials, even a repeated task."""
     number = len(rows)
     tried = [row for row in rows if row.labelled]
     assert all(row.invalid or row.attempts for row in rows), "every valid task is tried"
@@ -80,7 +80,7 @@ def score_generator(rows: Sequence[CorpusRow], attempts: int, band: Band, units:
 
 
 def numeric_features(rows: Sequence[CorpusRow]) -> dict[str, dict[str, float]]:
-    """Mean and median over the valid rows of every numeric feature of the tasks, by name."""
+    """Mean and median of every numeric feature over the valid rows, by name."""
     facts = [json.loads(row.features) for row in rows if not row.invalid]
     numbers: dict[str, list[float]] = {}
     for fact in facts:
@@ -95,8 +95,8 @@ class CheckpointHealth:
     """Health of a checkpoint's texts, measured without a solver.
 
     Attributes:
-        alerts: names of the rule's bounds that are violated.
-        oracle_attempts: number of oracle attempts that this check took.
+        alerts: names of the violated bounds of the rule.
+        oracle_attempts: oracle attempts that this check took.
     """
 
     step: int
@@ -110,7 +110,7 @@ class CheckpointHealth:
 def check_health(
     step: int, written: Sequence[Written], base_distinct: float, units: Units, rule: CheckpointRule
 ) -> CheckpointHealth:
-    """A checkpoint's texts against the rule."""
+    """Check a checkpoint's texts against the rule."""
     valid = sum(one.valid for one in written) / len(written)
     topic = top_share([one.candidate.topic if one.candidate.well_formed else "" for one in written])
     distinct = distinct_3([one.text for one in written], units)

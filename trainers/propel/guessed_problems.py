@@ -1,4 +1,4 @@
-"""Pools: problems with a rate probe's guesses, which a run trains on or begins with. No solver is called."""
+"""Pools: problems with pass rates predicted by a rate probe, for a run to train on or start from. No solver runs."""
 
 import json
 from collections import Counter
@@ -27,7 +27,7 @@ COLUMNS = ("id", "prompt", "answer", "verifier", "probed_rate", "probed_by", "to
 
 @dataclass(frozen=True)
 class Guessed:
-    """Problems with the pass rates that a probe guesses, and how many texts were left out, by reason."""
+    """Problems with pass rates predicted by a probe, and the number of texts left out, by reason."""
 
     problems: tuple[Problem, ...]
     rates: tuple[float, ...]
@@ -36,7 +36,7 @@ class Guessed:
 
 
 def write_fresh(author: Author, texts: int, reader: Reader, probe: tuple[Probe, Site], stream: Stream) -> Guessed:
-    """The valid tasks among `texts` new texts of a generator, each problem once.
+    """Write `texts` new texts with a generator; returns the valid tasks, each problem once.
 
     Raises:
         UserError: if no text is a valid task.
@@ -61,7 +61,7 @@ def write_fresh(author: Author, texts: int, reader: Reader, probe: tuple[Probe, 
 def guess_own(
     domain: Domain[Any], problems: Sequence[Problem], reader: Reader, probe: tuple[Probe, Site], stream: Stream
 ) -> Guessed:
-    """The guesses for problems that no generator wrote, where the prompt of a problem is a text of the domain.
+    """Predict pass rates of problems that no generator wrote; each prompt must be a text of the domain.
 
     Args:
         stream: stream for the generator's prompt, which precedes every text that a probe reads.
@@ -73,7 +73,7 @@ def guess_own(
     kept = []
     for problem, candidate in zip(problems, candidates, strict=True):
         if candidate.problem is None or candidate.problem.prompt != problem.prompt:
-            why = candidate.invalid.reason if candidate.invalid else "another prompt"
+            why = candidate.invalid.reason if candidate.invalid else "other prompt"
             raise UserError(
                 f"export: problem {problem.id!r} is not a task of the domain {domain.name} ({why}), so that its probe "
                 "cannot read it; give a run whose problems the generator could have written"
@@ -92,12 +92,12 @@ def _guessed(
 
 
 def write_pool(pool: Guessed, file: Path, provenance: Mapping[str, Any]) -> None:
-    """Write a Parquet file that the source `pool` reads, with the problems' features, which their verifier may need.
+    """Write a Parquet file for the source `pool`, with the problems' features, which a verifier may need.
 
-    If this fails, there is no incomplete file.
+    A failure leaves no incomplete file.
 
     Args:
-        provenance: where the pool comes from; its "reference model" becomes the column probed_by.
+        provenance: origin of the pool; its "reference model" becomes the column probed_by.
     """
     about = {**provenance, "tasks": len(pool.problems), "left out": dict(pool.left_out)}
     judged = [{name: _plain(value) for name, value in p.features.items() if name not in COLUMNS} for p in pool.problems]
@@ -116,14 +116,14 @@ def write_pool(pool: Guessed, file: Path, provenance: Mapping[str, Any]) -> None
 
 
 def _plain(feature: float | str | tuple[float, ...]) -> float | str | list[float]:
-    """A feature as a table holds it."""
+    """Convert a feature to a type that a table can hold."""
     if isinstance(feature, tuple):
         return list(feature)
     return feature if isinstance(feature, str) else float(feature)
 
 
 def read_provenance(file: Path) -> dict[str, Any]:
-    """The provenance that `write_pool` stored in a pool's file."""
+    """Read the provenance from a pool's file."""
     parquet = load_extra("pyarrow.parquet", "a pool", "propel")
     with reading(file, "export it again"):
         require_sealed(file)

@@ -1,4 +1,4 @@
-"""The settings of corpus, rewards, generator training and its evaluation: frozen values, no heavy import."""
+"""Options of corpus, rewards, generator training and its evaluation: frozen values, without heavy imports."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class Band:
     """The pass rates of useful tasks, ends included. PROPEL, equation 1.
 
     Attributes:
-        low, high: with 8 attempts, 1/8 and 3/8 are 1 to 3 passes.
+        low, high: least and greatest pass rate; with 8 attempts, 1/8 and 3/8 mean 1 to 3 passes.
     """
 
     low: float = 0.125
@@ -22,7 +22,7 @@ class Band:
 
     def __post_init__(self) -> None:
         rising = 0 <= self.low <= self.high <= 1 and self.high - self.low < 1
-        remedy = "give two rising pass rates that leave some outside"
+        remedy = "give two increasing pass rates that leave some outside"
         require(rising, "solver.band", (self.low, self.high), remedy)
 
     def holds(self, passed: int, attempts: int) -> bool:
@@ -56,7 +56,7 @@ class ExportOptions:
     """The pool of tasks for solver training.
 
     Attributes:
-        texts: number of texts written by an arm's generator; the valid texts, each problem once, make the pool.
+        texts: number of texts that an arm's generator writes; the pool has the valid ones, each problem once.
     """
 
     texts: int = 1000
@@ -71,16 +71,16 @@ class RewardOptions:
 
     Attributes:
         kind: "probe_only" = the probe's probability, valid or not; "soft" = if valid, the probability cut to 0.1..0.95;
-            "hard" = if valid, the logit; "solver" = if valid, 1 where the solver's pass rate lies in the band and 0
-            elsewhere, by rolling it out: the baseline that the other kinds should make unnecessary.
-        ensemble: number of probes, of which the lowest logit counts (worst case); they read at different sites.
-        invalid: reward of a text that is not a valid task, and of an empty text in any case.
-        margin: if above 0, an invalid text gets instead the lowest valid reward of its batch minus this, if that is
-            lower. A logit below `invalid` otherwise ranks a valid task below an invalid one.
-        calibrated: whether logits are divided by the probe's temperature.
-        oracles: in an open domain, whether a text is valid only if all oracles agree on its answer; if not, training
-            and the choice of a checkpoint do not ask them, and the domain's rules decide. PROPEL's table 12 says the
-            former, its table 4 the latter.
+            "hard" = if valid, the logit; "solver" = if valid, 1 if the solver's pass rate lies in the band, else 0. The
+            last rolls the solver out: the expensive baseline that a probe replaces.
+        ensemble: number of probes, each at its own site; the lowest logit counts (worst case).
+        invalid: reward of a text that is not a valid task; an empty text always gets it.
+        margin: if above 0, an invalid text gets the lowest valid reward of its batch minus this, if that is lower.
+            Without it, a logit below `invalid` ranks a valid task below an invalid one.
+        calibrated: whether to divide logits by the probe's temperature.
+        oracles: in an open domain, whether a text is valid only if all oracles agree on its answer. If false, the
+            domain's rules alone decide during training and in the choice of a checkpoint. PROPEL's table 12 says true,
+            its table 4 false.
     """
 
     kind: Literal["probe_only", "soft", "hard", "solver"] = "hard"
@@ -101,16 +101,16 @@ class RewardOptions:
 
 @dataclass(frozen=True)
 class CheckpointRule:
-    """Which checkpoint of a generator's training is used: the last one that raises no alert.
+    """The rule that chooses a checkpoint of a generator's training: the last one without an alert.
 
-    Every kept checkpoint writes the same number of texts. If all raise alerts, the last of those with the fewest is
-    used, and the record says so. No solver is asked.
+    Every kept checkpoint writes the same number of texts. If all have alerts, the rule takes the last one with the
+    fewest, and the record says so. No solver runs.
 
     Attributes:
         samples: number of texts per checkpoint.
-        min_valid: alert if a smaller share is valid.
-        max_top_topic: alert if the commonest topic has a larger share.
-        min_distinct: alert if Distinct-3 is below this share of the base generator's.
+        min_valid: least share of valid texts.
+        max_top_topic: largest share of the commonest topic.
+        min_distinct: least Distinct-3, as a share of the base generator's.
     """
 
     samples: int = 256
@@ -129,13 +129,12 @@ class GeneratorTraining:
     """Training of the generator by GRPO.
 
     Attributes:
-        steps: learner steps; 0 = the arm's generator is judged as it is.
+        steps: learner steps; 0 = the arm's generator is evaluated untrained.
         groups: groups per step; their size is `generator.rollouts.num_rollouts`.
-        prompts: number of the generator's prompts that are drawn; equal prompts count once, so a domain may have only
-            one.
-        save_every: steps between checkpoints, all of which are kept.
+        prompts: number of generator prompts to draw; equal prompts count once, so a domain may have only one.
+        save_every: steps between checkpoints; all are kept.
         learner: as in any run.
-        rule: which checkpoint is used.
+        rule: the rule that chooses the checkpoint.
     """
 
     steps: int = 50
@@ -153,12 +152,12 @@ class GeneratorTraining:
 
 @dataclass(frozen=True)
 class GeneratorEvaluation:
-    """The judgement of a generator by the solver.
+    """Evaluation of a generator by the solver.
 
     Attributes:
         generations: number of fresh texts, the same for every arm.
         units: units of the n-grams in Self-BLEU-3 and Distinct-3.
-        curve: number of every kept checkpoint's texts that are judged too, for a curve over the training; 0 = no curve.
+        curve: texts per kept checkpoint to evaluate as well, for a curve over the training; 0 = no curve.
     """
 
     generations: int = 512

@@ -1,7 +1,7 @@
 """Rewards of generated tasks. PROPEL, equations 3 and 4.
 
-A reward is a function of the rendered task (the generator's prompt and its text), of a frozen reference model with its
-probes, and of the other tasks of the batch only through `RewardOptions.margin`. The policy's weights play no part.
+A reward is a function of the rendered task (the generator's prompt and its text) and of a frozen reference model with
+its probes, not of the policy's weights. It depends on the batch's other tasks only through `RewardOptions.margin`.
 """
 
 from collections.abc import Sequence
@@ -31,11 +31,11 @@ class Reward(Protocol):
 
     @property
     def trials(self) -> int:
-        """Number of solver trials that scoring one valid task costs."""
+        """Solver trials that one valid task costs."""
         ...
 
     def __call__(self, written: Sequence[Written], stream: Stream) -> Floats:
-        """The reward of each text. Only a reward that rolls a solver out draws from the stream."""
+        """Score each text. Only a reward that rolls out a solver draws from the stream."""
         ...
 
 
@@ -58,9 +58,9 @@ class Reader:
     system: str = ""
 
     def reading(self, identity: str, prompt: str, text: str) -> Reading:
-        """A task as the reference reads it: the prompt as context, the text as what was written, by its own tokenizer.
+        """Tokenize a task with the reference's own tokenizer: the prompt as context, then the text.
 
-        The text's end is not read, so that last_token is the last token of the task.
+        The end token is left out, so that last_token is the last token of the task.
         """
         context_P = Prompts(self.tokenizer, self.chat, self.system).of_text(prompt)
         text_T = np.asarray(self.tokenizer.encode(text, add_special_tokens=False), np.int32)
@@ -94,7 +94,7 @@ class ProbeReward:
 
     def __call__(self, written: Sequence[Written], stream: Stream) -> Floats:
         valid_N = np.asarray([one.valid for one in written], np.bool_)
-        # Invalid texts are read only where the reward asks for it. An empty text has nothing to read.
+        # Invalid texts are read only if the reward needs it. An empty text has no tokens to read.
         asked_N = np.asarray([bool(one.text) for one in written]) & (valid_N | (self.options.kind == "probe_only"))
         logits_N = np.full(len(written), np.nan)
         if asked_N.any():
@@ -105,7 +105,7 @@ class ProbeReward:
 
 @dataclass(frozen=True)
 class SolverReward:
-    """Rolls the solver out on every valid task: 1 in the band, 0 outside."""
+    """Rolls out the solver on every valid task: 1 in the band, 0 outside."""
 
     solver: Solver
     options: RewardOptions
@@ -122,7 +122,7 @@ class SolverReward:
 
 
 def shape(logits_N: Floats, valid_N: Labels, options: RewardOptions) -> Floats:
-    """Rewards from logits and validity; a logit that is NaN belongs to a text that was not read."""
+    """Compute rewards from logits and validity; NaN = a text that was not read."""
     if options.kind == "probe_only":
         return np.where(np.isnan(logits_N), options.invalid, expit(logits_N))
     value_N = np.clip(expit(logits_N), *SOFT_BOUNDS) if options.kind == "soft" else logits_N
@@ -134,10 +134,10 @@ def shape(logits_N: Floats, valid_N: Labels, options: RewardOptions) -> Floats:
 
 
 def below_invalid(rewards_N: Floats, valid_N: Labels, options: RewardOptions) -> float:
-    """Share of the valid tasks whose reward is below an invalid text's; 0 if none is valid, or if the reward does
-    not ask for validity.
+    """Share of the valid tasks whose reward is below an invalid text's; 0 without valid tasks, or if the reward
+    ignores validity.
 
-    If the batch has no invalid text, the reward that such a text would have had is used.
+    If the batch has no invalid text, the reward that one would get is used.
     """
     if not valid_N.any() or options.kind == "probe_only":
         return 0.0

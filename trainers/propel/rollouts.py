@@ -1,4 +1,4 @@
-"""Generator training as an ordinary run: rollouts that are tasks, and rewards that are real numbers."""
+"""Generator training as an ordinary run: rollouts are tasks, and rewards are real numbers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,8 +25,7 @@ from halfway.trainers.rollouts.chat import Tokenizer
 
 @dataclass(frozen=True)
 class Writing:
-    """An environment in which an attempt is one text. `RewardedRollouts` finds out whether the texts are tasks, for a
-    whole batch at once."""
+    """An environment in which an attempt is one text. `RewardedRollouts` judges the texts of a batch at once."""
 
     @property
     def unit(self) -> Unit:
@@ -44,22 +43,22 @@ class Writing:
 
 
 def prompt_set(domain: Domain[Any], wanted: int, stream: Stream) -> ProblemSet:
-    """The distinct prompts among `wanted` draws, as the problems on which a generator trains."""
+    """Draw `wanted` prompts; returns the distinct ones as the problems on which a generator trains."""
     prompts = dict.fromkeys(domain.prompt(stream.at(i)) for i in range(wanted))
     return ProblemSet([Problem(content_id("prompt", text, ""), text, "", domain.name) for text in prompts])
 
 
 @dataclass
 class RewardedRollouts:
-    """Rolls a generator out. A rollout succeeds if its text is a valid task, and is trained on its reward.
+    """Rolls out a generator. A rollout succeeds if its text is a valid task, and is trained on its reward.
 
     Attributes:
         rollouts: rollouts in the environment `Writing`.
         options: the reward's options, for diagnostics.
         panel: as in `halfway.trainers.propel.domains.candidates.read`.
-        metrics: for the latest batch: shares of texts that the domain can parse (a patch: that apply), of valid texts
-            and of the commonest topic; mean reward of valid texts, and the share of them that rank below an invalid
-            text; the reward's variance; solver trials and oracle attempts spent.
+        metrics: for the latest batch: shares of texts that parse (a patch: that apply), of valid texts and of the
+            commonest topic; mean reward of valid texts, and share of them that rank below an invalid text; the
+            reward's variance; solver trials and oracle attempts.
     """
 
     rollouts: Rollouts
@@ -71,7 +70,7 @@ class RewardedRollouts:
     metrics: dict[str, float] = field(default_factory=dict)
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """One group per request, in the order of the requests."""
+        """Return one group per request, in order."""
         groups = self.rollouts.run(requests, stream)
         written = self._judged(groups)
         rewards_N = self.reward(written, stream.at("reward"))
@@ -113,7 +112,7 @@ class RewardedRollouts:
 
 @dataclass
 class ReportingLearner:
-    """A learner whose metrics include the metrics of the rollouts that it learns from."""
+    """A learner whose metrics include those of its rollouts."""
 
     learner: Learner
     rollouts: RewardedRollouts

@@ -1,4 +1,4 @@
-"""The solver and what it costs, and a language model as an oracle."""
+"""The solver, and a language model as an oracle."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from halfway.trainers.rollouts.chat import Prompts
 
 @dataclass(frozen=True)
 class Solver:
-    """A fixed policy that tries generated problems, through the same rollouts as in training.
+    """A fixed policy that tries generated problems, with the same rollouts as in training.
 
     Attributes:
         attempts: K, trials per problem.
-        band: the pass rates that are wanted.
+        band: the pass rates of useful tasks.
     """
 
     rollouts: Rollouts
@@ -27,7 +27,7 @@ class Solver:
     band: Band
 
     def passes(self, problems: Sequence[Problem], stream: Stream) -> list[int]:
-        """Count the attempts that pass at each problem. A problem that is given twice is tried twice as often."""
+        """Count the attempts that pass at each problem. A problem listed twice is tried twice as often."""
         requests = [Request(problem, self.attempts, Origin.GENERATED) for problem in problems]
         groups = self.rollouts.run(requests, stream) if requests else []
         return [group.num_passed for group in groups]
@@ -39,11 +39,11 @@ class Solver:
 
 @dataclass(frozen=True)
 class ModelOracle:
-    """Samples a few responses to each problem. They are a function of the stream, the problem's id and the weights.
+    """Samples a few responses to each problem, a function of the stream, the problem's id and the weights.
 
     Attributes:
         attempts: responses to each problem.
-        max_tokens: limit on a response; a longer one is cut and counts as no answer.
+        max_tokens: limit on a response; a longer response counts as no answer.
         stream: this oracle's own stream.
     """
 
@@ -54,7 +54,7 @@ class ModelOracle:
     stream: Stream
 
     def answer(self, problems: Sequence[Problem]) -> list[tuple[str, ...]]:
-        """The responses to each problem, in order; "" where the token limit cut one."""
+        """Sample the responses to each problem, in order; "" if the token limit cut one."""
         contexts = [tokens_P for p in problems for tokens_P in [self.prompts.of_problem(p)] * self.attempts]
         seeds = [self.stream.at(p.id, number).integer() for p in problems for number in range(self.attempts)]
         completions = self.engine.generate(contexts, [self.max_tokens] * len(contexts), seeds)

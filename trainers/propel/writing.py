@@ -1,4 +1,4 @@
-"""A generator at work: prompts in, judged texts out."""
+"""A generator: prompts in, judged texts out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class Written:
     """One text of a generator.
 
     Attributes:
-        prompt: the prompt it was given.
-        candidate: the text, and what the domain makes of it.
+        prompt: its prompt.
+        candidate: the text, as judged by the domain.
         num_tokens: number of generated tokens, including the end.
     """
 
@@ -39,7 +39,7 @@ class Written:
 
     @property
     def problem(self) -> Problem:
-        """The problem that a valid text describes."""
+        """The problem of a valid text."""
         assert self.candidate.problem is not None, "only a valid text has a problem"
         return self.candidate.problem
 
@@ -52,7 +52,7 @@ def judge(
     lengths_N: Sequence[int],
     panel: Panel | None = None,
 ) -> list[Written]:
-    """Judge each text by the domain. A text that the token limit cut is invalid, whatever it says so far.
+    """Judge each text by the domain. A text cut by the token limit is invalid.
 
     Args:
         prompts: the prompt of each text.
@@ -72,7 +72,7 @@ class Author:
     """A generator with its engine.
 
     Attributes:
-        max_tokens: limit on a text; a longer text is cut, and invalid.
+        max_tokens: limit on a text; a longer text is invalid.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
         panel: as in `halfway.trainers.propel.domains.candidates.read`.
     """
@@ -86,7 +86,7 @@ class Author:
     panel: Panel | None = None
 
     def write(self, count: int, stream: Stream) -> list[Written]:
-        """`count` texts. Text i, including its prompt, is a function of the stream and i (and the engine's weights)."""
+        """Write `count` texts. Text i, including its prompt, depends only on the stream, i and the engine's weights."""
         streams = [stream.at(i) for i in range(count)]
         prompts = [self.domain.prompt(one.at("prompt")) for one in streams]
         rendered = Prompts(self.tokenizer, self.chat, self.system)

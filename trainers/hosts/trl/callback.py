@@ -18,14 +18,14 @@ class Forgets(Protocol):
     """A source of rows or rollouts that may hold tickets drawn ahead of their use."""
 
     def forget(self) -> None:
-        """Drop tickets drawn ahead, after the session was restored from a checkpoint; they are drawn again."""
+        """Drop tickets drawn ahead: a session restored from a checkpoint draws them again."""
 
 
 class HalfwayCallback(Base):  # type: ignore[misc]
     """Saves the session with every checkpoint, and restores it when the trainer resumes from one.
 
     Attributes:
-        hosting: the session and its records, which others only read.
+        hosting: the session and its records; only the adapter may change them.
     """
 
     def __init__(self, hosting: Hosting, observer: Observer, source: Forgets):

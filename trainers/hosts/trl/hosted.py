@@ -1,4 +1,4 @@
-"""Makes the arguments of a `GRPOTrainer` whose problems are chosen by a chain."""
+"""Makes the arguments of a `GRPOTrainer` whose problems a chain chooses."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -28,23 +28,23 @@ def trl(
     through: Through | None = None,
     processing_class: Any = None,
 ) -> dict[str, Any]:
-    """The arguments of TRL's `GRPOTrainer` with which a chain chooses the problems: `GRPOTrainer(model, **trl(...))`.
+    """Make the arguments of TRL's `GRPOTrainer` for a chain: `GRPOTrainer(model, **trl(...))`.
 
     Args:
-        problems: what to train on: a `datasets.Dataset` or a list of rows, with "prompt" and, if there is one, a stable
-            "id"; or a `ProblemSet`. Rewards get all columns of a row.
-        reward_funcs: one reward function or several, as TRL takes them.
+        problems: a `datasets.Dataset` or a list of rows, with "prompt" and, if there is one, a stable "id"; or a
+            `ProblemSet`. Rewards get all columns of a row.
+        reward_funcs: one reward function or several, as for TRL.
         args: a `GRPOConfig` with `max_steps` and `shuffle_dataset=False`. Records go to `output_dir/halfway`.
-        success: the reward function, or its name, that is 1 for a success and 0 otherwise. Needed if there are several.
+        success: the reward function, or its name, that is 1 for a success and 0 otherwise; required with several.
         threshold: lowest value of that reward that counts as a success, if it is not 0 or 1.
         through: how problems reach TRL. "rows" = a data set whose rows are filled when they are fetched, one generation
-            ahead; it works however TRL samples. "rollouts" = TRL's `rollout_func`, which chooses problems when it
-            samples and masks replayed tokens; TRL calls that interface experimental. None = "rollouts" if the chain
+            ahead; it works with every way of sampling. "rollouts" = TRL's `rollout_func`, which chooses problems when
+            it samples and masks replayed tokens; TRL calls that interface experimental. None = "rollouts" if the chain
             attaches prefixes or hints, otherwise "rows".
         processing_class: the tokenizer; needed for prefixes through "rows", which become the end of the prompt.
 
     Raises:
-        UserError: if an argument cannot work, or a controller needs something that TRL does not have; one line.
+        UserError: if an argument cannot work, or a controller needs something that TRL lacks; one line.
     """
     settings.check(args)
     route: Through = through or ("rollouts" if chain.needs & STARTS else "rows")

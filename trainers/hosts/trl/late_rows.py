@@ -15,9 +15,9 @@ class LateRows:
 
     TRL fetches a generation's rows once for every pass over it; they get the same tickets each time.
 
-    A prefix, or a hint that the response begins with, is appended to the prompt, on which TRL never trains. So prompts
-    must be plain text, and the tokens of both must stay the same when encoded as one text, which they do not where the
-    tokenizer ends a text with a token of its own; otherwise the ticket is abandoned and counted as "retokenized".
+    A prefix, or a hint at the start of the response, is appended to the prompt, on which TRL never trains. So prompts
+    must be plain text, and prompt and prefix must keep their tokens when encoded as one text. Otherwise, as with a
+    tokenizer that ends every text with a token of its own, the ticket is abandoned and counted as "retokenized".
 
     Attributes:
         groups: number of groups per generation.
@@ -29,18 +29,18 @@ class LateRows:
         self._chunks: dict[int, list[dict[str, Any]]] = {}
 
     def dataset(self, generations: int) -> Any:
-        """A `datasets.Dataset` with slots for that many generations, and for two that are fetched ahead."""
+        """Make a `datasets.Dataset` with slots for the generations, and for two more that are fetched ahead."""
         from datasets import Dataset
 
         slots = Dataset.from_dict({SLOT: range((generations + 2) * self.groups)})
         return slots.with_transform(_Transform(self))
 
     def forget(self) -> None:
-        """Drop the tickets of generations fetched ahead; their slots are filled again when they are next fetched."""
+        """Drop the tickets of generations fetched ahead; the next fetch fills their slots again."""
         self._chunks.clear()
 
     def fill(self, batch: dict[str, list[int]]) -> dict[str, list[Any]]:
-        """The rows of a batch of slots, as columns (name -> values)."""
+        """Fill a batch of slots; returns the rows as columns (name -> values)."""
         rows = [self._row(*divmod(slot, self.groups)) for slot in batch[SLOT]]
         return {name: [row[name] for row in rows] for name in rows[0]}
 
@@ -55,7 +55,7 @@ class LateRows:
         return bool(self.hosting.session.controller.needs & {"prefixes", "hints"})
 
     def _drawn(self) -> list[dict[str, Any]]:
-        """Rows for a generation. A ticket whose prefix or hint changes its tokens as text is abandoned and replaced."""
+        """Draw rows for a generation. A ticket whose prefix or hint does not keep its tokens as text is replaced."""
         rows: list[dict[str, Any]] = []
         while len(rows) < self.groups:
             for ticket in self.hosting.draw(self.groups - len(rows)):
@@ -70,9 +70,9 @@ class LateRows:
         return rows
 
     def _started(self, ticket: Ticket, prompt: Any) -> tuple[Any, list[int], str | None]:
-        """The prompt, followed by what the response begins with, and that beginning as tokens and as text.
+        """The prompt with the start of the response appended, and that start as tokens and as text.
 
-        The text is None, and the prompt unchanged, if the beginning's tokens change when decoded and encoded again.
+        If the start does not keep its tokens when decoded and encoded again, its text is None and the prompt unchanged.
         """
         request = ticket.request
         if request.prefix is None and request.hint is None:
@@ -95,7 +95,7 @@ class LateRows:
         return prompt + text, start, text
 
     def _encode(self, text: str) -> list[int]:
-        # This is how TRL encodes a prompt of plain text.
+        # TRL encodes a plain-text prompt in the same way.
         tokens: list[int] = self.tokenizer(text=[text])["input_ids"][0]
         return tokens
 

@@ -1,4 +1,4 @@
-"""Wraps reward functions, so that the session records what came back."""
+"""Wraps reward functions so that the session records the rollouts."""
 
 import functools
 import inspect
@@ -20,15 +20,15 @@ Reward = Callable[..., Any]
 
 
 class Observer:
-    """Wraps reward functions: all of them see whole responses, and one of them decides what a success is.
+    """Wraps reward functions: all see whole responses, and one decides success.
 
     When all functions have judged a batch, the rollouts are recorded and the step is committed. Every process records
     the rollouts of all processes, so that their sessions stay equal.
 
     Attributes:
-        rewards: what TRL is given: functions, and models, whose values are not seen.
-        judging: position of the function that decides what a success is.
-        weights: the weight of each reward in what TRL trains on.
+        rewards: TRL's rewards: functions, and models, whose values Halfway does not see.
+        judging: index of the function that decides success.
+        weights: TRL's weight of each reward.
         summed: whether TRL sums rewards before it normalises them.
         ends: tokens that end a response; empty until training begins.
     """
@@ -48,7 +48,7 @@ class Observer:
         self._values: dict[int, list[float | None]] = {}
 
     def wrapped(self) -> list[Any]:
-        """The rewards for TRL, functions wrapped so that they are shown whole responses, replayed tokens included."""
+        """The rewards for TRL; wrapped functions see whole responses, replayed tokens included."""
         return [self._wrap(i, reward) if is_function(reward) else reward for i, reward in enumerate(self.rewards)]
 
     def _wrap(self, position: int, reward: Reward) -> Reward:
@@ -68,10 +68,10 @@ class Observer:
         return chosen  # type: ignore[no-any-return]
 
     def _take(self, position: int, rewards: Any, inputs: dict[str, Any]) -> None:
-        """Keep a function's rewards of a batch in training; with the last function's, record the batch.
+        """Keep a function's rewards of a training batch; after the last function, record the batch.
 
         Raises:
-            UserError: if a function returned another number of rewards than there are responses.
+            UserError: if a function did not return one reward per response.
         """
         if not in_training(inputs):
             return
@@ -113,7 +113,7 @@ class Observer:
             inputs["log_metric"](name, value)
 
     def _trained(self, num: int) -> list[tuple[float, ...]]:
-        """What TRL trains each response on: the weighted sum of its rewards, or each weighted reward by itself."""
+        """The values that TRL trains each response on: the sum of its weighted rewards, or each by itself."""
         rows = []
         for i in range(num):
             parts = [
@@ -125,12 +125,12 @@ class Observer:
 
 
 def varies(rows: Sequence[tuple[float, ...]]) -> bool:
-    """True if what the responses of a group are trained on differs, up to what TRL takes for equal."""
+    """True if the trained values of a group's responses differ by more than TRL's tolerance."""
     return any(max(values) - min(values) > 1e-8 for values in zip(*rows, strict=True))
 
 
 class Scored(NamedTuple):
-    """A scored rollout, in the form that processes exchange."""
+    """A scored rollout, as the processes exchange it."""
 
     ticket: str
     reward: float | None
@@ -140,7 +140,7 @@ class Scored(NamedTuple):
 
 
 def name_of(reward: Any) -> str:
-    """A reward's name, as TRL logs it: the function's, that of a partial's function, or the class of an instance."""
+    """The name under which TRL logs a reward: the function's, a partial's function's, or an instance's class."""
     while isinstance(reward, functools.partial):
         reward = reward.func
     return str(getattr(reward, "__name__", type(reward).__name__))
@@ -164,7 +164,7 @@ def in_training(inputs: dict[str, Any]) -> bool:
 
 
 def seen(inputs: dict[str, Any]) -> dict[str, Any]:
-    """The inputs that a reward function is shown: the row's own prompt, the whole response, and none of our columns."""
+    """The inputs of a user's reward function: the row's own prompt, the whole response, and none of our columns."""
     shown = {name: value for name, value in inputs.items() if name not in OURS}
     if not in_training(inputs):
         return shown
@@ -182,7 +182,7 @@ def seen(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def judging(rewards: Sequence[Any], success: Any) -> int:
-    """The index of the reward function that decides what a success is: the one named by `success`, or the only one.
+    """Index of the reward function that decides success: the one named by `success`, or the only one.
 
     Raises:
         UserError: if `success` is None and there is not exactly one function, or it names none of the functions.

@@ -1,8 +1,8 @@
 """TRL's `rollout_func`: problems are chosen when they are rolled out, and rollouts may begin with replayed tokens.
 
 Replayed tokens are the beginning of `completion_ids`, with `env_mask` 0, so TRL keeps them out of its loss, its
-normalizer and its importance ratios. Decisions do not lag behind, since TRL calls this once per generation, after the
-chain has observed the last one.
+normalizer and its importance ratios. TRL calls this once per generation, after the chain has observed the last one, so
+decisions do not lag behind.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ Generate = Callable[[Any, list[list[int]], int], tuple[list[list[int]], list[lis
 class SessionRollouts:
     """Draws tickets when TRL asks for completions, and generates from their prompts, prefixes and hints.
 
-    The data set holds only placeholders: TRL copies the columns returned beside the tokens into the rows that reward
-    functions see.
+    The data set has only placeholders. TRL copies the columns returned beside the tokens into the rows for reward
+    functions.
 
     Attributes:
         generate: continues contexts; by default with TRL's vLLM or with `transformers`.
@@ -39,13 +39,13 @@ class SessionRollouts:
         self._placeholder: Any = "" if isinstance(first_prompt, str) else [{"role": "user", "content": ""}]
 
     def dataset(self, size: int) -> Any:
-        """A `datasets.Dataset` of `size` placeholders."""
+        """Make a `datasets.Dataset` of `size` placeholders."""
         from datasets import Dataset
 
         return Dataset.from_dict({"prompt": [self._placeholder] * size})
 
     def forget(self) -> None:
-        """Do nothing, since no ticket is drawn ahead."""
+        """Do nothing: no ticket is drawn ahead."""
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         if not trainer.model.training:  # evaluation uses its own problems, not the session's
@@ -61,7 +61,7 @@ class SessionRollouts:
         contexts = [context + start for context, start in zip(ids, starts, strict=True)]
         tokens, logprobs = self.generate(trainer, contexts, self.hosting.session.num_rollouts)
         limit = self.args.max_completion_length or max(map(len, tokens))
-        # Prefix and new tokens together keep to the limit, but at least one new token is kept.
+        # The limit applies to prefix and new tokens together, but at least one new token is kept.
         own = [done[: max(1, limit - len(start))] for start, done in zip(starts, tokens, strict=True)]
         columns = {name: [row.get(name) for row in rows] for name in self.hosting.rows.names if name != "prompt"}
         return {
@@ -104,7 +104,7 @@ def hinted(prompt: Any, ticket: Ticket) -> Any:
 
 
 def start_of(ticket: Ticket, tokenizer: Any) -> list[int]:
-    """The tokens that a response begins with: those of a prefix, of a hint for the response, or none."""
+    """First tokens of a response: those of a prefix, of a hint for the response, or none."""
     prefix, hint = ticket.request.prefix, ticket.request.hint
     if prefix is not None:
         replayed: list[int] = prefix.turns[0].tokens_T.tolist()
@@ -116,7 +116,7 @@ def start_of(ticket: Ticket, tokenizer: Any) -> list[int]:
 
 
 def encoded(trainer: Any, prompts: list[Any]) -> list[list[int]]:
-    """Prompts as tokens, as TRL encodes them: messages through the chat template, text as it is."""
+    """Encode prompts as TRL does: messages through the chat template, text as it is."""
     tokenizer = trainer.processing_class
     if isinstance(prompts[0], str):
         plain: list[list[int]] = tokenizer(text=prompts)["input_ids"]
@@ -145,7 +145,7 @@ def continued(
 
 
 def generated(trainer: Any, contexts: list[list[int]]) -> list[list[int]]:
-    """Continue contexts with the model's own `generate`. Each response is cut after its first end token.
+    """Continue contexts with the model's own `generate`. A response ends after its first end token.
 
     Raises:
         UserError: under FSDP.

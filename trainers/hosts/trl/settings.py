@@ -1,4 +1,4 @@
-"""Refuses a `GRPOConfig` that cannot work with a chain, and reads from it what Halfway needs to know."""
+"""Refuses a `GRPOConfig` that cannot work with a chain, and reads its sizes."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ def check(args: Any) -> None:
     """
     require(not args.shuffle_dataset, "args.shuffle_dataset", True, "give False: the chain decides the order")
     workers = args.dataloader_num_workers
-    require(workers == 0, "args.dataloader_num_workers", workers, "give 0: a worker would ask a copy of the chain")
+    require(workers == 0, "args.dataloader_num_workers", workers, "give 0: a worker would use a copy of the chain")
     steps = args.max_steps
-    require(steps > 0, "args.max_steps", steps, "give a number of steps: the chain decides what an epoch is")
+    require(steps > 0, "args.max_steps", steps, "give a number of steps: a chain has no epochs")
     unused = args.remove_unused_columns
     require(not unused, "args.remove_unused_columns", unused, "give False: rewards read columns of the rows")
     num, batch = args.num_generations, args.generation_batch_size
@@ -37,13 +37,13 @@ def generations(args: Any) -> int:
 
 
 def steps_per_generation(args: Any) -> str:
-    """Number of optimizer steps per generation, as text for messages; it need not be whole."""
+    """Number of optimizer steps per generation, as text for messages; it may be a fraction."""
     steps = _passes(args) / args.gradient_accumulation_steps
     return f"{steps:g}"
 
 
 def between_generations(args: Any, step: int) -> bool:
-    """True if no generation is partly used after `step` optimizer steps."""
+    """True if `step` optimizer steps use only whole generations."""
     return (step * int(args.gradient_accumulation_steps)) % _passes(args) == 0
 
 
@@ -61,7 +61,7 @@ def version() -> str:
     """TRL's name and version.
 
     Raises:
-        UserError: if it is not installed.
+        UserError: if TRL is not installed.
     """
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed

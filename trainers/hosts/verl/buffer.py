@@ -1,7 +1,7 @@
-"""A replay buffer for verl that records in the session what came back.
+"""A replay buffer for verl that records rollouts in the session.
 
-verl's setting `custom_sampler` is meant for such buffers. They override one private method of verl's,
-`_sync_metadata_from_transfer_queue`: verl evicts groups inside `sample`, and only this method runs before that in every
+verl's setting `custom_sampler` is meant for such buffers. They override one private method,
+`_sync_metadata_from_transfer_queue`: verl evicts groups inside `sample`, and only this method runs before it in every
 mode.
 """
 
@@ -22,10 +22,10 @@ FIELDS = ("rm_scores", "responses", "extra_fields", TICKET, START)
 
 
 class Observing:
-    """A mixin for verl's replay buffers that records every finished group before any is evicted."""
+    """A mixin for verl's replay buffers that records every finished group before verl evicts it."""
 
     def __init__(self, **options: Any):
-        self._seen: dict[str, str] = {}  # uid of a prompt that verl still holds -> ticket
+        self._seen: dict[str, str] = {}  # uid of a prompt still in verl -> ticket
         super().__init__(**options)
 
     def _sync_metadata_from_transfer_queue(self: Any) -> None:
@@ -39,17 +39,17 @@ class Observing:
             data = tq.kv_batch_get(keys=keys, partition_id="train", select_fields=list(FIELDS))
             self._record(keys, data)
         unknown = sorted(failed - self._seen.keys())
-        if unknown and not steering.current().synchronous:  # no rollout came back; only asynchronous trainers keep rows
+        if unknown and not steering.current().synchronous:  # without rollouts; only asynchronous trainers keep rows
             rows = tq.kv_batch_get(keys=unknown, partition_id="train", select_fields=[TICKET])
             self._seen |= {uid: plain(rows[TICKET][i]) for i, uid in enumerate(unknown)}
         for uid in sorted(failed & self._seen.keys()):
             steering.current().fail(self._seen[uid])
 
     def _record(self: Any, keys: list[str], data: Any) -> None:
-        """Record the rollouts stored under these keys, one rollout per key.
+        """Record the rollouts stored under these keys, one per key.
 
-        Tickets that the session no longer expects are ignored: an asynchronous trainer that was resumed still holds
-        groups that were observed before its checkpoint.
+        Tickets that the session no longer expects are ignored: a resumed asynchronous trainer still has groups observed
+        before its checkpoint.
         """
         steered = steering.current()
         ends = steered.ends
@@ -75,7 +75,7 @@ class Observing:
             return batch, metrics
         steered = steering.current()
         surplus: dict[str, str] = {}
-        if steered.synchronous:  # nothing is in flight: missing rollouts have failed, and groups not taken are surplus
+        if steered.synchronous:  # nothing is in flight: missing rollouts failed, and unused groups are surplus
             steered.fail_all()
             taken = {self._seen[key.split("_")[0]] for key in batch.keys}
             whole = {group.request.ticket for group in steered.hosting.session.in_hand() if not group.zero_variance}
@@ -95,7 +95,7 @@ class SessionBufferAsync(Observing, ReplayBufferAsync):  # type: ignore[misc]
 
 
 def session_buffer(trainer_mode: str, sampler_kwargs: Any, **options: Any) -> Any:
-    """The replay buffer for a trainer's mode, with the settings that verl would give its own buffer.
+    """Make the replay buffer for a trainer's mode, with the settings of verl's own buffer.
 
     Raises:
         UserError: if group filtering is enabled without a metric.
@@ -120,5 +120,5 @@ def session_buffer(trainer_mode: str, sampler_kwargs: Any, **options: Any) -> An
 
 
 def plain(value: Any) -> Any:
-    """The value itself, where verl has wrapped it for a tensor dictionary."""
+    """Unwrap a value that verl has wrapped for a tensor dictionary."""
     return getattr(value, "data", value)

@@ -1,9 +1,9 @@
 """verl's data set, with rows chosen by the session when they are fetched; the sampler's indices are ignored.
 
-The ticket's id is a column, and verl stores all columns with each trajectory; outcomes come back through Halfway's
-replay buffer. If the chain attaches prefixes or hints, rows name the agent loop that starts from them; verl's workers
-import this module, and with it that loop. The session's state is saved in verl's data.pt, since `StatefulDataLoader`
-stores what a data set's `state_dict` returns.
+The ticket's id is a column, and verl stores all columns with each trajectory; outcomes return through Halfway's replay
+buffer. If the chain attaches prefixes or hints, rows name the agent loop that starts from them; verl's workers import
+this module, and with it that loop. `StatefulDataLoader` saves the session's state, the data set's `state_dict`, in
+verl's data.pt.
 """
 
 import json
@@ -21,7 +21,7 @@ Base: Any = RLHFDataset
 
 
 class SessionDataset(Base):  # type: ignore[misc]
-    """verl's own data set for validation files; for training files, its rows in the order of the session's tickets.
+    """verl's own data set for validation files; for training files, rows in the order of the session's tickets.
 
     Attributes:
         steering: the session; None for validation files.
@@ -29,7 +29,7 @@ class SessionDataset(Base):  # type: ignore[misc]
 
     def __init__(self, data_files: Any, *arguments: Any, **options: Any):
         super().__init__(data_files, *arguments, **options)
-        # verl does not tell a data set whether it is for training, so its files have to.
+        # Only its files show whether a data set of verl's is for training.
         files = self.config.train_files
         training = [files] if isinstance(files, str) else list(files)
         self.steering = None
@@ -38,7 +38,7 @@ class SessionDataset(Base):  # type: ignore[misc]
             self.steering.hosting.decode = self.tokenizer.decode
 
     def _ends(self) -> frozenset[int]:
-        """The tokens that end a response: the tokenizer's end token, and its padding, which is one for some models."""
+        """Tokens that end a response: the tokenizer's end token, and its padding, an end token of some models."""
         tokens = (self.tokenizer.eos_token_id, self.tokenizer.pad_token_id)
         return frozenset(token for token in tokens if token is not None)
 
@@ -60,7 +60,7 @@ class SessionDataset(Base):  # type: ignore[misc]
         return row
 
     def _start(self, ticket: Ticket) -> dict[str, str]:
-        """The column of tokens that a row's responses begin with: a JSON list, maybe empty."""
+        """The column with the first tokens of a row's responses: a JSON list, maybe empty."""
         prefix, hint = ticket.request.prefix, ticket.request.hint
         start: list[int] = prefix.turns[0].tokens_T.tolist() if prefix is not None else []
         if hint is not None and hint.place == "response":

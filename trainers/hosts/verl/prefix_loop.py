@@ -18,7 +18,7 @@ Base: Any = AgentLoopBase
 class PrefixAgentLoop(Base):  # type: ignore[misc]
     """Generates from the prompt followed by the prefix.
 
-    Prefix and new tokens together keep to verl's response length, but at least one new token is kept.
+    verl's response length limits prefix and new tokens together, but at least one new token is kept.
     """
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **row: Any) -> AgentLoopOutput:

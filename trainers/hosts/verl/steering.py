@@ -1,4 +1,4 @@
-"""The session of verl's driver process. Data set and replay buffer share it here, since verl makes them separately."""
+"""The session of verl's driver process, shared by data set and replay buffer, which verl makes separately."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from halfway.trainers.hosts.outcomes import Judge
 from halfway.trainers.hosts.rows import Columns, rows_of
 
 PROVIDES = frozenset({"tokens", "prefixes", "hints"})
-"""What a chain can have in verl, of `halfway.curriculum.controller.NEEDS`."""
+"""Those of `halfway.curriculum.controller.NEEDS` that verl can give a chain."""
 
 
 @dataclass
 class Steering(Fetching):
     """The session that verl's data set and replay buffer share.
 
-    Tickets in flight need not be offered again after resuming: asynchronous trainers restart what was in flight, and
-    synchronous trainers have nothing in flight when they save.
+    A resumed session need not offer tickets again: asynchronous trainers restart rollouts in flight, and synchronous
+    trainers have none in flight when they save.
 
     Attributes:
         judge: decides whether a rollout succeeded.
-        success: name of the value beside the reward that decides it; None = the reward itself.
+        success: name of the value beside the reward that decides success; None = the reward itself.
         synchronous: whether nothing is in flight when a batch is sampled.
         ends: tokens that end a response.
     """
@@ -44,18 +44,18 @@ def begin(data: Any, rows: Any, prompt: str, ends: frozenset[int]) -> Steering:
     """Make the session of this process from verl's `data` settings; `current` returns it from then on.
 
     Args:
-        rows: the training rows, as verl has read them.
+        rows: the training rows, as read by verl.
         prompt: name of the column of prompts.
         ends: tokens that end a response.
 
     Raises:
-        UserError: if a setting cannot work, or a controller needs something that verl does not have.
+        UserError: if a setting cannot work, or a controller needs something that verl lacks.
     """
     options = data.get("halfway")
     if options is None or not options.get("chain"):
         raise UserError("data.halfway.chain: missing; give a YAML file with controllers, and add +halfway=session")
     workers = data.dataloader_num_workers
-    require(workers == 0, "data.dataloader_num_workers", workers, "give 0: a worker would ask a copy of the chain")
+    require(workers == 0, "data.dataloader_num_workers", workers, "give 0: a worker would use a copy of the chain")
     require(not data.shuffle, "data.shuffle", data.shuffle, "give false: the chain decides the order")
     require(options.get("v1", True), "trainer.use_v1", False, "give true: the older trainers cannot host a chain")
     chain = options.chain if isinstance(options.chain, str) else _plain(options.chain)
@@ -75,7 +75,7 @@ def begin(data: Any, rows: Any, prompt: str, ends: frozenset[int]) -> Steering:
 
 
 def current() -> Steering:
-    """The session of this process, which the data set has made.
+    """The session of this process, made by the data set.
 
     Raises:
         UserError: if verl's data set is not Halfway's.
@@ -86,10 +86,10 @@ def current() -> Steering:
 
 
 def named(values: Mapping[str, Any], name: str) -> float:
-    """The value called `name` among those that the user's reward function returned beside the reward.
+    """Find the value `name` among those that the user's reward function returned beside the reward.
 
     Raises:
-        UserError: if there is none of that name.
+        UserError: if the function did not return it.
     """
     if name not in values:
         known = ", ".join(sorted(values)) or "nothing"

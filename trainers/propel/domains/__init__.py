@@ -1,11 +1,11 @@
-"""Tasks that a generator writes: when a text is a valid task, and which problem the solver gets.
+"""Domains of generated tasks: validity of a text, and its problem for the solver.
 
 - `base`: the contract of a domain
-- `candidates`: turns generated texts into problems, or says why they are not
-- `oracles`: answers on which models agree, for tasks that come without one
-- `diversity`: how much a set of texts repeats itself
+- `candidates`: turns generated texts into problems, or records why they are not valid
+- `oracles`: answers on which models agree, for tasks that come without an answer
+- `diversity`: diversity of a set of texts
 - `maths`: competition-style mathematics
-- `induction`: infer a function from inputs and outputs; `induction_rules`: what a function may look like
+- `induction`: infer a function from inputs and outputs; `induction_rules`: rules for such functions
 - `sheets`: the lab's running sums and operator sheets
 """
 

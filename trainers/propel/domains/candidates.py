@@ -1,4 +1,4 @@
-"""Turns generated texts into problems, and records what each text turned out to be."""
+"""Turns generated texts into problems, and records why others are not valid."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,16 +11,16 @@ from halfway.trainers.propel.domains.oracles import Panel, PanelVerdict
 
 @dataclass(frozen=True, slots=True)
 class Candidate(Generic[Task]):
-    """One generated text and what became of it.
+    """One generated text with its task and problem, or why it is not valid.
 
     Attributes:
-        text: as written.
+        text: the generator's text.
         task: the parsed task; None if the text could not be parsed.
-        problem: None if it is not valid.
-        invalid: None if it is valid.
+        problem: None if the text is not valid.
+        invalid: None if the text is valid.
         topic: "" if the text could not be parsed.
         answers: the oracles' answers, if they were asked; "" = no answer.
-        oracle_attempts: number of attempts that this text cost; 0 if its problem came earlier in the same call.
+        oracle_attempts: oracle attempts that this text cost; 0 if its problem came earlier in the same call.
     """
 
     text: str
@@ -37,19 +37,19 @@ class Candidate(Generic[Task]):
 
     @property
     def well_formed(self) -> bool:
-        """True if it follows the domain's rules, whatever oracles say."""
+        """True if it follows the domain's rules; oracles do not matter."""
         return self.valid or bool(self.answers)
 
 
 def read(
     domain: Domain[Task], texts: Sequence[str], panel: Panel | None = None, prompts: Sequence[str] | None = None
 ) -> list[Candidate[Task]]:
-    """Parse, check and turn into problems, in order. The check sees all texts that parse in one call.
+    """Parse and check texts, and make problems of them, in order. One call checks all texts that parse.
 
     Args:
-        panel: gives the problems of an open domain their answers; None = they stay without, and a text that
-            follows the domain's rules counts as valid.
-        prompts: the prompt of each text; None = they are not known.
+        panel: gives answers to the problems of an open domain; None = they get none, and a text that follows the
+            domain's rules is valid.
+        prompts: the prompt of each text; None = not known.
     """
     candidates = _by_rules(domain, texts, prompts or [""] * len(texts))
     if panel is None or not domain.open:

@@ -15,7 +15,7 @@ BLOCK = 16
 
 
 def units(text: str, kind: Units) -> list[str]:
-    """The units of n-grams: words and punctuation marks, or characters."""
+    """Split a text into the units of n-grams: words and punctuation marks, or characters."""
     return list(text) if kind == "characters" else WORD.findall(text)
 
 
@@ -25,7 +25,7 @@ def grams(parts: Sequence[str], order: int) -> Counter[Gram]:
 
 
 def distinct_3(texts: Sequence[str], kind: Units) -> float:
-    """Different trigrams / all trigrams of all texts together; NaN if there is none.
+    """Different trigrams / all trigrams, over all texts together; NaN without trigrams.
 
     It falls with the number of texts, so compare sets of equal size.
     """
@@ -36,13 +36,13 @@ def distinct_3(texts: Sequence[str], kind: Units) -> float:
 
 
 def self_bleu_3(texts: Sequence[str], kind: Units) -> float:
-    """Mean over texts of BLEU-3 against all the others as references; NaN for fewer than two texts.
+    """Mean over texts of BLEU-3 with all other texts as references; NaN for fewer than two texts.
 
     BLEU of Papineni et al. 2002: geometric mean of the clipped precisions of 1- to 3-grams, times the brevity penalty
     by the nearest length. A text without a match of some order, or shorter than that order, scores 0.
 
     It grows with the number of texts, and saturates: among hundreds of short texts of one format nearly every trigram
-    occurs somewhere, so that the figure is near 1 whether or not they repeat each other. See `block_self_bleu_3`.
+    occurs somewhere, so the figure is near 1 even if the texts do not repeat each other. See `block_self_bleu_3`.
     """
     if len(texts) < 2:
         return math.nan
@@ -58,17 +58,16 @@ def self_bleu_3(texts: Sequence[str], kind: Units) -> float:
 
 
 def block_self_bleu_3(texts: Sequence[str], kind: Units, size: int = BLOCK) -> float:
-    """Mean Self-BLEU-3 of consecutive blocks of `size` texts, leaving out a shorter rest; NaN with fewer texts.
+    """Mean Self-BLEU-3 of consecutive blocks of `size` texts, without a shorter last block; NaN with fewer texts.
 
-    Ours: every text has size - 1 references, however many texts there are, so the figure neither grows with their
-    number nor saturates as early.
+    Ours: every text has size - 1 references, so the figure does not grow with the number of texts and saturates later.
     """
     blocks = [texts[i : i + size] for i in range(0, len(texts) - size + 1, size)]
     return sum(self_bleu_3(block, kind) for block in blocks) / len(blocks) if blocks else math.nan
 
 
 def top_share(topics: Sequence[str]) -> float:
-    """Share of the commonest topic among all texts; "" stands for no topic, which is never the commonest."""
+    """Share of the commonest topic among all texts; "" = no topic, which is never the commonest."""
     found = Counter(topic for topic in topics if topic)
     return max(found.values(), default=0) / len(topics) if topics else math.nan
 
@@ -77,7 +76,7 @@ Largest = dict[Gram, tuple[int, int, int]]
 
 
 def _two_largest(counts: Sequence[Counter[Gram]]) -> Largest:
-    """For every n-gram, the largest count in any text, which text that is, and the largest count in another text."""
+    """For every n-gram: its largest count in a text, that text, and its largest count in another text."""
     found: Largest = {}
     for i, of_text in enumerate(counts):
         for gram, count in of_text.items():
@@ -87,7 +86,7 @@ def _two_largest(counts: Sequence[Counter[Gram]]) -> Largest:
 
 
 def _precision(own: Counter[Gram], most: Largest, i: int) -> float:
-    """Share of a text's n-grams that occur in another text too, each counted at most as often as it occurs there."""
+    """Share of a text's n-grams that also occur in another text, each counted at most as often as it occurs there."""
     matched = 0
     for gram, count in own.items():
         first, holder, second = most[gram]

@@ -1,9 +1,9 @@
 """Function induction: the generator writes a function, ten inputs and a message; the solver infers the function.
 
-All of it is Markdown with code blocks. The solver sees half of the input-output pairs and the message, writes a
-function, and passes if it gives the reference's result on every other input, as
-`halfway.curriculum.tasks.function_induction` judges. After Absolute Zero (function induction) and PROPEL, section 4.2,
-with stricter validity: see `FunctionInduction.check`.
+A text is Markdown with code blocks. The solver sees half of the input-output pairs and the message, and writes a
+function. It passes if the function gives the reference's result on every other input, as judged by
+`halfway.curriculum.tasks.function_induction`. After Absolute Zero (function induction) and PROPEL, section 4.2, with
+stricter validity: see `FunctionInduction.check`.
 """
 
 import ast
@@ -61,7 +61,7 @@ class FunctionTask:
         code, entry: Python that defines one function, and the function's name.
         inputs: the arguments of each call, as the text of a tuple literal.
         message: the hint.
-        results: the function's value on each input; empty until the task is checked.
+        results: the function's result on each input; empty until the task is checked.
     """
 
     code: str
@@ -73,14 +73,14 @@ class FunctionTask:
 
 @dataclass(frozen=True)
 class FunctionInduction:
-    """Tasks to infer a function from some of its values, judged on further inputs; code runs only in a sandbox.
+    """Tasks to infer a function from some of its results, judged on further inputs; code runs only in a sandbox.
 
     Attributes:
-        inputs: number of inputs per task, which is even; the first half is shown. If a text has more, its last ones
-            count.
+        inputs: number of inputs per task, which must be even; the first half is shown. If a text has more, only its
+            last ones count.
         distinct_results: least number of different results over the inputs; 2 rules out constants.
-        seed_functions: functions of which one is shown in the generator's prompt.
-        seconds: time limit on a function over all its inputs, for the generator's and the solver's functions.
+        seed_functions: functions; the generator's prompt shows one of them.
+        seconds: time limit for a function on all its inputs, for the generator's and the solver's functions.
         processes: functions that run at once, in each of the sandbox's two lanes.
     """
 
@@ -113,7 +113,7 @@ class FunctionInduction:
         return ASK.format(seed=chosen, inputs=self.inputs)
 
     def parse(self, text: str, prompt: str = "") -> FunctionTask | Invalid:
-        """Parse the text, and judge everything that can be judged without running it."""
+        """Parse the text, and check all that can be checked without running it."""
         parts: dict[str, list[str]] = {"python": [], "input": [], "message": []}
         for name, body in find_fenced(text):
             parts.get(name, []).append(body.strip())
@@ -140,11 +140,11 @@ class FunctionInduction:
         return FunctionTask(code, entry, tuple(inputs.values()), message)
 
     def check(self, tasks: Sequence[FunctionTask]) -> list[FunctionTask | Invalid]:
-        """Run each function twice, in two processes with different hash seeds, the second time from the last input on.
+        """Run each function twice, in two processes with different hash seeds, the second time in reverse order.
 
         A function is valid if it ends in time, raises nothing, returns plain and finite values other than None that are
-        equal in both runs, and has at least `distinct_results` different results. A function whose value changes from
-        call to call gives different values in the reverse order.
+        equal in both runs, and has at least `distinct_results` different results. The reverse order reveals a function
+        whose result changes from call to call.
         """
         jobs = []
         for task in tasks:
@@ -191,7 +191,7 @@ STRUCTURE = (
 
 
 def call_text(arguments: str, result: Result) -> str:
-    """One call as the solver sees it, as in "f(1, [2]) = 3".
+    """Show one call to the solver, as in "f(1, [2]) = 3".
 
     Args:
         arguments: text of a tuple literal.

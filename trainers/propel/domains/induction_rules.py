@@ -1,8 +1,8 @@
-"""Static rules for generated functions: nothing is run here.
+"""Static rules for generated functions; no function runs here.
 
-The rules are about meaning, not about safety, which is the sandbox's business: a function must give equal results in
-every process, and must be one function. A name is refused wherever it stands, also as an attribute of anything, so that
-no alias and no other module leads to it.
+The rules make a task well defined; the sandbox makes it safe. A text must define one function, which must give equal
+results in every process. A name is refused everywhere, also as an attribute of anything, so that no alias and no other
+module leads to it.
 """
 
 import ast
@@ -18,7 +18,7 @@ from halfway.trainers.propel.domains.base import Invalid
 MAX_CODE = 8_192
 MAX_INPUT = 1_024
 
-# Names that begin with an underscore are banned as attributes and imports too, those with two of them everywhere.
+# Names with a leading underscore are banned as attributes and imports too, those with two underscores everywhere.
 BANNED_NAMES = frozenset(
     {
         *("breakpoint", "compile", "dir", "eval", "exec", "exit", "help", "input", "open", "quit"),
@@ -30,7 +30,7 @@ BANNED_ATTRIBUTES = (sys.stdlib_module_names - {part for name in PURE_MODULES fo
     *("namedtuple", "NormalDist"),  # differ from process to process
     *("attrgetter", "methodcaller", "Formatter", "get_type_hints"),  # reach any name by a string
 }
-"""Attributes that no function may use: other modules, which some pure ones hold, and a few members of pure ones."""
+"""Attributes that no function may use: modules reachable from pure modules, and a few members of pure modules."""
 
 REFUSED: Mapping[type[ast.AST], str] = {
     ast.ClassDef: "a class",
@@ -43,7 +43,7 @@ REFUSED: Mapping[type[ast.AST], str] = {
 
 
 def function_name(code: str) -> str | Invalid:
-    """The name of the one function that the code defines, or why it is not acceptable."""
+    """Find the name of the only function that the code defines, or why the code is not valid."""
     if len(code) > MAX_CODE:
         return Invalid("function too long", f"{len(code)} characters, at most {MAX_CODE}")
     try:
@@ -71,7 +71,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def _troubles(tree: ast.Module) -> Iterator[str]:
-    """What the code uses although it may not."""
+    """Yield the forbidden names and constructs that the code uses."""
     for node in ast.walk(tree):
         if type(node) in REFUSED:
             yield REFUSED[type(node)]
@@ -96,7 +96,7 @@ def _hidden(name: str) -> bool:
 
 
 def arguments(text: str) -> Result | Invalid:
-    """The arguments of one call as a tuple: its literal, and the text that equal arguments share."""
+    """Parse the arguments of one call as a tuple: its literal, and a text that equal arguments share."""
     if len(text) > MAX_INPUT:
         return Invalid("input too long", f"{len(text)} characters, at most {MAX_INPUT}")
     try:

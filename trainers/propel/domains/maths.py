@@ -1,7 +1,6 @@
 """Competition-style mathematics as text: the generator writes a problem, oracles agree on its answer.
 
-PROPEL, section 4.2. The paper does not give its prompts, its rules for what is a problem, or its topics; ours are used
-here.
+PROPEL, section 4.2. The paper publishes neither prompts nor rules for a valid problem nor topics; these are ours.
 """
 
 import json
@@ -74,7 +73,7 @@ QUESTION = re.compile(
 DOLLAR = re.compile(r"(?<!\\)\$")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
-# Word stems by topic; the topic with most hits counts, and the first at a tie.
+# Word stems by topic; the topic with most hits wins, the first at a tie.
 TOPICS: Mapping[str, re.Pattern[str]] = {
     topic: re.compile(rf"\b(?:{stems})", re.IGNORECASE)
     for topic, stems in {
@@ -103,12 +102,12 @@ class Maths:
     """Competition-style text tasks, whose answers oracles give (see `halfway.trainers.propel.domains.oracles`).
 
     Attributes:
-        syntax: "tagged" = the problem stands between tags, for a pretrained generator that is asked in words; "plain" =
-            the text is the problem, for a model that is trained from nothing.
-        examples_path: JSONL file of problems, of which two are shown in the generator's prompt, with rows {"prompt":
-            text, "pool": text}; both come from one pool, and every pool is used equally often. Empty = nine problems of
-            our own ("tagged" only).
-        instruction: what the solver and the oracles read after the problem.
+        syntax: "tagged" = the problem is between tags, for a pretrained generator with a prompt in words; "plain" = the
+            text is the problem, for a model trained from scratch.
+        examples_path: JSONL file of example problems, with rows {"prompt": text, "pool": text}. The generator's prompt
+            shows two from one pool, and every pool is used equally often. Empty = nine problems of our own ("tagged"
+            only).
+        instruction: the text after the problem, for the solver and the oracles.
         min_characters, max_characters: bounds on a problem's length.
     """
 
@@ -136,7 +135,7 @@ class Maths:
         return ASK.format(first=pool[first], second=pool[second])
 
     def parse(self, text: str, prompt: str = "") -> MathsTask | Invalid:
-        """Parse the text and apply the rules, none of which needs anything to be run."""
+        """Parse the text and apply the rules; none of them runs code."""
         question = self._question(text)
         if isinstance(question, Invalid):
             return question
@@ -162,7 +161,7 @@ class Maths:
         return list(tasks)
 
     def problem(self, task: MathsTask) -> Problem:
-        """The problem without an answer. Its id comes from the question, which has at most one answer."""
+        """Make the problem, without an answer. Its id comes from the question, which has at most one answer."""
         prompt = f"{task.question}\n\n{self.instruction}" if self.instruction else task.question
         features: dict[str, float | str] = {
             "characters": len(task.question),
@@ -194,7 +193,7 @@ def _broken_rule(question: str) -> Invalid | None:
 
 
 def _plain(question: str) -> str:
-    """Letters and digits only, so that different spacing and punctuation make no new problem."""
+    """Keep letters and digits only: other spacing or punctuation does not make a new problem."""
     return "".join(character for character in question.casefold() if character.isalnum())
 
 
@@ -205,13 +204,13 @@ def _known(path: str) -> frozenset[str]:
 
 @lru_cache(maxsize=16)
 def example_pools(path: str) -> Mapping[str, Sequence[str]]:
-    """The example problems shown to a generator, by pool.
+    """Read the example problems for the generator's prompt, by pool.
 
     Args:
         path: path of a JSONL file; "" = the questions in this module.
 
     Raises:
-        UserError: if the file cannot be read, a row has no prompt, or a pool has fewer than two.
+        UserError: if the file cannot be read, a row has no prompt, or a pool has fewer than two problems.
     """
     if not path:
         return POOLS

@@ -1,4 +1,4 @@
-"""Answers to problems that come without one: models are asked, and only an answer on which all agree counts.
+"""Reference answers for problems without one: an answer on which all attempts of several models agree.
 
 PROPEL, section 4.2: two models make two attempts each, and a task is scored only if all four answers agree.
 """
@@ -16,7 +16,7 @@ BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
 
 class Oracle(Protocol):
-    """A model whose answers are trusted if others give the same."""
+    """A model whose answer counts if other models agree."""
 
     @property
     def attempts(self) -> int:
@@ -24,8 +24,8 @@ class Oracle(Protocol):
         ...
 
     def answer(self, problems: Sequence[Problem]) -> list[tuple[str, ...]]:
-        """`attempts` responses to each problem, in order; a truncated response is "". The result is a function of the
-        problem, so that a verdict does not depend on when it was asked for."""
+        """Write `attempts` responses to each problem, in order; a truncated response is "". The result is a function of
+        the problem, so a verdict does not depend on earlier calls."""
         ...
 
 
@@ -36,7 +36,7 @@ class PanelVerdict:
     Attributes:
         outcome: the problem with its answer, or why it has none.
         answers: the final answers as written, oracle by oracle and attempt by attempt; "" = none.
-        attempts: number of attempts that this verdict cost; 0 if the same problem came earlier in the same call.
+        attempts: oracle attempts that this verdict cost; 0 if the same problem came earlier in the same call.
     """
 
     outcome: Problem | Invalid
@@ -46,12 +46,12 @@ class PanelVerdict:
 
 @dataclass(frozen=True)
 class Panel:
-    """Oracles that have to agree."""
+    """Oracles that must agree."""
 
     oracles: tuple[Oracle, ...]
 
     def settle(self, problems: Sequence[Problem]) -> list[PanelVerdict]:
-        """One verdict per problem, in order. Equal problems are asked about once."""
+        """Return one verdict per problem, in order. Equal problems are asked once."""
         different = list({problem.id: problem for problem in problems}.values())
         responses = [oracle.answer(different) for oracle in self.oracles] if different else []
         verdicts = {
@@ -81,7 +81,7 @@ def _outcome(problem: Problem, answers: Sequence[str]) -> Problem | Invalid:
 
 
 def final_answer(response: str) -> str:
-    """The content of the last \boxed{} of a response; "" if there is none, or if it is not closed."""
+    """The content of the last \boxed{} in a response; "" if there is none or it is not closed."""
     boxes = list(BOX.finditer(response))
     if not boxes:
         return ""

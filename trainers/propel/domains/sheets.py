@@ -1,8 +1,8 @@
-"""The lab's sheets as domains: a generated text is the very prompt that the solver gets.
+"""The lab's sheets as domains: the generated text is itself the solver's prompt.
 
 A text is valid if the lab could have drawn it: labels a, b, c, ... in order, values within the rules of its task, and
-the options' bounds on lines and wrong lines. A sheet with fewer lines than it may have wrong would pass an empty
-answer, so every valid sheet has more lines than it allows to be wrong.
+the options' bounds on lines and wrong lines. A valid sheet has more lines than allowed wrong lines; otherwise an empty
+answer would pass.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class SheetDomain(Generic[Sheet]):
     """The base of both domains of sheets.
 
     Attributes:
-        begin: the generator's prompt, a token of the task's policies with which no sheet begins.
+        begin: the generator's prompt, a token of the task's policies that starts no sheet.
         source: the lab's own source of such sheets.
         lab: the lab's rules of the task.
     """
@@ -40,7 +40,7 @@ class SheetDomain(Generic[Sheet]):
         return self.begin
 
     def parse(self, text: str, prompt: str = "") -> Sheet | Invalid:
-        """The sheet that a generated text is, or why it is not one."""
+        """Parse a generated text as a sheet, or say why it is not one."""
         try:
             sheet: Sheet = self.lab.parse(text)
         except ValueError:
@@ -53,7 +53,7 @@ class SheetDomain(Generic[Sheet]):
         return [self._check(sheet) for sheet in tasks]
 
     def problem(self, task: Sheet) -> Problem:
-        """The problem, with the id that the lab's own source would give it, so that equal sheets are one problem."""
+        """Make the problem, with the id from the lab's own source, so that equal sheets are one problem."""
         prompt, (answer, facts) = self.lab.render(task), self._solve(task)
         features = {**facts, "topic": self.topic(task)}
         return Problem(content_id(self.source, prompt, answer), prompt, answer, self.name, self.source, features)
@@ -65,13 +65,13 @@ class SheetDomain(Generic[Sheet]):
         raise NotImplementedError
 
     def _solve(self, sheet: Sheet) -> tuple[str, Mapping[str, float | str | tuple[float, ...]]]:
-        """The answer, and the features of the problem."""
+        """The answer and the features of the problem."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Sums(SheetDomain[sums.Sheet]):
-    """Sheets of running sums, the lab's small task, for a task generator to write.
+    """Sheets of running sums, the lab's small task, written by a generator.
 
     Attributes:
         sheets: the bounds of a valid sheet.
@@ -100,7 +100,7 @@ class Sums(SheetDomain[sums.Sheet]):
 
 @dataclass(frozen=True)
 class Operators(SheetDomain[operators.Sheet]):
-    """Operator sheets, the lab's task of many skills, for a task generator to write.
+    """Operator sheets, the lab's task of many skills, written by a generator.
 
     Attributes:
         sheets: the bounds of a valid sheet.
@@ -129,7 +129,7 @@ class Operators(SheetDomain[operators.Sheet]):
 
 
 def _beyond(bounds: Bounds, lines: int, allowed: int) -> Invalid | None:
-    """Why a sheet is beyond its task's bounds, or would pass an empty answer; None if it is neither."""
+    """Why a sheet is invalid: beyond its task's bounds, or passing an empty answer; None if it is valid."""
     if not bounds.min_lines <= lines <= bounds.max_lines:
         return Invalid("number of lines", f"{lines}, from {bounds.min_lines} to {bounds.max_lines}")
     if not bounds.min_allowed <= allowed <= bounds.max_allowed:

@@ -1,12 +1,12 @@
-"""Small heads that read a frozen model's hidden states and guess whether a task is worth a solver's time.
+"""Probes: small heads on a frozen model's hidden states that predict whether a task is useful for the solver.
 
 - `activations`: hidden states of a model, in memory or on disk
 - `heads`: the heads, and probes as files
-- `training`: fitting one probe
+- `training`: fits one probe
 - `rates`: a probe of the pass rate itself
-- `splits`: which rows train a probe, stop its training and judge it
+- `splits`: training, validation and test rows of a probe
 - `scores`: classification, ranking, calibration
-- `surface`: the baseline: what a task's surface features tell
+- `surface`: the baseline: prediction from a task's surface features
 - `sweep`: layers x poolings x heads, and the choice of a probe
-- `probe_options`: settings of all these
+- `probe_options`: options of all these
 """

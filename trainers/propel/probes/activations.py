@@ -1,7 +1,7 @@
 """Hidden states of a frozen causal language model, pooled to one vector per task, in memory or streamed to disk.
 
 Layer i is the output of block i, counted from 0, before any final norm: layer 31 of a model with 32 blocks is the last.
-The forward pass ends at the deepest layer that is asked for. A vector depends only on its task's tokens and the model's
+The forward pass ends at the deepest requested layer. A vector depends only on its task's tokens and the model's
 weights, not on other tasks of the batch (except for rounding) or on any policy.
 """
 
@@ -32,7 +32,7 @@ POOLINGS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "mean_full": lambda states_TD: states_TD.mean(0),
     "mean_last_50": lambda states_TD: states_TD[-50:].mean(0),
 }
-"""How the states of the tokens that were written become one vector, as in PROPEL's table 10."""
+"""Pooling of the written tokens' states to one vector, as in PROPEL's table 10."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +42,7 @@ class Reading:
     Attributes:
         id: the task's id.
         tokens_T: context and written text.
-        start: where the written text starts. Pooling sees only what follows.
+        start: index at which the written text starts. Pooling uses only the tokens from there.
     """
 
     id: str
@@ -51,11 +51,11 @@ class Reading:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < len(self.tokens_T):
-            raise ValueError(f"reading {self.id!r}: nothing was written after {self.start} of {len(self.tokens_T)}")
+            raise ValueError(f"reading {self.id!r}: no written token from {self.start} of {len(self.tokens_T)}")
 
 
 def decoder_blocks(model: nn.Module) -> nn.ModuleList:
-    """The blocks of a causal language model of `transformers`. Raises UserError if they cannot be identified."""
+    """Find the blocks of a causal language model of `transformers`. Raises UserError if they cannot be identified."""
     config: Any = model.config
     count = config.get_text_config().num_hidden_layers
     for module in model.modules():  # outermost first
@@ -74,17 +74,17 @@ def check_layers(model: nn.Module, layers: Sequence[int]) -> None:
 
 
 class _DeepEnoughError(Exception):
-    """Ends a forward pass after the last layer that is needed."""
+    """Ends a forward pass after the deepest requested layer."""
 
 
 @torch.no_grad()
 def hidden_states(
     model: nn.Module, tokens_BT: Tensor, attention_BT: Tensor, layers: Sequence[int]
 ) -> dict[int, Tensor]:
-    """Outputs (B, T, width) of the named layers. Blocks deeper than the deepest of them do not run.
+    """Outputs (B, T, width) of the requested layers. Deeper blocks do not run.
 
     Raises:
-        UserError: if the model has no such layer.
+        UserError: if the model lacks a layer.
     """
     check_layers(model, layers)
     found: dict[int, Tensor] = {}
@@ -113,7 +113,7 @@ def hidden_states(
 
 
 def read(model: nn.Module, readings: Sequence[Reading], options: ActivationOptions) -> dict[tuple[int, str], Features]:
-    """Vectors (tasks, width) by layer and pooling, on the CPU in float32."""
+    """Read tasks; returns vectors (tasks, width) by layer and pooling, on the CPU in float32."""
     parts: dict[tuple[int, str], list[Features]] = {}
     for batch in _batches(readings, options):
         for key, features_BD in _read_batch(model, batch, options).items():
@@ -122,13 +122,13 @@ def read(model: nn.Module, readings: Sequence[Reading], options: ActivationOptio
 
 
 def _cut(reading: Reading, max_tokens: int) -> Reading:
-    """The end of a reading."""
+    """Keep the last `max_tokens` of a reading."""
     cut = max(len(reading.tokens_T) - max_tokens, 0)
     return Reading(reading.id, reading.tokens_T[cut:], max(reading.start - cut, 0))
 
 
 def _batches(readings: Sequence[Reading], options: ActivationOptions) -> Iterator[list[Reading]]:
-    """Batches of readings in order, each as large as fits."""
+    """Yield batches of readings in order, each as large as `batch_tokens` allows."""
     batch: list[Reading] = []
     longest = 0
     for reading in readings:
@@ -165,7 +165,7 @@ def _read_batch(
 
 
 def model_fingerprint(model: nn.Module) -> str:
-    """A hash of a model's parameters and buffers, to tell whether activations come from the same model."""
+    """Hash a model's parameters and buffers, to check that activations come from the same model."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
@@ -180,8 +180,8 @@ class ActivationStore:
     Attributes:
         path: the folder.
         ids: ids of the tasks, in the order of the rows.
-        reference: fingerprint of the model that was read.
-        truncated: how many tasks lost their beginning to `max_tokens`.
+        reference: fingerprint of the reference model.
+        truncated: number of tasks that lost their beginning to `max_tokens`.
     """
 
     path: Path
@@ -191,7 +191,7 @@ class ActivationStore:
     truncated: int
 
     def features(self, layer: int, pooling: str) -> Features:
-        """The vectors (tasks, width), read from disk where they are used. Raises UserError if they were not stored."""
+        """The vectors (tasks, width), read from disk as they are used. Raises UserError if they were not stored."""
         known = [f"{layer}/{name}" for layer in self.options.layers for name in self.options.poolings]
         if f"{layer}/{pooling}" not in known:
             raise unknown(f"{self.path}: layer and pooling", f"{layer}/{pooling}", known)
@@ -206,13 +206,13 @@ class ActivationStore:
 
     @classmethod
     def open(cls, path: Path, reference: str | None = None) -> "ActivationStore":
-        """A finished store.
+        """Open a finished store.
 
         Args:
-            reference: fingerprint of the model that the caller works with; None = any.
+            reference: fingerprint of the caller's model; None = any.
 
         Raises:
-            UserError: if there is no store, if it is not finished, or if it belongs to another model.
+            UserError: if there is no store, it is not finished, or it belongs to another model.
         """
         manifest = _read_manifest(path)
         if manifest is None:
@@ -221,7 +221,7 @@ class ActivationStore:
             raise UserError(f"{path}: {manifest['done']} of {len(manifest['ids'])} tasks are read; finish extracting")
         if reference is not None and manifest["reference"] != reference:
             raise UserError(
-                f"{path}: holds activations of another reference model ({manifest['reference']}); extract them anew"
+                f"{path}: holds activations of another reference model ({manifest['reference']}); extract them again"
             )
         options: dict[str, Any] = {
             key: tuple(v) if isinstance(v, list) else v for key, v in manifest["options"].items()
@@ -240,7 +240,7 @@ def extract(
         reference: `model_fingerprint` of the model.
 
     Raises:
-        UserError: if there is no task, the model lacks a layer, or the folder holds something else.
+        UserError: if there is no task, the model lacks a layer, or the folder has other activations.
     """
     require(len(readings) > 0, "activations", f"{len(readings)} tasks", "give at least one")
     check_layers(model, options.layers)

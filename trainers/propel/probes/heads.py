@@ -1,4 +1,4 @@
-"""The heads of probes, and a probe with what it needs to score a task: where it reads, its scale, its temperature."""
+"""Heads of probes, and a probe with its site, its feature scale and its temperature."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -57,7 +57,7 @@ class Probe(nn.Module):
         self.register_buffer("temperature", torch.ones(()))
 
     def standardize(self, features_ND: Tensor) -> None:
-        """Take mean and standard deviation from these rows. A feature that never changes is left at its scale."""
+        """Set mean and standard deviation from these rows. A constant feature is not scaled."""
         spread_D = features_ND.std(0, correction=0)
         self.mean.copy_(features_ND.mean(0))
         self.scale.copy_(torch.where(spread_D > 0, spread_D, torch.ones_like(spread_D)))
@@ -69,10 +69,10 @@ class Probe(nn.Module):
 
     @torch.no_grad()
     def logits(self, features_ND: NDArray[np.float32], calibrated: bool = True) -> NDArray[np.float64]:
-        """Logit of each row, divided by the temperature if `calibrated`. Without dropout."""
+        """Compute the logit of each row, without dropout; divided by the temperature if `calibrated`."""
         training = self.training
         self.eval()
-        features = torch.tensor(np.asarray(features_ND, np.float32))  # a copy: a store's cannot be written
+        features = torch.tensor(np.asarray(features_ND, np.float32))  # a copy: a store's arrays are read-only
         outputs_N2 = self(features).double()
         self.train(training)
         logits_N = outputs_N2[:, 1] - outputs_N2[:, 0]
@@ -81,8 +81,8 @@ class Probe(nn.Module):
 
 
 def save_probe(probe: Probe, site: Site, file: Path) -> None:
-    """Write a probe as a safetensors file that says where it reads."""
-    # A single entry, since safetensors writes several in varying order, and equal probes should be equal files.
+    """Write a probe as a safetensors file that records its site."""
+    # A single entry: safetensors writes several in varying order, and equal probes should give equal files.
     metadata = {"probe": json.dumps({"site": asdict(site), "kind": probe.kind})}
     with replacing(file) as temporary:
         save_file(probe.state_dict(), temporary, metadata)
@@ -92,7 +92,7 @@ def load_probe(file: Path, reference: str | None = None) -> tuple[Probe, Site]:
     """Read a probe.
 
     Args:
-        reference: fingerprint of the model that the caller works with; None = any.
+        reference: fingerprint of the caller's model; None = any.
 
     Raises:
         UserError: if the file is not a probe, or belongs to another reference model.

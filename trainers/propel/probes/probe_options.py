@@ -1,4 +1,4 @@
-"""Options of a probe and its selection: frozen values, no heavy import."""
+"""Options of a probe and its selection: frozen values, without heavy imports."""
 
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -14,12 +14,12 @@ Balance = Literal["downsample", "weighted"]
 
 @dataclass(frozen=True)
 class ActivationOptions:
-    """Which hidden states of the reference model are read, and how they are pooled.
+    """The hidden states of the reference model that a probe reads, and their pooling.
 
     Attributes:
         layers: indices of blocks, counted from 0.
         poolings: how the states of a text's tokens are pooled.
-        max_tokens: longer readings lose their beginning, which is counted.
+        max_tokens: most tokens of a reading; longer ones lose their beginning, and are counted.
         batch_tokens: tokens in one forward pass, including padding.
     """
 
@@ -46,8 +46,8 @@ class ProbeTraining:
     Attributes:
         lr, weight_decay, batch, epochs: as usual; batch in rows.
         patience: epochs without improvement after which training stops; the best epoch's weights are kept.
-        stop_on: "loss" (on the validation rows, both classes weighing the same) or their "balanced_accuracy".
-        standardize: whether features are brought to mean 0 and variance 1 over the training rows.
+        stop_on: "loss" or "balanced_accuracy", on the validation rows; in the loss, both classes weigh the same.
+        standardize: whether to scale features to mean 0 and variance 1 over the training rows.
     """
 
     lr: float = 1e-3
@@ -67,10 +67,10 @@ class ProbeTraining:
 
 @dataclass(frozen=True)
 class SplitOptions:
-    """Which labelled rows train a probe, stop its training, and judge it.
+    """Split of the labelled rows into training, validation and test rows.
 
     Attributes:
-        validation, test: shares of the rows that stop the training, and that judge.
+        validation, test: shares of the rows that stop the training, and that score the probe.
     """
 
     validation: float = 0.1
@@ -85,19 +85,20 @@ class SplitOptions:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """Which probes are fitted, and which of them is chosen.
+    """The probes to fit, and the rule that chooses one.
 
-    Among the cells whose calibration error on validation rows is at most `max_ece` (or among all cells if there are
-    none, which the record says), those are considered whose balanced accuracy is within `tie` of the best; of these,
-    the cell with the highest variance of the reward under the base policy (RVP) is chosen.
+    Candidates are the cells whose calibration error on validation rows is at most `max_ece`; if there are none, all
+    cells, and the record says so. Of those within `tie` of the best balanced accuracy, the rule takes the cell with the
+    highest variance of the reward under the base policy (RVP).
 
     Attributes:
-        heads, balance: what is combined with every layer and pooling. "downsample" = as many rows of one class as of
-            the other; "weighted" = all rows, both classes with the same weight in the loss.
-        max_ece: on rows thinned so that both classes are equally many.
-        policy_samples: number of the base policy's texts over which the reward's variance is taken.
-        surface: features of a task that a simple lookup may use, as a baseline that a probe has to beat; "length" is
-            the text's, "topic" the domain's.
+        heads, balance: combined with every layer and pooling. "downsample" = equally many rows of both classes;
+            "weighted" = all rows, both classes with the same weight in the loss.
+        max_ece: largest calibration error, on equally many rows of both classes.
+        tie: largest difference from the best balanced accuracy.
+        policy_samples: number of the base policy's texts for the reward's variance.
+        surface: features of a task for simple lookup tables, the baseline of a probe; "length" is the text's, "topic"
+            the domain's.
         permutations: number of fits with permuted labels, as a control.
     """
 

@@ -1,4 +1,4 @@
-"""A probe of the pass rate itself. PROPEL's probe only tells what lies in a band, not on which side the rest lies."""
+"""A probe of the pass rate. PROPEL's probe predicts only whether it lies in a band, not on which side it misses."""
 
 from dataclasses import dataclass, replace
 
@@ -16,15 +16,14 @@ from halfway.trainers.propel.probes.training import fit
 
 @dataclass(frozen=True, slots=True)
 class RateScores:
-    """Figures of a rate probe on rows that took no part in its training.
+    """Figures of a rate probe on test rows.
 
     Attributes:
-        rows: their number.
-        spearman: rank correlation of guess and observed pass rate; NaN if either never changes.
+        rows: number of rows.
+        spearman: rank correlation of predicted and observed pass rate; NaN if either is constant.
         error: mean absolute difference between them.
-        error_of_mean: the same for a constant guess, the mean rate of the training rows.
-        sampling_error: the expected error if the guesses were the true rates, which is due to the small number of
-            trials.
+        error_of_mean: the same for a constant prediction, the mean rate of the training rows.
+        sampling_error: expected error if the predictions were the true rates, from the small number of trials.
     """
 
     rows: int
@@ -45,8 +44,8 @@ def fit_rates(
 ) -> Probe:
     """Fit a probe whose logit is the log-odds of a pass, by the likelihood of the observed counts.
 
-    Every row counts as its trials: `attempts` rows of which `passed_N` are positive. A batch holds as many tasks as for
-    any other probe.
+    Each row becomes its trials: `attempts` rows, `passed_N` of them positive. A batch has as many tasks as for any
+    other probe.
     """
     trials_NK = np.arange(attempts) < passed_N[:, None]
     labels_M, tasks_M = trials_NK.ravel(), np.repeat(np.arange(len(passed_N)), attempts)
@@ -56,7 +55,7 @@ def fit_rates(
 
 
 def score_rates(logits_N: Floats, rates_N: Floats, attempts: int, split: RowSplit, draws: int = 200) -> RateScores:
-    """Score guesses on the split's test rows."""
+    """Score predictions on the split's test rows."""
     guesses, rates = expit(logits_N[split.test]), rates_N[split.test]
     again = np.random.default_rng(0).binomial(attempts, guesses, (draws, len(guesses))) / attempts
     varied = np.ptp(guesses) > 0 and np.ptp(rates) > 0

@@ -1,4 +1,4 @@
-"""Quality of a probe: classification, ranking and calibration on rows to which it was not fitted."""
+"""Quality of a probe on test rows: classification, ranking and calibration."""
 
 from dataclasses import dataclass
 
@@ -18,14 +18,14 @@ LOG_TEMPERATURES = (-4.0, 4.0)
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Figures of one probe on one set of rows; a row is called positive if its logit is above 0.
+    """Figures of one probe on one set of rows; a logit above 0 predicts a positive.
 
     Attributes:
         rows, positives: numbers of rows and of positives.
-        accuracy, balanced_accuracy, f1, auc: as scikit-learn defines them.
-        ece: expected calibration error, 15 bins of equal width, norm 1, on equally many rows of both classes, since a
-            probe trained on balanced classes does not know how rare positives are.
-        spearman: rank correlation of the logit with the solver's pass rate; NaN if either never changes.
+        accuracy, balanced_accuracy, f1, auc: as defined by scikit-learn.
+        ece: expected calibration error, 15 bins of equal width, norm 1, on equally many rows of both classes: a probe
+            trained on balanced classes does not know how rare positives are.
+        spearman: rank correlation of the logit with the solver's pass rate; NaN if either is constant.
     """
 
     rows: int
@@ -42,7 +42,7 @@ def score(logits_N: Floats, labels_N: Labels, rates_N: Floats, seed: int = 0) ->
     """Score logits against labels and pass rates. Both classes must be present.
 
     Args:
-        seed: decides which rows of the larger class are left out of the calibration error.
+        seed: chooses the rows of the larger class that the calibration error leaves out.
     """
     balanced_M = downsample(labels_N, seed)
     metrics = load_extra("sklearn.metrics", "probe scores", "propel")
@@ -72,17 +72,17 @@ def calibration_error(logits_N: Floats, labels_N: Labels) -> float:
 
 
 def negative_log_likelihood(logits_N: Floats, labels_N: Labels, equal: bool = True) -> float:
-    """Mean over the rows, in nats; `equal`: over the two classes, of the means over their rows. Both must be there."""
+    """Mean over the rows, in nats; `equal`: mean of the two classes' means. Both classes must be present."""
     losses_N = np.logaddexp(0, np.where(labels_N, -logits_N, logits_N))
     return float((losses_N[labels_N].mean() + losses_N[~labels_N].mean()) / 2 if equal else losses_N.mean())
 
 
 def best_temperature(logits_N: Floats, labels_N: Labels, equal: bool = True) -> float:
-    """The divisor of the logits, from e^-4 to e^4, that makes the labels likeliest.
+    """Find the divisor of the logits, from e^-4 to e^4, that maximises the likelihood of the labels.
 
     Args:
-        equal: whether both classes weigh the same, like in the calibration error. On unbalanced rows the divisor would
-            also compensate for the rarity of positives, if the logits do not know it.
+        equal: whether both classes weigh the same, as in the calibration error. Otherwise, on unbalanced rows, the
+            divisor would also correct for the rarity of positives.
     """
     found = minimize_scalar(
         lambda log_t: negative_log_likelihood(logits_N / np.exp(log_t), labels_N, equal),
@@ -109,12 +109,12 @@ def balanced_accuracy_interval(
 def balanced_accuracy_gain(
     logits_N: Floats, others_N: Floats, labels_N: Labels, level: float = 0.95, draws: int = 10_000, seed: int = 0
 ) -> tuple[float, tuple[float, float]]:
-    """By how much the balanced accuracy of `logits_N` exceeds `others_N`'s, with its percentile bootstrap.
+    """Gain of `logits_N` over `others_N` in balanced accuracy, with its percentile bootstrap interval.
 
-    Paired: a resample takes rows, drawn within each class, with the calls of both.
+    Paired: both are scored on the same resampled rows, drawn within each class.
     """
     rng = np.random.default_rng(seed)
-    # 1 where only the first is right, -1 where only the other is.
+    # 1 where only the first is right, -1 where only the second is.
     better_N = ((logits_N > 0) == labels_N).astype(int) - ((others_N > 0) == labels_N)
     gains = []
     for rows in (better_N[labels_N], better_N[~labels_N]):

@@ -1,4 +1,4 @@
-"""Which rows train a probe, stop its training, and judge it."""
+"""Splits labelled rows into training, validation and test rows of a probe."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ Labels = NDArray[np.bool_]
 
 
 class RowSplit(NamedTuple):
-    """Row numbers. No row is in two of them."""
+    """Row numbers of three disjoint parts."""
 
     train: Rows
     validation: Rows
@@ -31,7 +31,7 @@ def check_labels(labels_N: Labels, least: int = 3) -> None:
 
 
 def downsample(labels_N: Labels, seed: int) -> Rows:
-    """Rows of equally many positives and negatives, in order; the larger class is thinned at random."""
+    """Choose equally many positive and negative rows, in order; the larger class is thinned at random."""
     rng = np.random.default_rng(seed)
     classes = [np.flatnonzero(labels_N), np.flatnonzero(~labels_N)]
     size = min(map(len, classes))
@@ -39,15 +39,15 @@ def downsample(labels_N: Labels, seed: int) -> Rows:
 
 
 def thinned(split: RowSplit, labels_N: Labels, seed: int) -> RowSplit:
-    """The split with equally many positives and negatives in its training rows."""
+    """Thin the training rows of a split to equally many positives and negatives."""
     return split._replace(train=split.train[downsample(labels_N[split.train], seed)])
 
 
 def random_split(labels_N: Labels, seed: int, options: SplitOptions = DEFAULT_SPLIT) -> RowSplit:
-    """A random split with the same share of positives in each part.
+    """Split rows at random, with the same share of positives in each part.
 
     Raises:
-        UserError: if a part would lack a class.
+        UserError: if a part lacks a class.
     """
     check_labels(labels_N)
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The baseline that a probe has to beat: looking the answer up by a task's surface features."""
+"""The baseline of a probe: lookup tables on a task's surface features."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ BINS = 12
 
 @dataclass(frozen=True)
 class Lookup:
-    """A table from one surface feature to the share of positives, judged like a probe.
+    """A table from one surface feature to the share of positives, scored like a probe.
 
     Attributes:
-        feature: its name.
-        probe_gain, probe_gain_interval: by how much a probe's balanced accuracy on the same test rows exceeds this
-            table's, and the 95 % interval of that difference.
+        feature: name of the feature.
+        probe_gain, probe_gain_interval: gain of a probe over this table in balanced accuracy on the same test rows, and
+            its 95 % interval.
     """
 
     feature: str
@@ -39,13 +39,13 @@ class Lookup:
 def lookups(
     surface: Mapping[str, NDArray[np.str_] | Floats], labels_N: Labels, split: RowSplit, probe_M: Floats
 ) -> list[Lookup]:
-    """One table per feature, made from the training rows; the best on validation rows comes first.
+    """Make one table per feature from the training rows; the best on validation rows comes first.
 
-    A number with more than `BINS` values is cut into that many quantiles. A value that no training row has is as likely
-    positive as the average row. A row's logit is that of its share, with equal weights for both classes.
+    A number with more than `BINS` values is cut into `BINS` quantiles. A value without training rows gets the average
+    share of positives. A row's logit is that of its share, with equal weights for both classes.
 
     Args:
-        probe_M: logits of the probe to be compared, for the test rows.
+        probe_M: logits of the probe to compare with, for the test rows.
     """
     found = [_lookup(name, values_N, labels_N, split, probe_M) for name, values_N in surface.items()]
     return sorted(found, key=lambda lookup: -lookup.validation.balanced_accuracy)
@@ -59,7 +59,7 @@ def _lookup(
     logit_of: dict[str, float] = {}
     for key in np.unique(keys_N[split.train]):
         own = labels_N[split.train][keys_N[split.train] == key]
-        # One imagined row of the average kind keeps a rare value's share from being 0 or 1.
+        # One imagined average row keeps the share of a rare value away from 0 and 1.
         share = (own.sum() + prior) / (len(own) + 1)
         logit_of[str(key)] = float(np.log(share / (1 - share)) - np.log(prior / (1 - prior)))
     logits_N = np.asarray([logit_of.get(str(key), 0.0) for key in keys_N])

@@ -1,4 +1,4 @@
-"""The sweep over layers, poolings, heads and balancing, and the choice of a probe."""
+"""Sweep over layers, poolings, heads and balancing, and the choice of a probe."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -39,10 +39,10 @@ class Cell:
     """One probe of a sweep, with its figures.
 
     Attributes:
-        validation, test: scores on rows that stopped its training, and on rows that took no part.
-        test_interval: 95 % interval of the test rows' balanced accuracy.
+        validation, test: scores on validation and test rows.
+        test_interval: 95 % interval of the balanced accuracy on test rows.
         rvp: variance of the reward under the base policy, by this probe alone.
-        temperature: the divisor that would calibrate its logits.
+        temperature: the divisor that calibrates its logits.
         file: name of the probe's file.
     """
 
@@ -72,8 +72,8 @@ class Choice:
     """The chosen cell.
 
     Attributes:
-        calibrated: whether any cell was calibrated well enough; if none was, the choice is among all.
-        tied: number of cells between which the reward's variance had to decide.
+        calibrated: whether any cell was calibrated well enough; if not, all cells were candidates.
+        tied: number of candidates between which the reward's variance decided.
     """
 
     cell: Cell
@@ -90,7 +90,7 @@ def sweep(
     reward_variance: RewardVariance,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Cell]:
-    """Fit and score a probe in every cell. A folder that already holds some of the cells is completed.
+    """Fit and score a probe in every cell. Cells that the folder already has are skipped.
 
     Raises:
         UserError: if a class has too few rows.
@@ -116,7 +116,7 @@ def sweep(
 
 
 def read_cells(folder: Path) -> list[Cell]:
-    """The cells that a folder holds, without an incomplete last line that a killed process left."""
+    """Read the cells of a folder, without an incomplete last line from a killed process."""
     file = folder / CELLS
     if not file.exists():
         return []
@@ -162,7 +162,7 @@ def _fit(
     balance_seed: int,
     seed: int,
 ) -> Probe:
-    """A probe whose classes are balanced in one of the two ways."""
+    """Fit a probe with its classes balanced in one of the two ways."""
     weighted = balance == "weighted"
     chosen = split if weighted else thinned(split, labels_N, balance_seed)
     return fit(features_ND, labels_N, chosen, head, options.training, weighted, seed)
@@ -177,7 +177,7 @@ def _scores(
 
 
 def choose(cells: Sequence[Cell], options: SweepOptions) -> Choice:
-    """The cell that `SweepOptions` describes."""
+    """Choose a cell by the rule of `SweepOptions`."""
     fit_for_use = [cell for cell in cells if cell.validation.ece <= options.max_ece]
     candidates = fit_for_use or list(cells)
     best = max(cell.validation.balanced_accuracy for cell in candidates)
@@ -186,10 +186,10 @@ def choose(cells: Sequence[Cell], options: SweepOptions) -> Choice:
 
 
 def ensemble(cells: Sequence[Cell], chosen: Cell, size: int, options: SweepOptions) -> list[Cell]:
-    """The chosen cell and the next best cells, all with different layers and poolings as far as possible.
+    """Choose the next best cells beside the chosen one, with different layers and poolings as far as possible.
 
     Raises:
-        UserError: if there are not that many cells.
+        UserError: if there are too few cells.
     """
     if size > len(cells):
         raise UserError(f"reward.ensemble: {size} probes wanted, the sweep has {len(cells)}; widen the sweep")
@@ -205,7 +205,7 @@ def ensemble(cells: Sequence[Cell], chosen: Cell, size: int, options: SweepOptio
 def permuted_control(
     store: ActivationStore, rows: LabelledRows, chosen: Cell, options: SweepOptions, seed: int
 ) -> list[float]:
-    """Balanced accuracies on test rows of probes like the chosen one, fitted and judged with permuted labels."""
+    """Balanced accuracies on test rows of probes like the chosen one, fitted and scored with permuted labels."""
     rng = np.random.default_rng(seed)
     features_ND = np.asarray(store.features(chosen.layer, chosen.pooling))
     accuracies = []

@@ -1,4 +1,4 @@
-"""Fits one probe, as described in PROPEL's table 10."""
+"""Fits one probe, after PROPEL's table 10."""
 
 from typing import Any
 
@@ -24,14 +24,14 @@ def fit(
     seed: int,
     equal: bool = True,
 ) -> Probe:
-    """Fit a probe to the training rows, stop by the validation rows, and set its temperature by them.
+    """Fit a probe to the training rows; the validation rows stop the training and set the temperature.
 
-    A function of its arguments alone on one machine; the process's random state is left as it was.
+    On one machine the result is a function of the arguments alone; the process's random state does not change.
 
     Args:
-        weighted: whether both classes weigh the same in the loss, whatever their number.
-        equal: whether they do so in the validation figures, as in PROPEL, which splits a set that is already balanced;
-            not for a probe that should learn how rare positives are.
+        weighted: whether both classes weigh the same in the loss, whatever their size.
+        equal: whether both classes weigh the same in the validation figures, as in PROPEL, which splits a balanced set;
+            false for a probe that should learn how rare positives are.
     """
     train_MD, train_M = _part(features_ND, labels_N, split.train)
     held_HD, held_H = _part(features_ND, labels_N, split.validation)
@@ -72,7 +72,7 @@ def _part(features_ND: NDArray[np.float32], labels_N: Labels, rows: NDArray[np.i
 
 
 def _equal_weights(labels_N: Tensor) -> Tensor:
-    """The weight of a row of each class with which both classes count the same."""
+    """Weight of a row of each class, so that both classes weigh the same."""
     return len(labels_N) / (2 * torch.bincount(labels_N, minlength=2).float())
 
 
