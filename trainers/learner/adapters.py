@@ -1,4 +1,4 @@
-"""LoRA (Hu et al. 2021): the policy's weights stay fixed, and small matrices beside its linear layers are trained."""
+"""LoRA (Hu et al. 2021): trains small matrices beside the policy's linear layers, whose weights stay fixed."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,19 +15,19 @@ from halfway.trainers.learner.learner_options import LoraOptions
 
 ADAPTER_FOLDER, WEIGHTS_FILE = "adapter", "adapter_model.safetensors"
 NAME = "default"
-# How peft names the parts of a layer: the original layer, and the two matrices.
+# peft's names of the parts of a layer: the original layer, and the two matrices.
 BASE, DOWN, UP = ".base_layer", f".lora_A.{NAME}", f".lora_B.{NAME}"
-# What peft puts in front of the names in a file.
+# peft's prefix of the names in a file.
 PREFIX = "base_model.model."
 
 
 def add_adapters(policy: Any, options: LoraOptions) -> None:
-    """Put adapters into the policy, in place, and freeze the rest. They add nothing yet, since one matrix is zero.
+    """Put adapters into the policy, in place, and freeze the rest. They add nothing yet: one matrix is zero.
 
-    torch's global generator initialises the other one. The adapters are in float32, whatever the policy's type is.
+    torch's global generator initialises the other matrix. The adapters are in float32, whatever the policy's type.
 
     Raises:
-        UserError: if peft is not installed, or the policy has no such layers.
+        UserError: if peft is not installed, or the policy lacks the target layers.
     """
     peft = load_extra("peft", "model.lora", "lora")
     targets = linear_layers(policy) if options.targets == ("all-linear",) else list(options.targets)
@@ -50,7 +50,7 @@ def add_adapters(policy: Any, options: LoraOptions) -> None:
 
 
 def linear_layers(policy: Any) -> list[str]:
-    """The last parts of the names of all linear layers but the output layer."""
+    """List the last parts of the names of all linear layers but the output layer."""
     output = policy.get_output_embeddings()
     linear = [name for name, module in policy.named_modules() if isinstance(module, nn.Linear) and module is not output]
     return sorted({name.rpartition(".")[2] for name in linear})
@@ -66,7 +66,7 @@ def adapter_parameters(policy: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def layer_matrices(policy: nn.Module, name: str) -> tuple[nn.Parameter, nn.Parameter, float] | None:
-    """The two matrices and the factor whose product is added to a weight, if that weight has an adapter.
+    """Find the two matrices and the factor of a weight's adapter; None if it has none.
 
     Args:
         name: name of a parameter.
@@ -78,7 +78,7 @@ def layer_matrices(policy: nn.Module, name: str) -> tuple[nn.Parameter, nn.Param
 
 
 def merge(weight: Tensor, down_RI: Tensor, up_OR: Tensor, factor: float) -> Tensor:
-    """A weight with what its adapter adds, in the weight's type."""
+    """Add an adapter's product to its weight, in the weight's type."""
     return (weight.float() + factor * (up_OR.float() @ down_RI.float())).to(weight.dtype)
 
 
@@ -96,10 +96,10 @@ def adapters_off(policy: nn.Module) -> Iterator[None]:
 
 
 def save_adapters(policy: Any, weights: Mapping[str, Tensor], folder: Path) -> None:
-    """Write a folder that peft reads.
+    """Write a folder that peft can read.
 
     Args:
-        weights: the weights, as from `adapter_parameters`.
+        weights: the matrices, as from `adapter_parameters`.
     """
     from safetensors.torch import save_file
 
@@ -110,23 +110,23 @@ def save_adapters(policy: Any, weights: Mapping[str, Tensor], folder: Path) -> N
 
 
 def require_same_scale(policy: Any, folder: Path) -> None:
-    """Refuse adapters that were trained with another factor, with which the policy would not be the one that was saved.
+    """Refuse adapters that were trained with another factor: the policy would differ from the saved one.
 
     Raises:
-        UserError: if `alpha` is another than in the checkpoint.
+        UserError: if `alpha` differs from the checkpoint's.
     """
     file = folder / ADAPTER_FOLDER / "adapter_config.json"
     if not file.exists():
-        return  # another model, which `load_adapters` says
+        return  # another model, which `load_adapters` reports
     saved, own = json.loads(file.read_text())["lora_alpha"], policy.peft_config[NAME].lora_alpha
     require(saved == own, "model.lora.alpha", own, f"{folder} was trained with {saved}; resume with that")
 
 
 def load_adapters(policy: nn.Module, folder: Path) -> None:
-    """Load what `save_adapters` wrote.
+    """Load the folder of `save_adapters`.
 
     Raises:
-        RuntimeError: if it does not belong to these adapters.
+        RuntimeError: if it does not fit these adapters.
     """
     from safetensors.torch import load_file
 

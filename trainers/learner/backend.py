@@ -1,4 +1,4 @@
-"""Optimizer steps: the part of the learner that knows whether the model is sharded."""
+"""Optimizer steps, on a whole or a sharded model."""
 
 import copy
 import errno
@@ -43,7 +43,7 @@ class Backend(Protocol):
         ...
 
     def microbatch(self, last: bool) -> AbstractContextManager[None]:
-        """The scope of one forward and `backward` pass; `last` says whether it is the last of its optimizer step."""
+        """The scope of one forward and `backward` pass; `last`: whether it is the last of its optimizer step."""
         ...
 
     def backward(self, loss: Tensor) -> None:
@@ -51,21 +51,21 @@ class Backend(Protocol):
         ...
 
     def gradient_norm(self) -> float | None:
-        """The global norm; gradients are then clipped to options.max_grad_norm. None if only `step` finds out."""
+        """Clip the gradients to options.max_grad_norm; returns the global norm before. None: only `step` knows it."""
         ...
 
     def step(self, lr: float) -> float | None:
-        """Apply the gradients, and drop them. Returns their norm before clipping if `gradient_norm` did not."""
+        """Apply and drop the gradients. Returns their norm before clipping if `gradient_norm` did not."""
         ...
 
     def drop_gradients(self) -> None: ...
 
     def save(self, folder: Path) -> None:
-        """Write the policy as a Hugging Face folder and the optimizer beside it. Raises OSError, say on a full disk."""
+        """Write the policy as a Hugging Face folder and the optimizer beside it. Raises OSError, as on a full disk."""
         ...
 
     def load(self, folder: Path) -> None:
-        """Continue from what `save` wrote. Raises UserError if it belongs to another model."""
+        """Restore the checkpoint of `save`. Raises UserError if it belongs to another model."""
         ...
 
 
@@ -118,7 +118,7 @@ class PlainBackend:
             if has_adapters(policy):
                 load_adapters(policy, folder)
             else:
-                # With this run's configuration: a folder without one would be loaded as a model of the default size.
+                # With this run's configuration: a folder without one would load as a model of the default size.
                 config = copy.deepcopy(policy.config)
                 saved = type(policy).from_pretrained(
                     folder / POLICY_FOLDER, config=config, dtype=policy.dtype, use_safetensors=True
@@ -126,8 +126,8 @@ class PlainBackend:
                 policy.load_state_dict(saved.state_dict())
         except (OSError, SafetensorError) as error:
             raise UserError(
-                f"learner: {folder} holds no policy in safetensors ({one_line(error)}); resume from a checkpoint that "
-                "Halfway wrote"
+                f"learner: {folder} holds no policy in safetensors ({one_line(error)}); resume from a checkpoint of "
+                "Halfway"
             ) from error
         except RuntimeError as error:
             raise other_model(folder) from error
@@ -136,7 +136,7 @@ class PlainBackend:
 
 
 def build_accelerator() -> Accelerator:
-    """The accelerator that prepares whole models, which compute in the type of their weights.
+    """Make the accelerator for whole models, which compute in the type of their weights.
 
     Without CUDA it is the CPU: Apple's GPUs have no float64.
 
@@ -156,7 +156,7 @@ def build_accelerator() -> Accelerator:
 
 
 def build_optimizer(policy: nn.Module, options: LearnerOptions) -> torch.optim.AdamW:
-    """AdamW over the weights to be trained. Raises UserError if there are none."""
+    """Make AdamW over the trainable weights. Raises UserError if there are none."""
     trained = [parameter for parameter in policy.parameters() if parameter.requires_grad]
     if not trained:
         raise UserError(f"model.path: all weights are frozen, as by an adapter in the folder; {MERGE}")
@@ -164,16 +164,16 @@ def build_optimizer(policy: nn.Module, options: LearnerOptions) -> torch.optim.A
 
 
 def apply_gradients(accelerator: Accelerator, optimizer: Any) -> None:
-    """One step of a prepared optimizer; its gradients are then dropped."""
-    # All accelerators of a process share this switch. A trainer that was stopped between the micro-batches of a step
-    # leaves it off, and accelerate would then skip our steps without a word.
+    """Take one step of a prepared optimizer, and drop its gradients."""
+    # All accelerators of a process share this switch. A trainer stopped between the micro-batches of a step leaves it
+    # off, and accelerate would then silently skip our steps.
     accelerator.sync_gradients = True
     optimizer.step()
     optimizer.zero_grad()
 
 
 def keep_settings(optimizer: Any, options: LearnerOptions) -> None:
-    """Give AdamW this run's own settings, which loading a state has replaced."""
+    """Restore AdamW's settings of this run, which loading a state has replaced."""
     for group in optimizer.param_groups:
         group |= {"betas": options.betas, "eps": options.eps, "weight_decay": options.weight_decay}
 
@@ -185,8 +185,8 @@ def set_lr(optimizer: Any, lr: float) -> None:
 
 
 def save_tensors(state: object, path: Path) -> None:
-    """`torch.save`, which reports a full disk as an internal error. Raises OSError if the file cannot be written."""
-    with path.open("wb") as file:  # and not by its path, since then torch does not tell the system's error at all
+    """`torch.save`, but raises OSError if the file cannot be written; torch raises an internal error on a full disk."""
+    with path.open("wb") as file:  # not by its path: then torch hides the system's error
         try:
             torch.save(state, file)
         except RuntimeError as error:
@@ -196,17 +196,16 @@ def save_tensors(state: object, path: Path) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Any]:
-    """Load what `save_tensors` wrote: tensors and plain data.
+    """Load a file of `save_tensors`: tensors and plain data.
 
     Raises:
-        UserError: if the file holds anything else, which could run code.
+        UserError: if the file contains anything else, which could run code.
     """
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except UnpicklingError as error:
         raise UserError(
-            f"{path}: holds more than tensors and plain data, which could run code; resume from a checkpoint that "
-            "Halfway wrote"
+            f"{path}: holds more than tensors and plain data, which could run code; resume from a checkpoint of Halfway"
         ) from error
     except RuntimeError as error:
         raise UserError(f"{path}: is damaged ({one_line(error)}); resume from another checkpoint") from error
@@ -216,10 +215,10 @@ def load_tensors(path: Path) -> dict[str, Any]:
 def save_policy(policy: Any, folder: Path, writes: bool) -> None:
     """Write a plain Hugging Face folder with adapters merged in, and the adapters in a separate folder.
 
-    Weights that ZeRO-3 has spread are gathered, so then every process has to call this.
+    Weights sharded by ZeRO-3 are gathered, so then every process must call this.
 
     Args:
-        writes: whether this process is the one that writes.
+        writes: whether this process writes.
 
     Raises:
         OSError: if a file cannot be written.

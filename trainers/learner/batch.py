@@ -1,4 +1,4 @@
-"""Turns groups into the sequences that the loss sees, and says what it does not see. Needs only numpy."""
+"""Turns groups into the sequences of the loss, and counts the rollouts left out. Needs only numpy."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,27 +20,28 @@ Floats = NDArray[np.floating[Any]]
 # Why a rollout is not in the loss.
 TRUNCATED = "truncated"  # cut by a limit, under compact filtering
 UNGROUPED = "ungrouped"  # the only rollout left of its group: it has no advantage
-NOT_GENERATED = "not_generated"  # every token of it was replayed
+NOT_GENERATED = "not_generated"  # all its tokens were replayed
 WEIGHED_OUT = "weighed_out"  # a controller gave it the weight 0
 REASONS = (TRUNCATED, UNGROUPED, NOT_GENERATED, WEIGHED_OUT, LATE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingSequence:
-    """One rollout as the loss sees it. Entry t of every array belongs to token t, which tokens 0..t-1 predict.
+    """One rollout in the loss. Entry t of every array belongs to token t, which tokens 0..t-1 predict.
 
     Attributes:
         tokens_T: the prompt, then the response and the observation of every turn.
         mask_T: True where the policy generated the token in this rollout; False on the prompt, on replayed tokens and
             on observations, which are context only.
-        advantage: advantage of every generated token, unless `advantages_T` gives it token by token.
-        engine_logprobs_T: natural-log probabilities, as recorded at sampling; 0 where the mask is False.
-        old_logprobs_T: denominator of the importance ratio, likewise; None = the policy's own, so that the ratio is 1.
-        reference_logprobs_T: the reference policy's, likewise; None if there is none.
-        reward: reward of the whole rollout, which comes with the last generated token.
-        group: position of the rollout's group in the update.
+        advantage: advantage of every generated token, unless `advantages_T` gives one per token.
+        engine_logprobs_T: natural-log probabilities recorded at sampling; 0 where the mask is False.
+        old_logprobs_T: natural-log probabilities in the denominator of the importance ratio; None = the policy's own,
+            so that the ratio is 1.
+        reference_logprobs_T: natural-log probabilities of the reference policy; None without a reference.
+        reward: reward of the whole rollout, given at the last generated token.
+        group: index of the rollout's group in the update.
         weight: factor on all its advantages.
-        lags_T: updates by which the learner was ahead of the weights that sampled each token; None = 0 for all.
+        lags_T: age in updates of the weights that sampled each token; None = 0 for all.
         advantages_T: advantage of every generated token, from a critic or a controller; 0 where the mask is False.
         values_T, returns_T: with a critic, for every generated token: the value, before the update, of the state before
             the token, and the target of that value. 0 where the mask is False.
@@ -82,7 +83,7 @@ class Batch:
 
     Attributes:
         sequences: one per rollout, in the order of the groups; may be empty.
-        left_out: reason -> number of rollouts that are not in the loss, for all of `REASONS`, zeros included.
+        left_out: reason -> number of rollouts left out of the loss, for all of `REASONS`, zeros included.
     """
 
     sequences: tuple[TrainingSequence, ...]
@@ -90,18 +91,17 @@ class Batch:
 
 
 def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
-    """The sequences of the groups.
+    """Make the sequences of the groups.
 
-    Advantages come from the rewards of all rollouts of a group: their raw binary successes, unless `Rollout.reward`
-    says otherwise. With `options.compact_filtering`, truncated rollouts count in that baseline and are left out
-    afterwards: they count neither in the sum nor in the denominator of the loss. A zero-variance group is not left out
-    here; with equal rewards its advantages are zero.
+    Advantages come from the rewards of all rollouts of a group: `Rollout.reward` if set, otherwise the binary success.
+    With `options.compact_filtering`, truncated rollouts count in that baseline but not in the loss, neither in its sum
+    nor in its denominator. A zero-variance group stays; its advantages are zero.
 
-    With advantage=gae there is no baseline, so a rollout that is alone in its group stays; the critic provides its
+    With advantage=gae there is no baseline: a rollout that is alone in its group stays, and the critic provides its
     advantages.
 
-    Weights and advantages from controllers (`Group.weights`) are applied here. A stored group brings its own old
-    log-probabilities, as recorded at sampling, so its importance ratio is taken against the policy that wrote it.
+    Weights and advantages from controllers (`Group.weights`) are applied here. A stored group has its own old
+    log-probabilities, recorded at sampling, so its importance ratio compares with the policy that wrote it.
 
     Raises:
         UserError: if both a controller and a critic give advantages.
@@ -134,7 +134,7 @@ def _left_out(group: Group, i: int, options: LearnerOptions) -> str:
 
 
 def _sequence(group: Group, i: int, advantage: float, options: LearnerOptions) -> TrainingSequence:
-    """Rollout i of a group as the loss sees it."""
+    """Make the sequence of rollout i of a group."""
     rollout, advantages_NT = group.rollouts[i], group.weights and group.weights.advantages_NT
     sequence = make_sequence(group.prompt_tokens_P, rollout, advantage)
     _require_start_outside(group, sequence)
@@ -155,10 +155,10 @@ def _sequence(group: Group, i: int, advantage: float, options: LearnerOptions) -
 
 
 def _require_start_outside(group: Group, sequence: TrainingSequence) -> None:
-    """Refuse a rollout whose prefix or hint, which the policy did not write here, would be in the loss.
+    """Refuse a rollout whose prefix or hint would be in the loss: the policy did not write it here.
 
     Raises:
-        UserError: if any of it would be.
+        UserError: if any of its tokens would be.
     """
     prefix, hint, start = group.request.prefix, group.request.hint, len(group.prompt_tokens_P)
     replayed = prefix.num_tokens if prefix else int(hint is not None and hint.place == "response")
@@ -170,7 +170,7 @@ def _require_start_outside(group: Group, sequence: TrainingSequence) -> None:
 
 
 def _lags(group: Group, rollout: Rollout) -> IntArray:
-    """`TrainingSequence.lags_T` in a group whose oldest weights have the group's lag."""
+    """Compute `TrainingSequence.lags_T`; the group's lag is that of its oldest weights."""
     pieces = [np.zeros(len(group.prompt_tokens_P), np.int32)]
     for turn in rollout.turns:
         ages_T = group.lag + group.policy_version - turn.versions_T
@@ -179,10 +179,10 @@ def _lags(group: Group, rollout: Rollout) -> IntArray:
 
 
 def group_advantages(group: Group, options: LearnerOptions) -> NDArray[np.float64]:
-    """Advantages by the group's own baseline, or by a controller; 0 where they are given token by token.
+    """Advantages from the group's own baseline, or from a controller; 0 where there is one per token.
 
     Raises:
-        UserError: if both a critic and a controller give them.
+        UserError: if both a critic and a controller give advantages.
     """
     steers = group.weights is not None and group.weights.steers
     if steers and options.advantage == "gae":
@@ -200,7 +200,7 @@ def group_advantages(group: Group, options: LearnerOptions) -> NDArray[np.float6
 
 
 def make_sequence(prompt_tokens_P: IntArray, rollout: Rollout, advantage: float) -> TrainingSequence:
-    """The prompt and the rollout's turns, concatenated into one sequence."""
+    """Concatenate the prompt and the rollout's turns into one sequence."""
     tokens: list[NDArray[Any]] = [prompt_tokens_P]
     mask: list[NDArray[Any]] = [np.zeros(len(prompt_tokens_P), np.bool_)]
     logprobs: list[NDArray[Any]] = [np.zeros(len(prompt_tokens_P), np.float32)]
@@ -216,14 +216,14 @@ def make_sequence(prompt_tokens_P: IntArray, rollout: Rollout, advantage: float)
 
 
 def continuation(context_P: IntArray, tokens_T: IntArray) -> TrainingSequence:
-    """A context and the tokens after it, which are to be scored."""
+    """Make a sequence of a context and the tokens to score after it."""
     length = len(context_P) + len(tokens_T)
     mask_T = np.arange(length) >= len(context_P)
     return TrainingSequence(np.concatenate([context_P, tokens_T]), mask_T, 0.0, np.zeros(length, np.float32))
 
 
 def lags_of(sequences: Sequence[TrainingSequence]) -> list[int]:
-    """The different lags of the tokens in the loss, least first; none if no token is late."""
+    """The different lags of the tokens in the loss, ascending; none if all are 0."""
     late = {int(lag) for s in sequences if s.lags_T is not None for lag in np.unique(s.lags_T[s.mask_T])}
     on_time = {0} if any(s.lags_T is None for s in sequences) else set()
     return sorted(late | on_time) if any(late) else []

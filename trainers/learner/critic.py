@@ -25,7 +25,7 @@ CRITIC_FILE = "critic.pt"
 
 
 class ValueHead(nn.Module):
-    """A linear map from hidden states (M, D) to values (M,), in float32 at least. At the start all values are 0."""
+    """A linear map from hidden states (M, D) to values (M,), in float32 at least. Initially all values are 0."""
 
     def __init__(self, policy: Any):
         super().__init__()
@@ -55,15 +55,15 @@ class ValueModel(nn.Module):
 
 
 class Critic:
-    """Owns the weights that are trained beside the policy, and their optimizer.
+    """Owns the critic's weights and their optimizer.
 
-    The value of token t belongs to the state before it, from tokens 0..t-1, like its log-probability.
+    The value of token t is that of the state before it, from tokens 0..t-1, like its log-probability.
     """
 
     def __init__(self, policy: Any, options: LearnerOptions, accelerator: Accelerator):
         """
         Args:
-            policy: the unwrapped policy with the weights that the run starts from; a separate critic starts as a copy.
+            policy: the unwrapped policy with the run's initial weights; a separate critic starts as a copy.
         """
         self.options = options
         self.shared = options.critic.kind == "shared"
@@ -90,8 +90,8 @@ class Critic:
 
         Args:
             tokens_BT: right-padded.
-            hidden_MD: hidden states from the policy's pass over these tokens, for a shared trunk; without them the
-                trunk is run again, and must not be trained through the result.
+            hidden_MD: hidden states from the policy's pass over these tokens, for a shared trunk; None = run the trunk
+                again, which must not be trained through the result.
         """
         if not self.shared:
             values_M = self._module(tokens_BT, mask_BT)
@@ -105,11 +105,11 @@ class Critic:
         return zeros_BT.masked_scatter(mask_BT, values_M)
 
     def microbatch(self, last: bool) -> AbstractContextManager[Any]:
-        """The scope of a forward and backward pass; gradients are averaged over processes at the last one only."""
+        """The scope of a forward and backward pass; only the last one averages gradients over processes."""
         return nullcontext() if last else self._accelerator.no_sync(self._module)
 
     def gradient_norm(self) -> float:
-        """The norm before clipping; the gradients are clipped from now on."""
+        """Clip the gradients; returns their norm before."""
         max_norm = self.options.max_grad_norm or math.inf
         return float(self._accelerator.clip_grad_norm_(self._module.parameters(), max_norm))
 
@@ -132,12 +132,12 @@ class Critic:
         return state
 
     def save(self, folder: Path) -> None:
-        """Write weights and optimizer, `critic.pt`. Raises OSError if that is not possible."""
+        """Write weights and optimizer to `critic.pt`. Raises OSError if the file cannot be written."""
         state = {"weights": self.state_dict(), "optimizer": self._optimizer.state_dict()}
         save_tensors({**state, "steps": self._steps, "updates": self._updates}, folder / CRITIC_FILE)
 
     def load(self, folder: Path) -> None:
-        """Continue from what `save` wrote.
+        """Restore the checkpoint of `save`.
 
         Raises:
             UserError: if the checkpoint has no critic, or a critic of another kind.
@@ -159,7 +159,7 @@ class Critic:
 
 @dataclass(frozen=True)
 class ValuedRollouts:
-    """Rollouts with the critic's values of their tokens, for controllers that need them."""
+    """Adds the critic's values to the tokens of rollouts, for controllers that need them."""
 
     rollouts: Rollouts
     learner: Appraiser
@@ -173,10 +173,10 @@ class ValuedRollouts:
 
 
 def add_values(rollout: Rollout, values_T: FloatArray) -> Rollout:
-    """The rollout with a value on every token.
+    """Add a value to every token of a rollout.
 
     Args:
-        values_T: over the tokens of all turns and observations, laid end to end without the prompt.
+        values_T: values of the tokens of all turns and observations in order, without the prompt.
     """
     turns, start = [], 0
     for turn in rollout.turns:

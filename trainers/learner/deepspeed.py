@@ -1,4 +1,4 @@
-"""The learner on DeepSpeed, through accelerate: optimizer, gradients and weights spread over the processes (ZeRO)."""
+"""The learner on DeepSpeed, through accelerate: optimizer, gradients and weights sharded over processes (ZeRO)."""
 
 import json
 import os
@@ -23,18 +23,17 @@ from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.shards import SHARDS, TAG, UNIVERSAL, convert, opening_safely
 
 NEEDED_BY = "learner.deepspeed"
-# Between two collectives of the group that trains, one process alone may broadcast a part of the weights to servers,
-# for as long as `vllm_servers.seconds` allows; DeepSpeed's own limit, ten minutes, would end the others meanwhile.
+# Between two collectives of the training group, one process may broadcast a part of the weights to servers for up to
+# `vllm_servers.seconds`. DeepSpeed's own timeout, ten minutes, could end the waiting processes.
 TRAINING_PATIENCE = timedelta(hours=1)
 # DeepSpeed's converter refuses ZeRO-1 and -2 checkpoints without it.
 UNIVERSAL_INFO = {"universal_checkpoint_info": {"universal_checkpoint_version": 0.2}}
 
 
 def deepspeed_config(options: LearnerOptions, bfloat16: bool) -> dict[str, Any]:
-    """DeepSpeed's own configuration.
+    """Build DeepSpeed's own configuration.
 
-    The learner forms the micro-batches and tells DeepSpeed which is the last of a step, so DeepSpeed counts none
-    itself.
+    The learner makes the micro-batches and marks the last one of a step for DeepSpeed, which does not count them.
     """
     chosen = options.deepspeed
     assert chosen.zero_stage is not None
@@ -45,8 +44,7 @@ def deepspeed_config(options: LearnerOptions, bfloat16: bool) -> dict[str, Any]:
         zero["offload_param"] = {"device": "cpu"}
     if chosen.zero_stage == 3:
         zero["stage3_param_persistence_threshold"] = chosen.persistence_threshold
-    # The type in which micro-batches add up. At stage 1 DeepSpeed would use another optimizer for it; stage 0 has no
-    # choice.
+    # Type in which gradients accumulate. At stage 1 it would change DeepSpeed's optimizer; stage 0 ignores it.
     accumulation = {"grad_accum_dtype": "fp32"} if bfloat16 and chosen.zero_stage in (2, 3) else {}
     return {
         "train_micro_batch_size_per_gpu": 1,
@@ -55,7 +53,7 @@ def deepspeed_config(options: LearnerOptions, bfloat16: bool) -> dict[str, Any]:
         "zero_optimization": zero,
         "bf16": {"enabled": bfloat16},
         "data_types": accumulation,
-        # DeepSpeed's own Adam for the CPU is compiled at first use; torch's does the same, more slowly.
+        # DeepSpeed would compile its own Adam for the CPU at first use; torch's is equal but slower.
         "zero_force_ds_cpu_optimizer": torch.cuda.is_available(),
         "zero_allow_untested_optimizer": True,
         "steps_per_print": sys.maxsize,
@@ -63,12 +61,12 @@ def deepspeed_config(options: LearnerOptions, bfloat16: bool) -> dict[str, Any]:
 
 
 def build_accelerator(options: LearnerOptions, bfloat16: bool) -> Accelerator:
-    """The accelerator that prepares models with DeepSpeed.
+    """Make the accelerator that prepares models with DeepSpeed.
 
     Raises:
         UserError: if DeepSpeed is not installed.
     """
-    # DeepSpeed's compiler looks for programs of this environment on PATH, where they are only if it was activated.
+    # DeepSpeed's compiler looks for programs on PATH, which has this environment's only if it was activated.
     os.environ["PATH"] = sysconfig.get_path("scripts") + os.pathsep + os.environ.get("PATH", "")
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     if "RANK" not in os.environ:
@@ -88,21 +86,21 @@ def build_accelerator(options: LearnerOptions, bfloat16: bool) -> Accelerator:
 
     plugin = DeepSpeedPlugin(hf_ds_config=deepspeed_config(options, bfloat16), zero3_init_flag=False)
     if not torch.cuda.is_available():
-        # Asked for a CPU with DeepSpeed, accelerate would leave DeepSpeed out; told nothing, it would see one process.
+        # Accelerator(cpu=True) would leave DeepSpeed out; without this state it would see only one process.
         PartialState(cpu=True)
     return Accelerator(deepspeed_plugin=plugin, mixed_precision="bf16" if bfloat16 else "no")
 
 
 def report_locks() -> None:
-    """Name on stderr what another process seems to compile for DeepSpeed.
+    """Report on stderr the locks of processes that compile for DeepSpeed.
 
-    torch waits for such a lock as long as it exists, and a process that is killed leaves its lock behind.
+    torch waits as long as a lock exists, and a killed process leaves its lock behind.
     """
     from torch.utils.cpp_extension import get_default_build_root
 
     root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
     for lock in sorted(root.glob("**/deepspeed_*/lock")):
-        print(f"DeepSpeed: waiting for a process that compiles; if there is none, remove {lock}", file=sys.stderr)
+        print(f"DeepSpeed: waits for another process to compile; if none is running, remove {lock}", file=sys.stderr)
 
 
 class DeepSpeedBackend:
@@ -135,7 +133,7 @@ class DeepSpeedBackend:
         self._engine.backward(loss)
 
     def gradient_norm(self) -> float | None:
-        """Known before the step only at stage 0 in float32, where every process holds all gradients."""
+        """See `Backend`. Known before the step only at stage 0 in float32, where every process has all gradients."""
         if self._stage != 0 or self.policy.dtype != torch.float32:
             return None
         gradients = [p.grad for p in self.policy.parameters() if p.grad is not None]
@@ -151,16 +149,16 @@ class DeepSpeedBackend:
         self._engine.zero_grad()
 
     def save(self, folder: Path) -> None:
-        """Every process writes its shards; the main process also writes the policy, gathered tensor by tensor."""
+        """Write every process's shards; the main process also writes the policy, gathered tensor by tensor."""
         with full_disks():
             self._engine.save_checkpoint(str(folder / SHARDS), tag=TAG, client_state=dict(UNIVERSAL_INFO))
         save_policy(self.policy, folder, self.accelerator.is_main_process)
         if self.accelerator.is_main_process:
             (folder / FORM).write_text(json.dumps(self._form()))
-        wait_for_all()  # with a long timeout, since the main process writes the whole policy alone
+        wait_for_all()  # with a long timeout: the main process writes the whole policy alone
 
     def load(self, folder: Path) -> None:
-        """Continue from a checkpoint; one from another number of processes is converted first, beside its shards."""
+        """Restore a checkpoint; one from another number of processes is converted first, beside its shards."""
         if not (folder / FORM).exists():
             raise UserError(
                 f"learner.deepspeed.zero_stage: {folder} was written without DeepSpeed, not with {self._stage}; "
@@ -175,9 +173,9 @@ class DeepSpeedBackend:
         universal = form["processes"] != self.accelerator.num_processes and self._stage != 0
         if universal and self.accelerator.is_main_process and not (folder / UNIVERSAL).exists():
             convert(folder)
-        wait_for_all()  # with a long timeout, since converting a large model takes long
+        wait_for_all()  # with a long timeout: converting a large model is slow
         shards = folder / (UNIVERSAL if universal else SHARDS)
-        if not any((shards / TAG).glob("*model_states.pt")):  # which DeepSpeed asserts, without a word
+        if not any((shards / TAG).glob("*model_states.pt")):  # DeepSpeed asserts this without a message
             raise UserError(f"learner.deepspeed: {folder} holds no shards of DeepSpeed; resume from another checkpoint")
         config = self._engine._config
         config.load_universal_checkpoint = universal
@@ -191,10 +189,10 @@ class DeepSpeedBackend:
         self._keep_settings()
 
     def _keep_settings(self) -> None:
-        """Keep this learner's own settings, which loading would replace."""
+        """Restore this learner's own settings, which loading has replaced."""
         optimizer = self._engine.optimizer
         keep_settings(optimizer, self.options)
-        if hasattr(optimizer, "clip_grad"):  # without a wrapper the engine itself clips, as it was told
+        if hasattr(optimizer, "clip_grad"):  # without a wrapper the engine clips, by its own configuration
             optimizer.clip_grad = self.options.max_grad_norm
 
     def _form(self) -> dict[str, Any]:
@@ -203,7 +201,7 @@ class DeepSpeedBackend:
 
 @contextmanager
 def full_disks() -> Iterator[None]:
-    """Raise OSError where torch reports a file that it cannot write as an internal error."""
+    """Raise OSError where torch reports an unwritable file as an internal error."""
     try:
         yield
     except RuntimeError as error:

@@ -39,9 +39,9 @@ class PolicyGradientLearner:
     """Owns the policy and improves it from groups of rollouts, by the loss in
     `halfway.trainers.learner.objective.loss`.
 
-    The policy stays in eval mode, so that dropout is off and its log-probabilities come from the distribution that
-    was sampled. Nothing here draws from torch's generators: equal groups, streams and weights give equal updates (bit
-    for bit on one device with the same number of threads).
+    The policy stays in eval mode: dropout is off, and its log-probabilities come from the sampled distribution. Nothing
+    here draws from torch's generators: equal groups, streams and weights give equal updates (bit for bit on one device
+    with the same number of threads).
 
     With `options.advantage` "gae" this is PPO (Schulman et al. 2017): every token has its own advantage, from a critic
     that learns by `halfway.trainers.learner.objective.loss.value_loss`.
@@ -61,9 +61,8 @@ class PolicyGradientLearner:
     ):
         """
         Args:
-            policy: a causal language model of `transformers`, with the weights the run starts from, also when it is
-                resumed: the reference of the KL penalty is a frozen copy of what is given here, and `load` leaves it.
-                It is trained in place.
+            policy: a causal language model of `transformers` with the run's initial weights, also on resuming: the
+                reference of the KL penalty is a frozen copy of them, which `load` does not change. Trained in place.
             pad_token_id: any valid token; it is never attended to.
             temperature: sampling temperature of the rollouts.
             accelerator: device and precision; default: accelerate's own choice for this process.
@@ -99,7 +98,7 @@ class PolicyGradientLearner:
 
     @property
     def policy(self) -> Any:
-        """The policy itself, unwrapped; the same module for the life of the learner."""
+        """The unwrapped policy; the same module for the life of the learner."""
         return self._backend.policy
 
     @property
@@ -110,7 +109,7 @@ class PolicyGradientLearner:
     def update(self, groups: Sequence[Group], stream: Stream, spent: float = 0.0) -> dict[str, float]:
         """Train on the groups: num_epochs passes, each with one optimizer step per mini-batch.
 
-        If there is nothing to train on, weights, schedule and `policy_version` are unchanged, and `empty` is 1.
+        If there is nothing to train on, weights, schedule and `policy_version` do not change, and `empty` is 1.
 
         Args:
             stream: shuffles the sequences into mini-batches.
@@ -118,15 +117,14 @@ class PolicyGradientLearner:
 
         Returns:
             `empty` (0 or 1), `optimizer_steps`, `sequences`, `tokens` (both counted once, not once per epoch),
-            `trained_tokens` (of whole sequences, prompts and replays included, in every epoch: what the passes cost)
+            `trained_tokens` (of whole sequences, prompts and replays included, in every epoch: the cost of the passes)
             and `left_out/REASON` in rollouts. Unless empty also, as means over the optimizer steps, `loss` and
             `grad_norm` (before clipping); `lr` of the last step; and as means over the tokens in the loss the sums of
-            `policy_loss` and `mismatch_weights`. `engine_gap` is the mean, over the tokens of the first optimizer step
-            that weights of this version sampled, of |learner's log-probability - the engine's| in nats, whatever
-            corrects for it; it is absent where all are late. With a critic also `value_loss` and `critic_grad_norm`
-            like the policy's, the sums of `value_loss`, the metrics of
-            `halfway.trainers.learner.objective.gae.with_targets`, and `warming_up` (0 or 1: only the critic was
-            trained).
+            `policy_loss` and `mismatch_weights`. `engine_gap` is the mean of |learner's log-probability - engine's| in
+            nats before any correction, over the tokens of the first optimizer step that weights of this version
+            sampled; absent if there are none. With a critic also `value_loss` and `critic_grad_norm` like the policy's,
+            the sums of `value_loss`, the metrics of `halfway.trainers.learner.objective.gae.with_targets`, and
+            `warming_up` (0 or 1: only the critic was trained).
 
         Raises:
             UserError: if a loss or a gradient norm is not finite; the optimizer step is not taken.
@@ -150,7 +148,7 @@ class PolicyGradientLearner:
         return {**counts, **means, **targets, "lr": lr}
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:
-        """The groups with the critic's current values on their turns (`Turn.values_T`)."""
+        """Add the critic's current values to the turns of the groups (`Turn.values_T`)."""
         generated = [rollout for group in groups for rollout in group.rollouts if rollout.num_generated > 0]
         prompts = [g.prompt_tokens_P for g in groups for rollout in g.rollouts if rollout.num_generated > 0]
         sequences = [make_sequence(prompt_P, r, 0.0) for prompt_P, r in zip(prompts, generated, strict=True)]
@@ -165,7 +163,7 @@ class PolicyGradientLearner:
         return [replace(g, rollouts=tuple(appraise(r, len(g.prompt_tokens_P)) for r in g.rollouts)) for g in groups]
 
     def logprobs(self, context_P: IntArray, tokens_T: IntArray) -> FloatArray:
-        """Natural-log probability of each token after the context, under the current weights."""
+        """Compute the natural-log probability of each token after the context, under the current weights."""
         sequence = continuation(context_P, tokens_T)
         [scored_T] = self._passes.logprobs([sequence])
         return scored_T[sequence.mask_T].astype(np.float32)
@@ -174,7 +172,7 @@ class PolicyGradientLearner:
         """Write the policy as a Hugging Face folder, `policy/`, and optimizer, schedule and counters beside it.
 
         Raises:
-            OSError: if a file cannot be written, for example on a full disk.
+            OSError: if a file cannot be written, as on a full disk.
         """
         self._backend.save(folder)
         if self._accelerator.is_main_process:
@@ -192,19 +190,19 @@ class PolicyGradientLearner:
     def load(self, folder: Path) -> None:
         """Load a checkpoint of `save`; later updates equal those of the saved learner, bit for bit.
 
-        The reference is not in the checkpoint: it is the policy that this learner was made with. Neither are learning
-        rate, schedule and the settings of AdamW, which come from this learner's options: a run that diverged can
-        continue with a lower learning rate.
+        The checkpoint does not contain the reference, which is this learner's initial policy. Learning rate, schedule
+        and the settings of AdamW come from this learner's options, so a run that diverged can continue with a lower
+        learning rate.
 
         Raises:
             UserError: if the checkpoint belongs to another model, if its run started from other weights while a KL
-                penalty is on, or if this learner has a critic and the checkpoint has none, or one of another kind.
+                penalty is on, or if this learner has a critic and the checkpoint has none or another kind.
         """
         counters = json.loads((folder / COUNTERS_FILE).read_text())
         if counters["reference"] != self._start_digest:
             what, option = "KL reference", "learner.kl_coefficient"
             if self._adapted:
-                what, option = "model that adapters were added to", "model.lora"
+                what, option = "base model of the adapters", "model.lora"
             raise UserError(
                 f"learner: the {what} of {folder} is not this run's; "
                 f"resume with the starting model and the {option} that wrote the checkpoint"
@@ -217,7 +215,7 @@ class PolicyGradientLearner:
         self._version, self._optimizer_steps = counters["policy_version"], counters["optimizer_steps"]
 
     def _with_logprobs(self, sequences: Sequence[TrainingSequence]) -> Sequence[TrainingSequence]:
-        """Add log-probabilities computed once, before the first step: old ones if needed, and the reference's."""
+        """Add log-probabilities from before the first step: old ones if needed, and the reference's."""
         options = self.options
         lacking = [i for i, sequence in enumerate(sequences) if sequence.old_logprobs_T is None]
         several = count_minibatches(sequences, options) * options.num_epochs > 1
@@ -234,7 +232,7 @@ class PolicyGradientLearner:
     def _with_targets(
         self, sequences: Sequence[TrainingSequence]
     ) -> tuple[Sequence[TrainingSequence], dict[str, float]]:
-        """Add the critic's values and targets before the first step, if there is a critic, and return its metrics."""
+        """Add the critic's values and targets from before the first step, if there is one; returns its metrics too."""
         if self._critic is None:
             return sequences, {}
         filled, metrics = with_targets(sequences, self._passes.values(sequences), self.options.critic)
@@ -243,7 +241,7 @@ class PolicyGradientLearner:
     def _step(
         self, minibatch: Sequence[TrainingSequence], lr: float, spent: float, lags: Sequence[int], first: bool
     ) -> dict[str, float]:
-        """One optimizer step. Returns `loss`, `grad_norm`, `tokens`, and the sums over tokens."""
+        """Take one optimizer step. Returns `loss`, `grad_norm`, `tokens`, and the sums over tokens."""
         num_trained = [sequence.num_trained for sequence in minibatch]
         denominator = loss_denominator(num_trained, self.options)
         microbatches = self._passes.microbatches(minibatch)
@@ -251,7 +249,7 @@ class PolicyGradientLearner:
         for number, (_, padded, weight) in enumerate(microbatches, start=1):
             with self._microbatch(last=number == len(microbatches)):
                 loss, sums = self._passes.loss(padded, denominator, lags, first)
-                # Processes average their gradients, but the sum is wanted.
+                # The processes average their gradients; this turns the mean into the sum.
                 self._backend.backward(loss * (weight * self._accelerator.num_processes))
             parts.append({name: weight * value for name, value in sums.items()})
         sums_S = torch.stack([torch.stack([part[name] for part in parts]).sum() for name in parts[0]])
@@ -287,7 +285,7 @@ class PolicyGradientLearner:
 
     @contextmanager
     def _microbatch(self, last: bool) -> Iterator[None]:
-        """The scope of a forward and backward pass; gradients are averaged over processes at the last one only."""
+        """The scope of a forward and backward pass; only the last one averages gradients over processes."""
         critic = nullcontext() if self._critic is None else self._critic.microbatch(last)
         with self._backend.microbatch(last), critic, checkpointing(self._layers):
             yield
@@ -298,7 +296,7 @@ class PolicyGradientLearner:
         self._backend.drop_gradients()
         if self._critic is not None:
             self._critic.drop_gradients()
-        outcome = "the weights are spoilt" if taken else "the step was not taken"
+        outcome = "the weights are damaged" if taken else "the step was not taken"
         raise UserError(
             f"learner: the {what} is {value} at update {self._version + 1}; lower learner.lr or learner.max_grad_norm "
             f"in the run's config.yaml and resume; {outcome} and the last checkpoint is intact"
@@ -306,12 +304,12 @@ class PolicyGradientLearner:
 
 
 def saved_version(folder: Path) -> int:
-    """The policy version of a checkpoint's weights."""
+    """Read the policy version of a checkpoint's weights."""
     return int(json.loads((folder / COUNTERS_FILE).read_text())["policy_version"])
 
 
 def build_backend(policy: nn.Module, options: LearnerOptions, accelerator: Accelerator | None) -> Backend:
-    """DeepSpeed if the options ask for it."""
+    """Make the backend: DeepSpeed's if the options ask for it."""
     if options.deepspeed.zero_stage is not None:
         from halfway.trainers.learner.deepspeed import DeepSpeedBackend
 
@@ -320,7 +318,7 @@ def build_backend(policy: nn.Module, options: LearnerOptions, accelerator: Accel
 
 
 def enable_checkpointing(policy: Any) -> list[nn.Module]:
-    """Prepare the policy's layers to compute their activations twice. Returns these layers."""
+    """Prepare the policy's layers to recompute their activations. Returns these layers."""
     layers: Any = import_module("transformers.modeling_layers")
     if hasattr(policy, "activation_checkpointing_enable"):  # its name in newer versions of `transformers`
         policy.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
@@ -331,9 +329,9 @@ def enable_checkpointing(policy: Any) -> list[nn.Module]:
 
 @contextmanager
 def checkpointing(layers: Sequence[nn.Module]) -> Iterator[None]:
-    """A scope in which the layers compute their activations twice, which `transformers` allows only in train mode.
+    """A scope in which the layers recompute their activations, which `transformers` allows only in train mode.
 
-    Their parts stay in eval mode, so dropout stays off.
+    Their submodules stay in eval mode, so dropout stays off.
     """
     for layer in layers:
         layer.training = True
@@ -345,11 +343,11 @@ def checkpointing(layers: Sequence[nn.Module]) -> Iterator[None]:
 
 
 def lr_factor(step: int, options: LearnerOptions, spent: float = 0.0) -> float:
-    """The learning rate of optimizer step `step` (from 0), as a share of its peak.
+    """Learning rate of optimizer step `step` (from 0), as a share of its peak.
 
-    It rises linearly from 1 / warmup_steps to 1 over the first `warmup_steps` steps, then stays, or falls linearly or
-    by a half cosine. With `total_updates`, that step would be the first with 0; without, the rate falls with the share
-    of the run's budget that is `spent`, in [0, 1), and would be 0 at its end.
+    It rises linearly from 1 / warmup_steps to 1 over the first `warmup_steps` steps, then stays constant, or falls
+    linearly or by a half cosine. It reaches 0 at step `total_updates`; if that is 0, at the end of the run's budget, of
+    which the share `spent`, in [0, 1), is used.
     """
     if step < options.warmup_steps:
         return (step + 1) / options.warmup_steps
@@ -389,7 +387,7 @@ def _frozen_copy(policy: nn.Module) -> nn.Module:
 
 
 def _digest(module: nn.Module) -> str:
-    """A hash of the frozen weights."""
+    """Hash the frozen weights."""
     digest = hashlib.blake2b(digest_size=16)
     for name, values in module.named_parameters():
         if values.requires_grad:

@@ -1,4 +1,4 @@
-"""The options of the learner: loss, critic, adapters and backend. Frozen values, no heavy import."""
+"""Options of the learner: loss, critic, adapters and backend; frozen values, without heavy imports."""
 
 import math
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Divides the sequences of an update: into optimizer steps, processes and forward passes, as padded tensors."""
+"""Divides the sequences of an update into optimizer steps, processes and forward passes, as padded tensors."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,16 +17,16 @@ from halfway.trainers.learner.learner_options import LearnerOptions
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedContexts:
-    """The contexts that sequences have in common, each once, and what follows them in every sequence.
+    """Contexts shared by several sequences, each once, and the rest of every sequence.
 
     The rollouts of a group share their context, see `TrainingSequence.context_T`.
 
     Attributes:
         tokens_UP: the U different contexts, padded on the left.
         given_UP: False on padding.
-        of_B: each sequence's context.
+        of_B: index of each sequence's context.
         own_tokens_BR: each sequence from its last context token on, padded on the right.
-        own_mask_BR: its mask.
+        own_mask_BR: mask of `own_tokens_BR`.
     """
 
     tokens_UP: Tensor
@@ -43,8 +43,8 @@ class Padded:
     Attributes:
         tokens_BT: int64.
         mask_BT: bool, False on padding.
-        advantages_BT: advantage of every token, including weights; or one column if all tokens of a sequence share
-            theirs.
+        advantages_BT: advantage of every token, including weights; one column if all tokens of a sequence have the
+            same.
         engine_logprobs_BT, old_logprobs_BT, reference_logprobs_BT, values_BT, returns_BT: as in `TrainingSequence`; 0
             on padding.
         shared: None if the sequences are read whole.
@@ -66,10 +66,10 @@ class Padded:
 def split_minibatches(
     sequences: Sequence[TrainingSequence], options: LearnerOptions, stream: Stream
 ) -> list[list[TrainingSequence]]:
-    """Shuffle the sequences and deal them out to optimizer steps: `count_minibatches` parts, none of them empty.
+    """Shuffle the sequences and divide them among optimizer steps: `count_minibatches` parts, none empty.
 
-    With `options.minibatch_groups` whole groups are dealt out in shuffled order, otherwise sequences; the sizes of
-    parts differ by at most one. A single mini-batch is not shuffled.
+    With `options.minibatch_groups` groups stay whole; sizes of parts differ by at most one group, otherwise by one
+    sequence. A single mini-batch is not shuffled.
     """
     num = count_minibatches(sequences, options)
     if num <= 1:
@@ -80,11 +80,10 @@ def split_minibatches(
 
 
 def count_minibatches(sequences: Sequence[TrainingSequence], options: LearnerOptions) -> int:
-    """Number of optimizer steps in one epoch; 0 if there is no sequence.
+    """Number of optimizer steps in one epoch; 0 without sequences.
 
-    With `options.minibatch_groups`, the number of groups divided by it, rounded (halves up), and at least 1; groups of
-    which no sequence is left do not count. Otherwise `options.num_minibatches`, or the number of sequences if that is
-    smaller.
+    With `options.minibatch_groups`, the number of groups divided by it, rounded (halves up), and at least 1; groups
+    without sequences do not count. Otherwise `options.num_minibatches`, but at most the number of sequences.
     """
     if not sequences or not options.minibatch_groups:
         return min(options.num_minibatches, len(sequences))
@@ -92,7 +91,7 @@ def count_minibatches(sequences: Sequence[TrainingSequence], options: LearnerOpt
 
 
 def by_group(sequences: Sequence[TrainingSequence]) -> list[list[TrainingSequence]]:
-    """The sequences of each group, in the order of the groups' first sequences."""
+    """Collect the sequences of each group, in the order of the groups' first sequences."""
     groups: dict[int, list[TrainingSequence]] = {}
     for sequence in sequences:
         groups.setdefault(sequence.group, []).append(sequence)
@@ -102,12 +101,12 @@ def by_group(sequences: Sequence[TrainingSequence]) -> list[list[TrainingSequenc
 def split_microbatches(
     sequences: Sequence[TrainingSequence], max_tokens: int, max_padding: float = 1.0, share: bool = False
 ) -> list[list[int]]:
-    """Positions of the sequences in batches for one forward pass each: longest first, ties in the given order.
+    """Divide sequences, by index, into batches for one forward pass each: longest first, ties in the given order.
 
     Args:
-        max_tokens: bound on rows x longest row. A single sequence that is longer has a micro-batch of its own.
-        max_padding: if a row would be shorter than the longest of its micro-batch by more than this share, a new
-            micro-batch begins, unless the current one is still below an eighth of `max_tokens`.
+        max_tokens: bound on rows x longest row. A longer sequence gets a micro-batch of its own.
+        max_padding: a row that is shorter than the longest of its micro-batch by more than this share starts a new
+            micro-batch, unless the current one is still below an eighth of `max_tokens`.
         share: whether sequences with the same context stay together, as far as `max_tokens` allows.
     """
     bundles = [piece for bundle in _bundles(sequences, share) for piece in _pieces(sequences, bundle, max_tokens)]
@@ -126,7 +125,7 @@ def split_microbatches(
 
 
 def _bundles(sequences: Sequence[TrainingSequence], share: bool) -> list[list[int]]:
-    """Positions of sequences that stay together, longest first: those with the same context, or each alone."""
+    """Indices of sequences that stay together, longest first: those with the same context, or each alone."""
     together: dict[bytes | int, list[int]] = {}
     for i, sequence in enumerate(sequences):
         together.setdefault(sequence.context_T.tobytes() if share else i, []).append(i)
@@ -134,7 +133,7 @@ def _bundles(sequences: Sequence[TrainingSequence], share: bool) -> list[list[in
 
 
 def _pieces(sequences: Sequence[TrainingSequence], bundle: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
-    """A bundle in pieces of at most `max_tokens`, or of single sequences."""
+    """Split a bundle into pieces of at most `max_tokens`, or of single sequences."""
     rows = max(1, max_tokens // sequences[bundle[0]].length)
     for start in range(0, len(bundle), rows):
         yield list(bundle[start : start + rows])
@@ -147,11 +146,11 @@ def scatter(
     max_padding: float = 1.0,
     share: bool = False,
 ) -> list[list[tuple[list[int], float]]]:
-    """The micro-batches of every process as positions, each with its weight, 0 or 1.
+    """Assign micro-batches to processes, as indices of sequences, each micro-batch with its weight, 0 or 1.
 
-    Processes get about equally many tokens: longest sequence first, each to the process that has the fewest so far. All
-    get equally many micro-batches, as collective operations require; a process that has run out gets the shortest
-    sequence with weight 0.
+    Processes get about equally many tokens: longest sequence first, each to the process with the fewest so far. All get
+    equally many micro-batches, as collective operations require; a process with fewer is filled up with the shortest
+    sequence at weight 0.
 
     Args:
         share: see `split_microbatches`.
@@ -174,7 +173,7 @@ def scatter(
 def share_contexts(
     sequences: Sequence[TrainingSequence], pad_token_id: int, device: "torch.device | str" = "cpu"
 ) -> SharedContexts | None:
-    """The contexts of the sequences, each once; None if no two sequences have the same."""
+    """Collect the contexts of the sequences, each once; None if no two sequences share one."""
     contexts = [sequence.context_T for sequence in sequences]
     starts = list(map(len, contexts))
     distinct = {context.tobytes(): context for context in contexts}
@@ -201,10 +200,10 @@ def pad(
     device: "torch.device | str" = "cpu",
     share: bool = False,
 ) -> Padded:
-    """Right-padded tensors of at least one sequence. An optional array is present in all sequences or in none.
+    """Pad at least one sequence on the right, as tensors. An optional array is present in all sequences or in none.
 
     Args:
-        share: whether to find out which contexts are shared.
+        share: whether to look for shared contexts.
     """
 
     def stacked(rows: Sequence[NDArray[Any]], fill: float = 0, dtype: "np.dtype[Any] | None" = None) -> Tensor:
@@ -230,7 +229,7 @@ def pad(
 
 
 def _advantages(sequences: Sequence[TrainingSequence]) -> NDArray[Any]:
-    """One column, unless some sequence has an advantage for every token."""
+    """Collect advantages: one column, unless a sequence has an advantage per token."""
     if all(s.advantages_T is None for s in sequences):
         return np.asarray([[s.weight * s.advantage] for s in sequences])
     rows = [np.where(s.mask_T, s.advantage, 0) if s.advantages_T is None else s.advantages_T for s in sequences]

@@ -1,4 +1,4 @@
-"""The forward passes of policy, reference and critic over the sequences of an update, this process's share of them."""
+"""Forward passes of policy, reference and critic over this process's share of the sequences of an update."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -24,7 +24,7 @@ class Passes:
     """Scores sequences, and computes the losses of micro-batches.
 
     Attributes:
-        model: the policy, as the accelerator has prepared it.
+        model: the policy, prepared by the accelerator.
         reference: the reference policy; None = the policy without its adapters.
     """
 
@@ -37,7 +37,7 @@ class Passes:
     accelerator: Accelerator
 
     def microbatches(self, sequences: Sequence[TrainingSequence]) -> list[tuple[list[int], Padded, float]]:
-        """This process's micro-batches: positions of the sequences, the sequences padded, and a weight, 0 or 1."""
+        """This process's micro-batches: indices of the sequences, the padded sequences, and a weight, 0 or 1."""
         accelerator, options = self.accelerator, self.options
         bounds = (options.max_microbatch_tokens, accelerator.num_processes, options.max_padding)
         shares = scatter(sequences, *bounds, options.share_contexts)
@@ -50,11 +50,11 @@ class Passes:
         return pad(sequences, self.pad_token_id, self.accelerator.device, self.options.share_contexts)
 
     def logprobs(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
-        """The policy's log-probabilities of the tokens in the loss, one array per sequence, on every process."""
+        """Log-probabilities of the tokens in the loss under the policy, one array per sequence, on every process."""
         return self._score(sequences, lambda padded: self._tokens(self.model, padded).logprobs_BT)
 
     def reference_logprobs(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
-        """The reference policy's, likewise."""
+        """Like `logprobs`, under the reference policy."""
         scope: AbstractContextManager[None] = nullcontext()
         if self.reference is None:
             scope = adapters_off(self.accelerator.unwrap_model(self.model))
@@ -62,7 +62,7 @@ class Passes:
             return self._score(sequences, lambda padded: self._tokens(self.reference or self.model, padded).logprobs_BT)
 
     def values(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
-        """The critic's values, likewise."""
+        """Values of the critic, in the form of `logprobs`."""
         critic = self.critic
         assert critic is not None, "values need learner.advantage=gae, which the configuration checks"
         return self._score(sequences, lambda padded: critic.values(padded.tokens_BT, padded.mask_BT))
@@ -73,8 +73,8 @@ class Passes:
         """The loss to minimise in one micro-batch, and the losses and sums over its tokens.
 
         Args:
-            lags: those for which the sums of `lag_sums` are wanted.
-            first: whether the weights are still those before the update, so that the engine can be compared with them.
+            lags: the lags for `lag_sums`.
+            first: whether the weights are still those before the update, for the comparison with the engine.
         """
         critic = self.critic
         warming_up = critic is not None and critic.warming_up
@@ -116,7 +116,7 @@ class Passes:
             on_time_BT = mask_BT if padded.lags_BT is None else mask_BT & (padded.lags_BT == 0)
             gaps_BT = torch.where(on_time_BT, logprobs_BT.detach() - padded.engine_logprobs_BT, 0)
             sums |= {"engine_gap": gaps_BT.abs().sum(), "on_time": on_time_BT.sum()}
-        # Where the old log-probabilities are the engine's, the learner's own are the present ones.
+        # If the old log-probabilities are the engine's, the learner's own are the current ones.
         own_BT = torch.where(old_BT == padded.engine_logprobs_BT, logprobs_BT.detach(), old_BT)
         gaps_BT = torch.where(mask_BT, own_BT - padded.engine_logprobs_BT, 0)
         if lags:

@@ -12,7 +12,7 @@ from transformers.cache_utils import DynamicLayer
 
 from halfway.trainers.learner.microbatches import SharedContexts
 
-# Most logits held at once. Beyond that they are computed in parts, and computed again in the backward pass.
+# Most logits in memory at once. More are computed in parts, and again in the backward pass.
 MAX_LOGITS = 2**24
 
 # Log-probability and entropy of each of M tokens, from the logits that predict them and the tokens.
@@ -34,7 +34,7 @@ def token_logprobs(
     temperature: float = 1.0,
     entropy_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Natural-log probability of the masked tokens and the entropy of their distributions, see `score_tokens`."""
+    """Compute natural-log probabilities and entropies (nats) of the masked tokens, see `score_tokens`."""
     scores = score_tokens(model, tokens_BT, mask_BT, temperature, entropy_gradient)
     return scores.logprobs_BT, scores.entropies_BT
 
@@ -48,25 +48,25 @@ def score_tokens(
     hidden: bool = False,
     **given: Any,
 ) -> TokenScores:
-    """Natural-log probability of the masked tokens, and the entropy in nats of the distribution each came from.
+    """Compute natural-log probabilities of the masked tokens, and entropies in nats of their distributions.
 
-    The distribution is softmax(logits / temperature), the one that rollouts are sampled from, in float32 at least.
-    Where the model allows it (models of `transformers` that take `logits_to_keep`), logits are computed only at masked
-    positions. If there are many, and they come straight from a linear layer, they are computed in parts and never held
-    all at once, so memory grows with the hidden size, not with the vocabulary.
+    The distribution is softmax(logits / temperature), as in sampling, in float32 at least. If the model allows it
+    (models of `transformers` that take `logits_to_keep`), logits are computed only at masked positions. If there are
+    many, and they come straight from a linear layer, they are computed in parts, so memory grows with the hidden size,
+    not with the vocabulary.
 
     Args:
         model: a model of `transformers`, possibly wrapped for distributed training.
-        tokens_BT: right-padded. In a causal model nothing to the right of a token reaches it, so padding needs no
-            attention mask; without a mask, attention skips the upper triangle and copies no heads to match queries.
-        mask_BT: the tokens asked for; never the first of a row, which has no context.
-        entropy_gradient: whether the entropies carry a gradient; it costs memory.
+        tokens_BT: right-padded. Padding needs no attention mask: in a causal model nothing to the right of a token
+            reaches it. Without a mask, attention skips the upper triangle and copies no heads to match queries.
+        mask_BT: the tokens to score; never the first of a row, which has no context.
+        entropy_gradient: whether the entropies have a gradient, which costs memory.
         hidden: whether to return the last hidden states too.
         given: further arguments of the model's forward pass.
 
     Returns:
-        Two (B, T) tensors, 0 where the mask is False. Entry t belongs to token t, predicted from tokens 0..t-1. And, if
-        asked for, the hidden states that predict the M masked tokens, in row-major order.
+        Two (B, T) tensors, 0 where the mask is False. Entry t belongs to token t, predicted from tokens 0..t-1. With
+        `hidden` also the hidden states that predict the M masked tokens, in row-major order.
     """
     wanted_BT = mask_BT[:, 1:]
     columns_C = wanted_BT.any(0).nonzero()[:, 0]
@@ -92,7 +92,7 @@ def score_tokens(
         scored = _score_in_parts(head, forward, wanted_BC, targets_M, score)
     if scored is None:
         logits_BCV = forward() if positions else forward()[:, columns_C]
-        # One row for each masked token, in the row-major order that masked_scatter fills in.
+        # One row per masked token, in row-major order, as masked_scatter fills them.
         scored = score(logits_BCV[wanted_BC], targets_M)
     logprobs_M, entropies_M = scored
     zeros_BT = torch.zeros(mask_BT.shape, dtype=logprobs_M.dtype, device=logprobs_M.device)
@@ -111,9 +111,9 @@ def score_after_contexts(
     entropy_gradient: bool = False,
     hidden: bool = False,
 ) -> TokenScores:
-    """Compute `score_tokens` with every context read once: its keys and values serve all who share it.
+    """Compute `score_tokens` with every context read once; the sequences that share it use its keys and values.
 
-    Gradients flow through these keys and values, so they are the same up to rounding.
+    Gradients flow through these keys and values, so they are equal up to rounding.
     """
     given_UP = shared.given_UP.long()
     cache = _empty_cache(model)
@@ -140,7 +140,7 @@ def score_after_contexts(
         **{cache_name(model): cache},
         use_cache=True,
     )
-    # The masked tokens stand in the same order in both layouts.
+    # The masked tokens have the same order in both layouts.
     logprobs_BT, entropies_BT = (
         torch.zeros(mask_BT.shape, dtype=scored_BR.dtype, device=mask_BT.device).masked_scatter(
             mask_BT, scored_BR[own_mask_BR]
@@ -162,7 +162,7 @@ def _empty_cache(model: nn.Module) -> DynamicCache:
 
 
 def before(hidden_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """The hidden states that predict the M masked tokens, in row-major order: (M, D). The first token has none."""
+    """Select the hidden states that predict the M masked tokens, in row-major order: (M, D)."""
     hidden_MD: Tensor = hidden_BTD[:, :-1][mask_BT[:, 1:]]
     return hidden_MD
 
@@ -181,10 +181,10 @@ def _score(logits_MV: Tensor, targets_M: Tensor, temperature: float, entropy_gra
 def _score_in_parts(
     head: nn.Linear, forward: Callable[[], Tensor], wanted_BC: Tensor, targets_M: Tensor, score: Scorer
 ) -> tuple[Tensor, Tensor] | None:
-    """The scores from a forward pass in which the output layer computes them in place of logits.
+    """Compute scores in a forward pass whose output layer returns them in place of logits.
 
-    It does so inside its own `forward`, where sharded weights are whole. None if the model does more with its logits
-    than return them, so that the result is of no use.
+    The layer does so inside its own `forward`, where sharded weights are whole. None if the model does more with its
+    logits than return them.
     """
     rows = max(1, MAX_LOGITS // head.out_features)
     made: list[Tensor] = []
@@ -210,10 +210,10 @@ def _score_in_parts(
 
 
 def output_layer(model: nn.Module) -> nn.Linear | None:
-    """The layer whose output is the model's logits as they are, if there is one."""
+    """Find the layer whose output is the model's unchanged logits; None if there is none."""
     inner: Any = _unwrap(model)
     config = inner.config.to_dict()
-    # Settings of models that change logits after that layer.
+    # Settings of models that change logits after this layer.
     if any(config.get(name) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling")):
         return None
     head = inner.get_output_embeddings()
@@ -221,7 +221,7 @@ def output_layer(model: nn.Module) -> nn.Linear | None:
 
 
 def cache_name(model: nn.Module) -> str:
-    """The argument by which a model takes its cache: `cache` in newer versions of `transformers`."""
+    """Name of the model's argument for its cache: `cache` in newer versions of `transformers`."""
     return "cache" if "cache" in _arguments(model) else "past_key_values"
 
 
@@ -234,5 +234,5 @@ def _arguments(model: nn.Module) -> Iterable[str]:
 
 
 def _unwrap(model: nn.Module) -> nn.Module:
-    """The model itself, which wrappers for training call `module`."""
+    """The model without the wrappers of training, which call it `module`."""
     return dict(model.named_children()).get("module", model)

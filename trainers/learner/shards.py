@@ -1,6 +1,6 @@
-"""DeepSpeed's shards, opened without running code: tensors, plain data and the few classes that DeepSpeed puts there.
+"""Opens DeepSpeed's shards without running code: tensors, plain data and the few classes that DeepSpeed stores.
 
-DeepSpeed asks torch for whole pickles, which may run anything. Run as a program, this module is DeepSpeed's converter.
+DeepSpeed has torch open whole pickles, which may run anything. As a program, this module is DeepSpeed's converter.
 """
 
 import os
@@ -20,7 +20,7 @@ import torch
 from halfway.curriculum.support.atomic import replacing_folder
 from halfway.curriculum.support.errors import UserError
 
-# Below a checkpoint's folder: what every process wrote, and the same converted for any number of processes.
+# Below a checkpoint's folder: the shards of every process, and the same converted for any number of processes.
 SHARDS, UNIVERSAL = "shards", "universal"
 TAG = "state"
 CLASSES = (
@@ -28,20 +28,20 @@ CLASSES = (
     ("deepspeed.runtime.zero.config", "ZeroStageEnum"),
     ("deepspeed.utils.tensor_fragment", "fragment_address"),
 )
-"""What the shards hold beside tensors and plain data; none of these runs code when it is built or filled."""
+"""Classes in the shards beside tensors and plain data; none of them runs code when it is built or filled."""
 FORCED, NEVER = "TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
-"""torch's variables that overrule what `torch.load` is asked for."""
+"""torch's variables that override the arguments of `torch.load`."""
 
 REFUSED = re.compile(r"(?:GLOBAL|global:?) (\S{1,100})")
-"""The part of torch's long message that names what was refused."""
+"""The part of torch's long message that names the refused class."""
 
 
 @contextmanager
 def opening_safely() -> Iterator[None]:
-    """A scope in which `torch.load` opens nothing else, whatever it is asked for.
+    """A scope in which `torch.load` opens nothing else, whatever its arguments.
 
     Raises:
-        UserError: if a file holds anything else.
+        UserError: if a file contains anything else.
     """
     classes = CLASSES if find_spec("deepspeed") else ()
     known = [getattr(import_module(module), name) for module, name in classes]
@@ -54,7 +54,7 @@ def opening_safely() -> Iterator[None]:
         why = REFUSED.search(str(error))
         raise UserError(
             "learner.deepspeed: a shard of the checkpoint holds more than tensors and DeepSpeed's own data, which "
-            f"could run code ({why[1] if why else 'no file of torch'}); resume from a checkpoint that Halfway wrote"
+            f"could run code ({why[1] if why else 'no file of torch'}); resume from a checkpoint of Halfway"
         ) from error
     finally:
         del os.environ[FORCED]
@@ -62,7 +62,7 @@ def opening_safely() -> Iterator[None]:
 
 
 def convert(folder: Path) -> None:
-    """Make DeepSpeed's checkpoint for any number of processes from one process's.
+    """Convert DeepSpeed's checkpoint for use with any number of processes.
 
     Raises:
         UserError: if DeepSpeed's converter fails.
@@ -75,7 +75,7 @@ def convert(folder: Path) -> None:
         ]
         # The converter runs as a separate program; as a rank it would wait for the others.
         environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-        environment["PYTHONSAFEPATH"] = "1"  # it imports nothing from the folder in which the user stands
+        environment["PYTHONSAFEPATH"] = "1"  # imports nothing from the user's current folder
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         if done.returncode != 0:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]

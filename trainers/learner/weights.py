@@ -1,4 +1,4 @@
-"""The learner's weights on their way into an engine: one tensor at a time, never the whole model at once."""
+"""The learner's weights for an engine, one tensor at a time, never the whole model at once."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,10 +10,10 @@ from halfway.trainers.learner.adapters import BASE, adapter_parameters, layer_ma
 
 
 def named_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight of the policy under its Hugging Face name, tied weights once, with the adapters added.
+    """Yield every weight of the policy under its Hugging Face name, tied weights once, with the adapters added.
 
-    A weight that ZeRO-3 has spread over the processes is gathered for as long as the caller holds it. Gathering is
-    collective: every process has to run through the whole iterator.
+    A weight sharded by ZeRO-3 is gathered while the caller holds it. Gathering is collective: every process must run
+    through the whole iterator.
     """
     adapters = adapter_parameters(policy)
     for name, parameter in policy.named_parameters():
@@ -28,9 +28,9 @@ def named_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def checkpoint_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The weights as checkpoints name and shape them, which is how vLLM takes them. Collective, like `named_weights`.
+    """Yield the weights with the names and shapes of checkpoints, as vLLM needs them. Collective, like `named_weights`.
 
-    transformers holds the experts of a layer in one tensor, while checkpoints have tensors for each.
+    transformers keeps the experts of a layer in one tensor; checkpoints have tensors for each.
     """
     from transformers.core_model_loading import revert_weight_conversion
 
@@ -40,7 +40,7 @@ def checkpoint_weights(policy: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def copy_weights(source: nn.Module, target: nn.Module) -> None:
-    """Give `target`, a whole model of equal architecture, the weights of `source`. Collective, like `named_weights`."""
+    """Copy the weights of `source` to `target`, a whole model of the same kind. Collective, like `named_weights`."""
     own = dict(target.named_parameters())
     with torch.no_grad():
         for name, weight in named_weights(source):
@@ -48,7 +48,7 @@ def copy_weights(source: nn.Module, target: nn.Module) -> None:
 
 
 def full_tensor(parameter: nn.Parameter) -> Tensor:
-    """A whole parameter: itself, detached, or a gathered copy if ZeRO-3 holds only a part of it here."""
+    """A whole parameter: itself, detached, or a gathered copy if ZeRO-3 has only a part of it here."""
     if not is_partitioned(parameter):
         return parameter.detach()
     from importlib import import_module
@@ -59,5 +59,5 @@ def full_tensor(parameter: nn.Parameter) -> Tensor:
 
 
 def is_partitioned(parameter: nn.Parameter) -> bool:
-    """True if ZeRO-3 has taken the parameter over."""
+    """True if ZeRO-3 manages the parameter."""
     return "ds_id" in vars(parameter)

@@ -1,4 +1,4 @@
-"""Rollouts in progress: what each has read and written so far, and where it started."""
+"""Rollouts in progress: their tokens so far, and their start."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ LOST, LONGEST_REASON = "lost", 60
 
 
 def short_reason(message: str) -> str:
-    """What a message says before its details, so that rollouts lost for one reason are counted together."""
+    """Cut a message before its details, to count together the rollouts lost for one reason."""
     return clean(message.partition(" (")[0].partition(":")[0]).strip()[:LONGEST_REASON] or LOST
 
 
@@ -31,12 +31,12 @@ class Attempt:
 
     Attributes:
         stream: its own stream; turn t samples with the seed of `stream.at(t)`.
-        context_P: everything that the policy has read before its next response.
-        turns: the turns so far: those that the environment has answered and, once the rollout has ended, the last one.
-        start_T: tokens of an earlier rollout that the next response begins with.
+        context_P: all tokens that the policy reads before its next response.
+        turns: the turns that the environment has answered and, once the rollout has ended, the last one.
+        start_T: tokens of an earlier rollout that start the next response.
         success: None while the episode continues.
-        lost: why there will be no rollout; empty if there will be one.
-        late: whether its time was over before it had ended.
+        lost: why the rollout is lost; empty if it is not.
+        late: whether its time ran out before it ended.
     """
 
     stream: Stream
@@ -61,7 +61,7 @@ class Attempt:
         return sum(len(turn.tokens_T) for turn in self.turns) + len(self.start_T)
 
     def resume(self, episode: Any) -> None:
-        """Go to the end of the prefix, in an episode through which it has been replayed."""
+        """Continue from the end of the prefix, in an episode that has replayed it."""
         assert self.prefix is not None
         self.episode = episode
         for turn in self.prefix.turns:
@@ -79,7 +79,7 @@ class Attempt:
         self.success, self.truncated = success, truncated
 
     def cut(self, turn: Turn | None = None) -> None:
-        """End an attempt whose time is over. Its last turn stays unanswered; an attempt without any turn is lost."""
+        """End an attempt whose time has run out. Its last turn stays unanswered; an attempt without turns is lost."""
         self.turns += [] if turn is None else [turn]
         self.lost = "" if self.turns else LATE
         self.success, self.truncated, self.late = False, True, True
@@ -91,7 +91,7 @@ class Cohort:
 
     Attributes:
         stream: its own stream; attempt n draws from `stream.at(n)`.
-        replay_cost: None if nothing was replayed through the environment.
+        replay_cost: None if the environment replayed nothing.
     """
 
     request: Request
@@ -101,7 +101,7 @@ class Cohort:
     replay_cost: ReplayCost | None = None
 
     def group(self, unit: Unit) -> Group:
-        """The group that the attempts have become. Lost ones are counted."""
+        """Make the group of the finished attempts. Lost attempts are counted."""
         return Group(
             request=self.request,
             prompt_tokens_P=self.prompt_tokens_P,
@@ -116,11 +116,11 @@ class Cohort:
 
 @dataclass(slots=True, eq=False)
 class Replays:
-    """Counts a run's replays, and those of them that diverged from what was recorded.
+    """Counts a run's replays, and the replays that differed from the record.
 
     Attributes:
         limit: largest share of replays that may diverge.
-        least: number of replays before the share is checked.
+        least: number of replays from which the share is checked.
     """
 
     limit: float
@@ -129,7 +129,7 @@ class Replays:
     least: int = 20
 
     def count(self, divergence: Divergence | None) -> None:
-        """Count a replay, and how it diverged, if it did. Raises UserError if too many have diverged."""
+        """Count a replay; None = it did not diverge. Raises UserError if too many have diverged."""
         self.replayed += 1
         if divergence is None:
             return
@@ -137,14 +137,14 @@ class Replays:
         if self.replayed >= self.least and self.diverged > self.limit * self.replayed:
             response = " ".join(divergence.response.split())[:200]
             raise UserError(
-                f"rollouts.max_diverged: {self.limit!r} is exceeded: {self.diverged} of {self.replayed} replays were "
-                f"not as recorded, the last one at step {divergence.step}, {response!r}: "
+                f"rollouts.max_diverged: {self.limit!r} is exceeded: {self.diverged} of {self.replayed} replays "
+                f"differed from the record, the last one at step {divergence.step}, {response!r}: "
                 f"{divergence.why}; make the tools deterministic, or allow a larger share"
             )
 
 
 def response_of(start_T: IntArray, completion: Completion) -> Turn:
-    """The turn made of a replayed start and what the engine added to it."""
+    """Make a turn of a replayed start and the engine's completion."""
     zeros_T = np.zeros(len(start_T), np.float32)
     return Turn(
         tokens_T=np.concatenate([start_T, completion.tokens_T]),
@@ -158,6 +158,6 @@ def response_of(start_T: IntArray, completion: Completion) -> Turn:
 
 
 def begun_anew(request: Request, divergence: Divergence) -> Request:
-    """The request as a fresh one, since its replay was not as recorded."""
+    """Make a fresh request, since the replay differed from the record."""
     decision = Decision("replay", f"diverged at step {divergence.step}: {divergence.why}"[:200])
     return replace(request, origin=Origin.FRESH, prefix=None, decisions=(*request.decisions, decision))

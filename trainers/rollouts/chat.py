@@ -13,12 +13,12 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.rollouts.template import render
 
-# Stands for a response of the policy, to find out what a template writes after a response.
+# A placeholder response, to see the template's text after a response.
 MARK = "\N{BLACK SQUARE}response\N{BLACK SQUARE}"
 
 
 class Tokenizer(Protocol):
-    """What is needed from a tokenizer; the tokenizers of `transformers` have it."""
+    """The part of a tokenizer that we need; tokenizers of `transformers` have it."""
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
@@ -29,13 +29,13 @@ class Prompts:
     """Encodes problems and the environment's observations as the model expects them.
 
     A plain prompt is encoded as `tokenizer(prompt)` does, special tokens such as BOS included. Messages go through the
-    tokenizer's chat template, whose text already has its special tokens and gets no second BOS; an observation becomes
-    a user message. The last tokens of a templated prompt open the response.
+    tokenizer's chat template, whose text has all special tokens and gets no second BOS; an observation becomes a user
+    message. The last tokens of a templated prompt open the response.
 
     Attributes:
         tokenizer: a tokenizer of `transformers`, or one like it.
-        wrap: whether a prompt that is plain text becomes a user message.
-        system: put in front of messages that have no system message; empty = the template decides.
+        wrap: whether to make a user message of a plain-text prompt.
+        system: system message for messages without one; empty = the template decides.
     """
 
     tokenizer: Tokenizer
@@ -43,17 +43,17 @@ class Prompts:
     system: str = ""
 
     def of_problem(self, problem: Problem) -> IntArray:
-        """The problem's prompt as tokens.
+        """Encode the problem's prompt.
 
         Raises:
-            UserError: if the prompt is messages and the tokenizer has no chat template, or its template refuses them.
+            UserError: if the prompt is messages and the tokenizer has no chat template, or the template refuses them.
         """
         if not self._chats(problem):
             return self._encode(problem.prompt, special=True)
         return self._encode(self._render(self._messages(problem)))
 
     def of_request(self, request: Request) -> IntArray:
-        """The request's prompt as tokens: the problem's prompt, followed by the hint if it belongs in the prompt."""
+        """Encode the request's prompt: the problem's prompt, followed by the hint if it belongs in the prompt."""
         problem, hint = request.problem, request.hint
         if hint is None or hint.place == "response":
             return self.of_problem(problem)
@@ -63,7 +63,7 @@ class Prompts:
         return self.of_problem(replace(problem, prompt=problem.prompt + added, messages=messages))
 
     def of_start(self, request: Request) -> IntArray:
-        """The tokens of a hint with which the response begins; none if there is no such hint."""
+        """Encode a hint that starts the response; no tokens if there is none."""
         hint = request.hint
         return self._encode(hint.text) if hint is not None and hint.place == "response" else NO_TOKENS
 
@@ -76,21 +76,21 @@ class Prompts:
         return self.tokenizer.decode(self.of_problem(problem).tolist(), skip_special_tokens=False)
 
     def of_observation(self, problem: Problem, text: str, response_T: IntArray) -> IntArray:
-        """The environment's answer as tokens, as it follows a response.
+        """Encode the environment's answer to a response.
 
         Args:
-            response_T: the response. Its last token, which ended it, is not written again.
+            response_T: the response. The template's copy of its last token, the end token, is left out.
 
         Raises:
-            UserError: if the chat template does not write earlier responses.
+            UserError: if the chat template leaves out earlier responses.
         """
         if not self._chats(problem):
             return self._encode(text)
         rendered = self._render([*self._messages(problem), Message("assistant", MARK), Message("user", text)])
         if MARK not in rendered:
             raise UserError(
-                "model.path: its chat template leaves out earlier responses, so an environment of many turns cannot "
-                "go on; give a model whose template keeps them, or plain prompts with model.chat=messages"
+                "model.path: its chat template leaves out earlier responses, which episodes of several turns need; "
+                "give a model whose template keeps them, or plain prompts with model.chat=messages"
             )
         ending = self.tokenizer.decode(response_T[-1:].tolist(), skip_special_tokens=False)
         return self._encode(rendered.rpartition(MARK)[2].removeprefix(ending))

@@ -1,4 +1,4 @@
-"""Turns requests into scored groups with a rollout engine and an environment, turn by turn."""
+"""Turns requests into scored groups with an engine and an environment, turn by turn."""
 
 import math
 import time
@@ -28,22 +28,21 @@ from halfway.trainers.rollouts.overlapping import BackgroundCalls, Overlapping
 class Collector:
     """Rolls out requests. All rollouts of a request start from the same state, so a group never mixes starts.
 
-    A prefix in steps is replayed through the environment, without the engine. A prefix in tokens begins the first
-    response: the engine reads it as context, the verifier judges the whole response. So does a hint at that place.
+    The environment replays a prefix in steps, without the engine. A prefix in tokens starts the first response: the
+    engine reads it as context, and the verifier judges the whole response. A hint for the response works like that too.
 
-    A response that the token limit cut is not shown to the environment: the rollout counts as truncated and failed,
-    whatever it has said so far.
+    The environment does not see a response cut by the token limit: the rollout counts as truncated and failed.
 
-    A replay that is not as recorded makes its request a fresh one, which is rolled out from the problem's beginning.
-    Rollouts that are lost are counted in `Group.dropped`: by what the environment says if it failed (`short_reason`),
-    "no_room" if the prefix leaves no token to generate.
+    If a replay differs from the record, its request becomes a fresh one, rolled out from the start of the problem.
+    `Group.dropped` counts lost rollouts: by the environment's message if it failed (`short_reason`), as "no_room" if
+    the prefix leaves no token to generate.
 
-    Turn by turn, all attempts wait for one another, unless the environment has an attribute `slow_tools = True`: then
-    an attempt continues as soon as its own tool has returned, while other tools and the engine are working. The
-    engine's batches then depend on timing, and so may the last digits of its sums.
+    All attempts take their turns together, unless the environment has an attribute `slow_tools = True`: then an attempt
+    continues as soon as its own tool has returned, while other tools and the engine are working. The engine's batches
+    then depend on timing, and so may the last digits of its sums.
 
-    An attempt that is still going on after `max_seconds` is ended between two turns, or while its tool works, and has
-    failed: it counts in every pass rate and baseline, and its tokens are not trained on (see `Rollout.late`).
+    An attempt that has not ended after `max_seconds` is ended between two turns, or while its tool works, and fails: it
+    counts in every pass rate and baseline, but its tokens are not trained on (see `Rollout.late`).
 
     Attributes:
         tokenizer: a tokenizer of `transformers`, or one like it.
@@ -52,9 +51,9 @@ class Collector:
         progress: called after every turn with the number of finished rollouts of this run.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
         max_context_tokens: limit on all tokens of an episode, prompt and observations included; 0 = none.
-        replays: how many replays were as recorded.
-        judging: how long the environment has taken to answer.
-        max_seconds: time for one run, see above; 0 = no limit.
+        replays: counts replays.
+        judging: measures the time of the environment.
+        max_seconds: time limit of one run, see above; 0 = no limit.
     """
 
     engine: Engine
@@ -80,14 +79,14 @@ class Collector:
         return Prompts(self.tokenizer, self.chat, self.system)
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """One group per request, in the order of the requests.
+        """Return one group per request, in order.
 
         Raises:
             UserError: if a verifier raises, or the policy's weights have diverged.
 
-        A rollout draws from its own part of `stream`: problem id, origin, how many requests with both came before,
-        number of the rollout, turn. A request begun anew draws from a part of that. So its tokens do not depend on the
-        other requests.
+        A rollout draws from its own part of `stream`: problem id, origin, number of earlier requests with both, number
+        of the rollout, turn. A restarted request draws from a part of that. So its tokens do not depend on the other
+        requests.
         """
         cohorts = self._start_all(self._begin(requests, stream))
         attempts = [attempt for cohort in cohorts for attempt in cohort.attempts]
@@ -102,7 +101,7 @@ class Collector:
         return [cohort.group(self.environment.unit) for cohort in cohorts]
 
     def _in_step(self, attempts: Sequence[Attempt], deadline: float) -> None:
-        """Roll out turn by turn, all attempts together; those that run past the deadline are ended."""
+        """Roll out turn by turn, all attempts together; the deadline ends those that are left."""
         while live := [attempt for attempt in attempts if attempt.live]:
             if time.monotonic() >= deadline:
                 for attempt in live:
@@ -116,7 +115,7 @@ class Collector:
             self.progress(sum(not attempt.live for attempt in attempts))
 
     def _begin(self, requests: Sequence[Request], stream: Stream) -> list[Cohort]:
-        """The attempts of every request, at the beginning of its problem."""
+        """Make the attempts of every request, at the start of its problem."""
         prompts = [self.prompts.of_request(request) for request in requests]
         episodes = iter(self.environment.start([r.problem for r in requests for _ in range(r.num_rollouts)]))
         seen: Counter[tuple[str, str]] = Counter()
@@ -134,9 +133,9 @@ class Collector:
         return cohorts
 
     def _start_all(self, cohorts: Sequence[Cohort]) -> list[Cohort]:
-        """The attempts where their prefix or hint ends, or marked as lost.
+        """Move the attempts to the end of their prefix or hint, or mark them as lost.
 
-        A request whose replay was not as recorded has become a fresh request with fresh attempts.
+        If a replay differs from the record, its request becomes a fresh request with fresh attempts.
         """
         forkable = getattr(self.environment, "forkable", True)
         stepped = {
@@ -175,10 +174,10 @@ class Collector:
         """Replay prefixes in steps through the environment.
 
         Args:
-            attempts_of: the attempts to replay for, by position of their request; one may serve all of its request.
+            attempts_of: the attempts to replay for, by index of their request; one attempt may serve the whole request.
 
         Returns:
-            By position, where each attempt's replay ended, an episode or how it diverged; and the cost.
+            By index, the end of each attempt's replay, an episode or a divergence; and the cost.
         """
         listed = [
             (i, attempt, attempt.prefix.turns) for i in attempts_of for attempt in attempts_of[i] if attempt.prefix
@@ -201,7 +200,7 @@ class Collector:
         return ends_of, cost_of
 
     def _room(self, attempt: Attempt) -> int:
-        """Number of tokens that the next response may have."""
+        """Most tokens of the next response."""
         room = self.max_response_tokens - attempt.num_tokens
         if not self.max_context_tokens:
             return room
@@ -221,7 +220,7 @@ class Collector:
         Overlapping(sample, judge, self._answer, several, deadline).run(attempts, lambda: self._report(attempts))
 
     def _turn(self, attempts: Sequence[Attempt]) -> None:
-        """One response of every attempt, and the environment's answers, sought while the engine still samples."""
+        """Sample one response per attempt; the environment answers while the engine still samples."""
 
         def step(answered: Sequence[tuple[Attempt, Turn]]) -> Sequence[StepResult[Any]]:
             texts = [self._decode(turn.tokens_T) for _, turn in answered]
@@ -241,7 +240,7 @@ class Collector:
                 self._answer(attempt, turn, result)
 
     def _response(self, attempt: Attempt, completion: Completion) -> Turn:
-        """The turn made of a completion. Raises UserError if the engine went on after an end token."""
+        """Make the turn of a completion. Raises UserError if the engine continued after an end token."""
         if self.end_tokens and np.isin(completion.tokens_T[:-1], self.end_tokens).any():
             raise UserError(
                 f"rollouts.engine: a response continues after an end token of {list(self.end_tokens)}; have the engine "
@@ -250,7 +249,7 @@ class Collector:
         return response_of(attempt.start_T, completion)
 
     def _judge(self, episodes: Sequence[Any], texts: Sequence[str]) -> list[StepResult[Any]]:
-        """The environment's answers, timed. Replays do not come here."""
+        """Get the environment's answers and time them; not for replays."""
         with self.judging.timed():
             return self.environment.step(episodes, texts)
 
@@ -269,7 +268,7 @@ class Collector:
             ) from error
 
     def _answer(self, attempt: Attempt, turn: Turn, result: StepResult[Any]) -> None:
-        """End the attempt, or let it read what the environment answered."""
+        """End the attempt, or add the environment's answer to its context."""
         attempt.episode = result.episode
         turn = replace(turn, tool_seconds=result.seconds) if result.seconds else turn
         used = sum(len(earlier.tokens_T) for earlier in attempt.turns) + len(turn.tokens_T)

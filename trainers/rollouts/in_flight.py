@@ -1,4 +1,4 @@
-"""Rollouts under way: requests go in as they are drawn, and groups come out when they are asked for."""
+"""Pools of rollouts in progress: requests go in, and groups come out."""
 
 import time
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from halfway.trainers.contracts import Rollouts
 class Pool(Protocol):
     """Rolls out requests, possibly while the caller does other work.
 
-    What comes back depends on the requests, their streams and the weights, never on when it is asked for.
+    The groups depend on the requests, their streams and the weights, never on the time of `take`.
 
     Attributes:
-        times: of what was taken, by ticket: when its sampling began and when it ended, by `time`.
+        times: start and end of the sampling of each taken ticket, by `time`.
     """
 
     times: dict[str, tuple[float, float]]
@@ -26,21 +26,21 @@ class Pool(Protocol):
         ...
 
     def submit(self, requests: Sequence[Request], stream: Stream) -> None:
-        """Have these requests, which carry tickets, rolled out together, see `Rollouts.run`."""
+        """Roll out these requests, which have tickets, together, see `Rollouts.run`."""
         ...
 
     def take(self, tickets: Sequence[str]) -> list[Group]:
-        """The groups of these tickets, in their order, each handed out once. Waits for those that are under way."""
+        """Wait for the groups of these tickets; returns them in order. Each can be taken once."""
         ...
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Abandon all rollouts in progress."""
         ...
 
 
 @dataclass
 class InlinePool:
-    """Rolls requests out as soon as they are submitted, while the caller waits."""
+    """Rolls out requests as soon as they are submitted, while the caller waits."""
 
     rollouts: Rollouts
     times: dict[str, tuple[float, float]] = field(default_factory=dict)

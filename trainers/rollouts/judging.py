@@ -1,4 +1,4 @@
-"""How long an environment takes to answer: verifiers, tests, tools."""
+"""Measures the time of an environment: verifiers, tests, tools."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Judging:
-    """A clock that several threads may run at once; what each measures is added up.
+    """A clock that several threads may use at once; their times add up.
 
     Attributes:
         seconds: wall-clock time of all calls that have ended.
@@ -19,7 +19,7 @@ class Judging:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Measure what happens inside, whether it succeeds or raises."""
+        """Measure the time inside, even if it ends with an exception."""
         start = time.perf_counter()
         try:
             yield

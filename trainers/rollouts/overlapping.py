@@ -17,15 +17,15 @@ Result = TypeVar("Result")
 
 
 class BackgroundCalls(Generic[Item, Result]):
-    """Applies a function to added items, one call at a time, each to everything that has come in since the last.
+    """Applies a function to added items, one call at a time, each to all items added since the last call.
 
-    A context manager: leaving it waits for the call under way, and drops what no call has begun.
+    A context manager: leaving it waits for the running call, and drops the items after it.
     """
 
     def __init__(self, function: Callable[[Sequence[Item]], Sequence[Result]]):
         """
         Args:
-            function: returns one result per item, in order. It must not matter how the items are divided into calls.
+            function: returns one result per item, in order. The results must not depend on how calls divide the items.
         """
         self._function = function
         self._pool = ThreadPoolExecutor(1, "background-calls")
@@ -39,12 +39,12 @@ class BackgroundCalls(Generic[Item, Result]):
         self._pool.shutdown(cancel_futures=True)
 
     def add(self, item: Item) -> None:
-        """Add an item, which will be worked on soon."""
+        """Add an item for the next call."""
         self._waiting.put(item)
         self._calls.append(self._pool.submit(self._work))
 
     def results(self) -> Iterator[tuple[Item, Result]]:
-        """Every item with its result, in the order of adding. Raises what the function raised."""
+        """Yield every item with its result, in the order of adding. Raises the function's exception."""
         for call in self._calls:
             yield from call.result()
 
@@ -56,22 +56,21 @@ class BackgroundCalls(Generic[Item, Result]):
 
 READY_SHARE = 0.25
 PATIENCE_SECONDS = 0.5
-"""An engine that samples for one caller at a time begins once this share of attempts is ready, or after this time."""
+"""An engine for one caller at a time starts when this share of attempts is ready, or after this many seconds."""
 
 Told = Callable[[Attempt, Turn], None]
 
 
 @dataclass
 class Overlapping:
-    """Rolls out attempts that do not wait for one another.
+    """Rolls out attempts that do not wait for each other.
 
     Attributes:
-        sample: continues some attempts, and tells each with its response.
-        judge: the environment's answer to a response.
-        answer: has an attempt read that answer, or end.
-        several: whether `sample` may be called from several threads at once.
-        deadline: when attempts are ended that are still going on, on the monotonic clock. What is being sampled then is
-            waited for, a tool is not.
+        sample: continues some attempts, and reports each with its response.
+        judge: returns the environment's answer to a response.
+        answer: adds the answer to an attempt, or ends it.
+        several: whether several threads may call `sample` at once.
+        deadline: time on the monotonic clock at which unfinished attempts end. Sampling is waited for, tools are not.
     """
 
     sample: Callable[[Sequence[Attempt], Told], None]
@@ -84,7 +83,7 @@ class Overlapping:
     _sampling: int = 0
 
     def run(self, attempts: Sequence[Attempt], report: Callable[[], None]) -> None:
-        """Roll out until no attempt is live. `report` is called whenever something has happened."""
+        """Roll out until no attempt is live. Calls `report` after every event."""
         ready, since = [attempt for attempt in attempts if attempt.live], 0.0
         while ready or self._sampling or self._with_tools:
             now = time.monotonic()
@@ -107,7 +106,7 @@ class Overlapping:
             report()
 
     def _happened(self, wait: float | None) -> list[Attempt]:
-        """Wait for news, at most so long. Returns the attempts that continue."""
+        """Wait for news, at most `wait` seconds. Returns the attempts that continue."""
         try:
             kind, *news = self._news.get(timeout=min(wait, threading.TIMEOUT_MAX) if wait is not None else None)
         except Empty:
@@ -123,13 +122,13 @@ class Overlapping:
             else:
                 self._with_tools[id(attempt)] = (attempt, turn)
                 self._begin(self._judge, attempt, turn)
-        elif self._with_tools.pop(id(news[0]), None) is not None:  # else its time was over
+        elif self._with_tools.pop(id(news[0]), None) is not None:  # else its time had run out
             self.answer(*news)
             return [news[0]] if news[0].live else []
         return []
 
     def _end(self, ready: list[Attempt]) -> None:
-        """End what is not being sampled."""
+        """End the attempts that are not being sampled."""
         for attempt, turn in self._with_tools.values():
             attempt.cut(turn)
         for attempt in ready:
@@ -138,7 +137,7 @@ class Overlapping:
         self._with_tools.clear()
 
     def _begin(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Work in another thread, which nobody waits for at the end, since a tool may hang."""
+        """Work in another thread, a daemon, since a tool may hang."""
 
         def guarded() -> None:
             try:

@@ -1,4 +1,4 @@
-"""The options of rollouts. Frozen values, no heavy import."""
+"""Options of rollouts: frozen values, without heavy imports."""
 
 from dataclasses import dataclass, field
 from typing import Annotated

@@ -21,11 +21,11 @@ from halfway.trainers.rollouts.judging import Judging
 
 
 class Done(NamedTuple):
-    """What came of one submission.
+    """The result of one submission.
 
     Attributes:
-        judge_seconds: what the environment has taken for it.
-        times: when it began and ended.
+        judge_seconds: seconds of the environment.
+        times: start and end.
         unjudged: see `halfway.curriculum.tasks.helpers.take_counts`.
     """
 
@@ -36,12 +36,12 @@ class Done(NamedTuple):
 
 
 class ProcessPool:
-    """Rolls out in one other process: a submission at a time, in the order in which they were submitted, or many.
+    """Rolls out in one other process: one submission at a time, in order, or several at once.
 
-    It is a `Pool`, and takes the place of `Rollouts` for evaluations.
+    It is a `Pool`, and serves as `Rollouts` for evaluations.
 
     Attributes:
-        judge_seconds: what the environment has taken for everything that was taken from the pool.
+        judge_seconds: seconds of the environment for all groups taken from the pool.
         times: see `Pool`.
     """
 
@@ -49,8 +49,8 @@ class ProcessPool:
         """Start the process, and wait until it is ready.
 
         Args:
-            build: makes the collector there; both it and the requests are pickled.
-            at_once: how many submissions are worked on at once, which their engine must allow.
+            build: makes the collector there; it and the requests are pickled.
+            at_once: submissions to work on at once; the engine must allow several callers.
         """
         self.judge_seconds = 0.0
         self.times: dict[str, tuple[float, float]] = {}
@@ -77,11 +77,11 @@ class ProcessPool:
         return [self._done.pop(ticket) for ticket in tickets]
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """Roll out, after everything that was submitted. See `halfway.trainers.contracts.Rollouts`."""
+        """Roll out after all submissions. See `halfway.trainers.contracts.Rollouts`."""
         return self._groups(self._threads.submit(self._ask, "run", requests, stream))
 
     def on_engine(self, method: str, *arguments: Any) -> Any:
-        """What a method of the engine there returns, called after everything that was submitted."""
+        """Call a method of the engine there after all submissions; returns its result."""
         return self._threads.submit(self._ask, "on_engine", method, *arguments).result()
 
     def time(self) -> float:
@@ -94,7 +94,7 @@ class ProcessPool:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, method: str, *arguments: Any) -> Any:
-        """What a method of the sampler returned or raised. Raises UserError if its process has ended."""
+        """Call a method of the sampler; returns or raises the same. Raises UserError if its process has ended."""
         with ended_sampler():
             return getattr(self._sampler, method)(*arguments)
 
@@ -107,7 +107,7 @@ class ProcessPool:
 
 @contextmanager
 def ended_sampler() -> Iterator[None]:
-    """Turn a lost connection with the process that samples into one line."""
+    """Turn a lost connection to the sampling process into a one-line UserError."""
     try:
         yield
     except (EOFError, ConnectionError) as error:
@@ -117,7 +117,7 @@ def ended_sampler() -> Iterator[None]:
 
 
 class Sampler:
-    """In the other process: works with a collector. Several threads may call it at once."""
+    """Runs a collector in the other process. Several threads may call it at once."""
 
     def __init__(self, build: Callable[[], Collector]):
         end_with_parent()
@@ -128,7 +128,7 @@ class Sampler:
         return os.getpid()
 
     def run(self, requests: Sequence[Request], stream: Stream) -> Done:
-        """See `Collector.run`. Runs overlap, so each has an environment that it may close, if that can be had."""
+        """See `Collector.run`. Runs overlap, so each gets its own environment, if the environment can be copied."""
         began, environment = time.time(), self._collector.environment
         apart = getattr(environment, "apart", lambda: environment)()
         collector = replace(self._collector, environment=apart, judging=Judging())
@@ -136,17 +136,17 @@ class Sampler:
         return Done(groups, collector.judge_seconds, (began, time.time()), dict(take_counts()))
 
     def on_engine(self, method: str, *arguments: Any) -> Any:
-        """What a method of the engine returns."""
+        """Call a method of the engine."""
         return getattr(self._collector.engine, method)(*arguments)
 
 
 def outlive_signals() -> None:
-    """Leave SIGTERM, which a scheduler sends to every process, to the one that trains; it ends this one."""
+    """Ignore SIGTERM, which a scheduler sends to every process: the training process ends this one."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class _Manager(BaseManager):
-    """Starts the process, and connects every thread with it."""
+    """Starts the process, and connects every thread to it."""
 
 
 _Manager.register("sampler", Sampler)

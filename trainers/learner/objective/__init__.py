@@ -1,7 +1,7 @@
-"""The objective of an update: the published formulas as functions of arrays. Nothing here knows a model or a process.
+"""The objective of an update: the published formulas as functions of arrays, without models or processes.
 
-- `advantages`: how much better than its group a rollout did
+- `advantages`: advantages from the rewards of a group
 - `gae`: an advantage and a value target for every token, from a critic
 - `loss`: the clipped policy gradient with its variants, and the critic's loss
-- `mismatch`: weights against the gap between the engine's probabilities and the learner's
+- `mismatch`: correction for different probabilities in engine and learner
 """

@@ -1,4 +1,4 @@
-"""Advantages of a group: how much better a rollout did than its group."""
+"""Advantages from the rewards of a group."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# Added to the standard deviation; this is TRL's value, of the same order as in other GRPO implementations.
+# Added to the standard deviation. TRL's value, of the same order as in other GRPO implementations.
 STD_EPSILON = 1e-4
 
 
@@ -29,14 +29,14 @@ def advantages(
         divide_by_std: divide by the sample standard deviation (N - 1 degrees of freedom) plus `STD_EPSILON`.
 
     Raises:
-        ValueError: for fewer than two rewards, which have no advantage.
+        ValueError: for fewer than two rewards.
     """
     values_N = np.asarray(rewards_N, np.float64)
     num = len(values_N)
     if num < 2:
         raise ValueError(f"advantages: a group needs at least 2 rewards, not {num}")
     if (values_N == values_N[0]).all():
-        return np.zeros(num)  # not what rounding leaves of the difference
+        return np.zeros(num)  # exactly, without rounding errors
     total = values_N.sum()
     baseline_N = (total - values_N) / (num - 1) if baseline == "leave_one_out" else total / num
     scale = values_N.std(ddof=1) + STD_EPSILON if divide_by_std else 1.0

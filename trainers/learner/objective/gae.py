@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 from halfway.trainers.learner.batch import Floats, TrainingSequence
 from halfway.trainers.learner.learner_options import CriticOptions
 
-# Under the root, so that equal advantages do not divide by zero.
+# Under the root, against division by zero if all advantages are equal.
 VARIANCE_EPSILON = 1e-8
 
 
 def gae(values_K: Floats, reward: float, gamma: float, gae_lambda: float) -> NDArray[np.float64]:
-    """The advantage of each of the K tokens that the policy wrote in a rollout (Schulman et al. 2016, section 3).
+    """Advantages of the K tokens that the policy wrote in a rollout (Schulman et al. 2016, section 3).
 
     A_k = sum over j >= 0 of (gamma lambda)^j d_{k+j}, with d_k = r_k + gamma V_{k+1} - V_k. The reward comes with the
-    last token, and beyond it the value is 0.
+    last token; the value after it is 0.
 
     Args:
-        values_K: value of the state before each token. K runs over all turns of a rollout, without observations.
+        values_K: value of the state before each token, over all turns of the rollout, without observations.
     """
     from scipy.signal import lfilter
 
@@ -36,17 +36,17 @@ def gae(values_K: Floats, reward: float, gamma: float, gae_lambda: float) -> NDA
 def with_targets(
     sequences: Sequence[TrainingSequence], values: Sequence[Floats], options: CriticOptions
 ) -> tuple[list[TrainingSequence], dict[str, float]]:
-    """Give the sequences of a batch their values, advantages and returns.
+    """Add values, advantages and returns to the sequences of a batch.
 
-    The return is advantage + value. Only then are advantages whitened, by mean and variance over all tokens in the loss
-    of the batch.
+    The return is advantage + value. Advantages are whitened after that, by mean and variance over all tokens in the
+    loss of the batch.
 
     Args:
         values: one array over the tokens of each sequence; entries outside its mask are ignored.
 
     Returns:
-        The sequences; and `value` and `return`, means over the tokens, and `explained_variance` = 1 - variance of
-        return - value / variance of return: 1 is a perfect critic, 0 a constant one. 0 where returns do not vary.
+        The sequences; and `value` and `return`, means over the tokens, and `explained_variance` = 1 - var(return -
+        value) / var(return): 1 is a perfect critic, 0 a constant one. 0 if all returns are equal.
     """
     assert sequences, "a batch without sequences has nothing to estimate"
     values = [np.asarray(row_T, np.float64)[s.mask_T] for s, row_T in zip(sequences, values, strict=True)]
@@ -76,7 +76,7 @@ def with_targets(
 
 
 def _place(sequence: TrainingSequence, values_K: Floats) -> NDArray[Any]:
-    """One value per token of the sequence, 0 outside its mask."""
+    """Put values at the masked tokens of a sequence, 0 elsewhere."""
     placed_T = np.zeros(sequence.length)
     placed_T[sequence.mask_T] = values_K
     return placed_T

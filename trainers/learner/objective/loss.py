@@ -8,8 +8,8 @@ from torch import Tensor
 
 from halfway.trainers.learner.learner_options import LearnerOptions
 
-# Bound on a log-ratio before it is exponentiated. It is far outside every clip range: it only keeps an infinite ratio,
-# whose gradient in a clipped branch would be 0 x infinity, from turning the update into NaN.
+# Bound on a log-ratio before exp, far outside every clip range. Without it, an infinite ratio would turn the update
+# into NaN: its gradient in a clipped branch is 0 x infinity.
 LOG_RATIO_BOUND = 20.0
 
 # Sums over the tokens of the loss, so that micro-batches add up.
@@ -20,8 +20,7 @@ def loss_denominator(num_trained_B: Sequence[int], options: LearnerOptions) -> f
     """The divisor of the sum of `policy_loss`, for a whole mini-batch.
 
     Args:
-        num_trained_B: number of tokens in the loss, for every sequence of the mini-batch. Sequences with none do not
-            count.
+        num_trained_B: number of tokens in the loss of every sequence of the mini-batch. Sequences with 0 do not count.
 
     Returns:
         "token": number of tokens (DAPO, Yu et al. 2025, eq. 12); "sequence": number of sequences (GRPO, Shao et al.
@@ -47,7 +46,7 @@ def policy_loss(
     reference_logprobs_BT: Tensor | None = None,
     entropies_BT: Tensor | None = None,
 ) -> tuple[Tensor, TokenSums]:
-    """The loss of a micro-batch: its share of the mini-batch's loss. Shares add up to the whole exactly.
+    """The loss of a micro-batch, as a share of the mini-batch's loss. The shares add up exactly.
 
     With the importance ratio r = exp(logprob - old logprob) and the advantage A, the loss of a token is
 
@@ -58,25 +57,25 @@ def policy_loss(
                                                                   Schulman 2020, as in GRPO, eq. 4
         - entropy_coefficient x entropy
 
-    and penalty and bonus are normalised like the rest.
+    Penalty and bonus are normalised like the rest.
 
     Args:
         logprobs_BT: natural-log probabilities of the tokens under the policy, with gradient; any finite value outside
             the loss.
-        old_logprobs_BT: constants, likewise.
-        advantages_BT: advantage of every token, including weights; or one column that holds for all tokens of a
-            sequence.
+        old_logprobs_BT: the same under the old policy, constants.
+        advantages_BT: advantage of every token, including weights; one column if all tokens of a sequence have the
+            same.
         mask_BT: True on the tokens in the loss. No gradient reaches an entry where it is False.
         denominator: from `loss_denominator` of the whole mini-batch.
-        reference_logprobs_BT: needed if kl_coefficient > 0.
-        entropies_BT: of the policy at each token, nats; needed, with gradient, if entropy_coefficient > 0.
+        reference_logprobs_BT: required if kl_coefficient > 0.
+        entropies_BT: entropy of the policy at each token, nats; required, with gradient, if entropy_coefficient > 0.
 
     Returns:
         The scalar loss; and sums over the tokens in the loss: of the ratio, of the k3 estimate of KL(old || new) in
         nats, of the tokens where a clip bound is active (`clip_low`, `clip_high`, `dual_clip`), and of the entropy
-        and the KL to the reference where they are given.
+        and the KL to the reference if they are given.
     """
-    # Masked before anything non-linear, so that no value outside the mask reaches the loss or its gradient.
+    # Masked before any non-linear operation, so that no value outside the mask reaches the loss or its gradient.
     log_ratio_BT = torch.where(mask_BT, logprobs_BT - old_logprobs_BT, 0)
     ratio_BT = bounded_exp(log_ratio_BT)
     low, high = 1 - options.clip_low, 1 + options.clip_high
@@ -112,20 +111,20 @@ def value_loss(
     options: LearnerOptions,
     denominator: float,
 ) -> tuple[Tensor, TokenSums]:
-    """The critic's loss of a micro-batch, normalised like the policy's. Shares add up to the whole exactly.
+    """The critic's loss of a micro-batch, normalised like the policy's. The shares add up exactly.
 
-    With the value V of a token, V0 as it was before the update and the return R, the loss of a token is
+    With the value V of a token, its value V0 before the update and the return R, the loss of a token is
 
         max((V - R)^2, (clip(V, V0 - value_clip, V0 + value_clip) - R)^2) / 2
 
     or (V - R)^2 / 2 without value_clip: the clipping of OpenAI's PPO implementation (Engstrom et al. 2020, section 2).
 
     Args:
-        values_BT: with gradient; any finite value where not in the loss.
-        old_values_BT, returns_BT: constants, likewise.
+        values_BT: with gradient; any finite value outside the loss.
+        old_values_BT, returns_BT: constants; any finite value outside the loss.
 
     Returns:
-        The scalar loss, and the number of tokens whose loss the clip decides (`value_clip`), which have no gradient.
+        The scalar loss, and the number of clipped tokens (`value_clip`), which have no gradient.
     """
     clip = options.critic.value_clip
     error_BT = torch.where(mask_BT, values_BT - returns_BT, 0)
@@ -140,10 +139,10 @@ def value_loss(
 
 
 def _row_divisors(mask_BT: Tensor, options: LearnerOptions) -> Tensor | int:
-    """The divisor of a token's loss before the denominator: the number of tokens in its sequence, (B, 1), or 1."""
+    """Divisor of a token's loss before the denominator: the number of tokens in its sequence, (B, 1), or 1."""
     return mask_BT.sum(1, keepdim=True).clamp(min=1) if options.normalization == "sequence" else 1
 
 
 def bounded_exp(log_BT: Tensor) -> Tensor:
-    """exp, with the argument cut to +-`LOG_RATIO_BOUND`."""
+    """exp, with the argument clipped to +-`LOG_RATIO_BOUND`."""
     return log_BT.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()

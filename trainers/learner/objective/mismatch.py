@@ -1,8 +1,8 @@
 """Correction for an engine that does not sample from exactly the learner's distribution.
 
 Engine and learner compute the same policy with different kernels, often in different precision, so a sampled token has
-probability q in the engine and p in the learner. Weighting its loss by p / q makes the expectation the one under the
-learner's distribution; large weights are truncated or masked, which bounds the variance.
+probability q in the engine and p in the learner. With its loss weighted by p / q, the expectation is that under the
+learner's distribution. Truncating or masking large weights bounds the variance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from halfway.trainers.learner.objective.loss import TokenSums, bounded_exp
 def mismatch_weights(
     learner_logprobs_BT: Tensor, engine_logprobs_BT: Tensor, mask_BT: Tensor, options: LearnerOptions
 ) -> tuple[Tensor, TokenSums]:
-    """The factor on the loss of each token, a constant.
+    """Weights of the tokens in the loss, constants.
 
     With p / q of a token, or of a whole sequence (the product over its tokens in the loss):
 
@@ -25,18 +25,18 @@ def mismatch_weights(
                                                    engine mismatch Yao et al. 2025
         "token_masked", "sequence_masked"          p / q where floor <= p / q <= cap, else 0
 
-    Tokens outside the mask, such as a prefix's, take no part in any product. A token whose weight is 0 still
-    counts in the denominator of the loss.
+    No product includes tokens outside the mask, such as a prefix's. A token with weight 0 still counts in the
+    denominator of the loss.
 
     Args:
-        learner_logprobs_BT: natural log, computed before the update. If the engine had the same weights when it
-            sampled, the factor corrects for the engine; if it had older ones, for their age too: with the clipped
-            ratio to these log-probabilities, that is decoupled PPO (Hilton et al. 2022; AReaL, Fu et al. 2025).
-        engine_logprobs_BT: as recorded at sampling.
+        learner_logprobs_BT: natural log, computed before the update. If the engine sampled with the same weights, the
+            factor corrects for the engine; if it sampled with older weights, for their age too. Together with the
+            clipped ratio to these log-probabilities, that is decoupled PPO (Hilton et al. 2022; AReaL, Fu et al. 2025).
+        engine_logprobs_BT: natural log, recorded at sampling.
 
     Returns:
         The weights, 0 outside the mask; and sums over the tokens in the loss: of the weight and its square, of the
-        tokens whose ratio was above the cap or, where masked, below the floor (`mismatch_bounded`), and of the k3
+        tokens with a ratio above the cap or, for the masked kinds, below the floor (`mismatch_bounded`), and of the k3
         estimate of KL(engine || learner) in nats.
     """
     log_ratio_BT = torch.where(mask_BT, learner_logprobs_BT.detach() - engine_logprobs_BT, 0)
@@ -64,7 +64,7 @@ def mismatch_weights(
 def lag_sums(
     lags: Sequence[int], lags_BT: Tensor, mask_BT: Tensor, gaps_BT: Tensor, weights_BT: Tensor | None
 ) -> TokenSums:
-    """Sums over the tokens of each lag: how many, of |gap|, and of the correction's weight and its square.
+    """Sums over the tokens of each lag: their number, |gap|, and the correction's weight and its square.
 
     Args:
         gaps_BT: learner's minus engine's log-probability, 0 outside the mask.
@@ -81,10 +81,10 @@ def lag_sums(
 
 
 def effective(means: Mapping[str, float], lags: Sequence[int]) -> dict[str, float]:
-    """The means over tokens, with what follows from squares, and with means over the tokens of each lag.
+    """Turn means of squares into effective sample sizes, and sums of each lag into means over its tokens.
 
-    The effective sample size of weights w, as a share of the n tokens, is (sum w)^2 / (n sum w^2), Kish 1965: 1 where
-    all are equal. For every lag there are `tokens`, its share of all tokens, `engine_gap` and `effective_sample_size`.
+    The effective sample size of weights w, as a share of the n tokens, is (sum w)^2 / (n sum w^2), Kish 1965: 1 if all
+    are equal. Every lag has `tokens`, its share of all tokens, `engine_gap` and `effective_sample_size`.
     """
     found = dict(means)
     for prefix in ("", *(f"lag_{lag}/" for lag in lags)):
