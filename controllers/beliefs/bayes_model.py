@@ -1,6 +1,6 @@
-"""The hierarchical model in Pyro: a fit of its hyperparameters, and for tests a reference beside the Gibbs sampler.
+"""The hierarchical model in Pyro: a fit of its hyperparameters, and a reference for tests of the Gibbs sampler.
 
-Needs the packages of the extra `bayes`; nothing else in `controllers` imports this module before it is used.
+Needs the packages of the extra `bayes`; the rest of `controllers` imports this module only on use.
 """
 
 import math
@@ -17,14 +17,14 @@ from torch.distributions import constraints
 from halfway.controllers.beliefs.forest import Forest, Scales, nodes_of
 from halfway.controllers.beliefs.logit_normal import Trees, fixed_point, with_evidence
 
-# A fit sees at most this many trees with evidence, drawn at random: more would sharpen three numbers no further.
+# A fit uses at most this many trees with evidence, drawn at random: enough for three numbers.
 MOST_TREES = 4096
 FIT_STEPS = 300
 LEARNING_RATE = 0.1
 
 
 class Evidence(NamedTuple):
-    """Discounted counts of some trees as tensors: roots first, then children; for each child, its root's place."""
+    """Discounted counts of some trees as tensors: roots first, then children; for each child, its root's index."""
 
     place_C: Tensor
     passed_M: Tensor
@@ -36,7 +36,7 @@ class Evidence(NamedTuple):
 
 
 def evidence_of(forest: Forest, trees: Any) -> Evidence:
-    """The evidence of some trees."""
+    """Collect the evidence of some trees."""
     nodes, place_C = nodes_of(forest, np.asarray(trees, np.int64))
     return Evidence(*(torch.as_tensor(a) for a in (place_C, forest.passed_M[nodes], forest.tried_M[nodes])))
 
@@ -44,7 +44,7 @@ def evidence_of(forest: Forest, trees: Any) -> Evidence:
 def model(evidence: Evidence, fit_shift: bool = False, shift: float = 0.0) -> Tensor:
     """psi_root ~ N(mu, tau^2), psi_child ~ N(psi_root + shift, sigma^2), counts binomial; s and n may be fractions.
 
-    The hyperparameters are random variables too, with wide priors; the shift only if it is fitted.
+    The hyperparameters are random variables with wide priors; the shift only if it is fitted.
     """
     mu, tau, sigma, moved = _hyperparameters(fit_shift, shift)
     with pyro.plate("roots", evidence.num_roots):
@@ -71,7 +71,7 @@ def guide(evidence: Evidence, start: Scales, guess: tuple[Tensor, Tensor], fit_s
     """Point estimates of the hyperparameters; normal distributions of roots, and of children given their roots.
 
     Args:
-        guess: means and standard deviations that those of the nodes begin with, (M,) each.
+        guess: initial means and standard deviations of the nodes, (M,) each.
     """
     _point("mu", start.mu)
     _point("tau", start.tau, positive=True)
@@ -93,21 +93,21 @@ def guide(evidence: Evidence, start: Scales, guess: tuple[Tensor, Tensor], fit_s
 
 
 def _first_guess(evidence: Evidence, start: Scales) -> tuple[Tensor, Tensor]:
-    """Means and standard deviations of the log-odds under the hyperparameters that the search begins with."""
+    """Means and standard deviations of the log-odds under the initial hyperparameters."""
     trees = Trees(*(tensor.numpy() for tensor in evidence))
     gaussians = fixed_point(trees, np.zeros(len(trees.tried_M)), start, iterations=20)
     return torch.as_tensor(gaussians.mean_M), torch.as_tensor(np.sqrt(gaussians.variance_M))
 
 
 def fit(forest: Forest, start: Scales, fit_shift: bool, seed: int, steps: int = FIT_STEPS) -> Scales:
-    """Hyperparameters that explain the evidence, by stochastic variational inference.
+    """Fit the hyperparameters to the evidence by stochastic variational inference.
 
     mu, tau and sigma (and the shift) are at the mode of their posterior under wide priors, with the log-odds of all
     nodes integrated out by the guide: empirical Bayes. Equal arguments give equal numbers; torch's own random state and
-    Pyro's parameters are left as they were.
+    Pyro's parameters do not change.
 
     Args:
-        start: where the search begins; its shift is kept unless `fit_shift` is set.
+        start: initial values; the shift stays unless `fit_shift` is set.
     """
     trees = np.flatnonzero(with_evidence(forest))
     if len(trees) > MOST_TREES:
@@ -134,7 +134,7 @@ def fit(forest: Forest, start: Scales, fit_shift: bool, seed: int, steps: int = 
 
 
 def _without_unseen_children(evidence: Evidence) -> Evidence:
-    """The evidence without the children that were never tried, which say nothing about the hyperparameters."""
+    """Drop the untried children, which carry no information on the hyperparameters."""
     roots, seen_C = evidence.num_roots, evidence.tried_M[evidence.num_roots :] > 0
     seen_M = torch.cat([torch.ones(roots, dtype=torch.bool), seen_C])
     return Evidence(evidence.place_C[seen_C], evidence.passed_M[seen_M], evidence.tried_M[seen_M])

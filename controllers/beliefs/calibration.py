@@ -1,4 +1,4 @@
-"""Calibrates a probe's guesses of pass rates by the outcomes of the solver, which changes while the guesses do not."""
+"""Calibrates a probe's fixed predictions of pass rates by the outcomes of the changing solver."""
 
 import math
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ from halfway.controllers.beliefs.logit_normal import POINTS, WEIGHTS, sigmoid
 from halfway.curriculum import Problem, UserError, require
 
 RATE = "probed_rate"
-"""Problem feature with the probe's guess of the pass rate."""
+"""Problem feature with the probe's prediction of the pass rate."""
 
 REFERENCE = "probed_by"
 """Problem feature with the name of the reference model whose activations the probe read."""
 
-EDGE = 1e-3  # guesses are kept this far from 0 and 1
+EDGE = 1e-3  # least distance of a guess from 0 and 1
 SLOPE_DOUBT = 0.5  # the slope's share of the offset's standard deviation
 
 
 class Residual(NamedTuple):
-    """A normal belief about a problem's distance from the line, in logits, from the problem's own outcomes."""
+    """A normal belief about a problem's distance from the line, in logits, based on its own outcomes."""
 
     mean: float
     variance: float
@@ -30,7 +30,7 @@ class Residual(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """A Gaussian belief about the line from a guess to the solver's present pass rate, both as logits.
+    """A Gaussian belief about the line from a probe's guess to the solver's current pass rate, both as logits.
 
     Attributes:
         mean_2: offset and slope; (0, 1) = the guess is right.
@@ -41,12 +41,12 @@ class Line:
     covariance_22: Floats
 
     def logits(self, guesses_P: Floats) -> Floats:
-        """Predicted log-odds of the pass rates, from guesses as log-odds."""
+        """Predict the log-odds of pass rates from guesses as log-odds."""
         logits_P: Floats = self.mean_2[0] + self.mean_2[1] * guesses_P
         return logits_P
 
     def drift(self, variance: float) -> "Line":
-        """The belief one step later: the variance of the offset grows by this, that of the slope by a quarter."""
+        """The belief one step later: the variance of the offset grows by `variance`, that of the slope by a quarter."""
         return replace(self, covariance_22=self.covariance_22 + np.diag([variance, variance * SLOPE_DOUBT**2]))
 
     def chance_of_none(self, guess: float, own: Residual, size: int) -> float:
@@ -57,12 +57,12 @@ class Line:
         return float(WEIGHTS @ (1 - rates) ** size)
 
     def learn(self, guess: float, own: Residual, passed: int, size: int) -> "tuple[Line, Residual]":
-        """Line and residual after one group of the problem, by Laplace's approximation to the binomial likelihood.
+        """Update line and residual by one group of the problem, with Laplace's approximation of the likelihood.
 
-        The group's log-odds are the sum of offset, slope times guess and residual, which are independent before it. The
+        The group's log-odds are the sum of offset, slope times guess and residual, independent before the update. The
         group moves their joint mean along one direction only, so the new mode is the root of an increasing function of
-        one number, found by bisection. The covariance that arises between line and residual is dropped. The mode stands
-        in for the mean; over 800 groups that biases a slope of 1 by 0.03 to 0.13, more for a larger `own`.
+        one number, found by bisection. The covariance between line and residual is dropped. The mode replaces the mean;
+        over 800 groups that biases a slope of 1 by 0.03 to 0.13, more for a larger `own`.
         """
         x_2 = np.asarray([1.0, guess])
         direction_2 = self.covariance_22 @ x_2
@@ -84,7 +84,7 @@ class Calibration:
     """Options of the calibration of guesses.
 
     Attributes:
-        doubt: standard deviation of the line's offset before the first outcome, in logits; the slope's is half of it.
+        doubt: prior standard deviation of the line's offset, in logits; the slope's is half of it.
         drift: variance that the offset gains in every step with outcomes, in squared logits; the slope gains a quarter
             of it. 0 = the solver does not change.
     """
@@ -95,7 +95,7 @@ class Calibration:
     def __post_init__(self) -> None:
         require(0 < self.doubt <= 20, "calibration.doubt", self.doubt, "give a number of logits above 0, at most 20")
         drift = 0 <= self.drift <= 20
-        require(drift, "calibration.drift", self.drift, "give 0 (= the solver stands still) to 20 squared logits")
+        require(drift, "calibration.drift", self.drift, "give 0 (= a solver that does not change) to 20 squared logits")
 
     def start(self) -> Line:
         """The belief before any outcome: the guess is right."""
@@ -103,10 +103,10 @@ class Calibration:
 
 
 def guesses_of(problems: Sequence[Problem], where: str) -> Floats:
-    """The probe's guess for every problem, as log-odds.
+    """Read the probe's guess for every problem, as log-odds.
 
     Args:
-        where: the configuration field that the problems come from, for error messages.
+        where: the configuration field of the problems, for error messages.
 
     Raises:
         UserError: if a problem has no guess, or the guesses come from several reference models.
@@ -123,8 +123,8 @@ def guesses_of(problems: Sequence[Problem], where: str) -> Floats:
     references = sorted({str(problem.features.get(REFERENCE, "")) for problem in problems})
     if len(references) > 1:
         raise UserError(
-            f"{where}: probed with several reference models ({', '.join(references)}), whose guesses do not compare; "
-            "export all problems by one study"
+            f"{where}: probed with several reference models ({', '.join(references)}), whose predictions do not "
+            "compare; export all problems by one study"
         )
     rates_P = np.clip(np.asarray(rates, np.float64), EDGE, 1 - EDGE)
     guesses_P: Floats = np.log(rates_P / (1 - rates_P))

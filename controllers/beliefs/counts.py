@@ -1,4 +1,4 @@
-"""The simplest estimates of how a problem, or a kind of problem, will turn out: counts and moving averages."""
+"""The simplest estimates of pass rates: counts and moving averages."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from halfway.curriculum import Group, Origin, ProblemSet
 
 
 class Counts(NamedTuple):
-    """Outcomes of groups: each group's position, successes and rollouts. A problem may occur several times."""
+    """Outcomes of groups: index of the problem, successes and rollouts. A problem may occur several times."""
 
     positions: list[int]
     passed: list[int]
@@ -18,7 +18,7 @@ class Counts(NamedTuple):
 
 
 def fresh_groups(groups: Iterable[Group], problems: ProblemSet) -> list[Group]:
-    """The groups that are evidence on the problems themselves, those without rollouts included.
+    """Select the groups that are evidence on the problems themselves, including groups without rollouts.
 
     Raises:
         KeyError: for a fresh problem of another set.
@@ -30,12 +30,12 @@ def fresh_groups(groups: Iterable[Group], problems: ProblemSet) -> list[Group]:
 
 
 def is_whole(group: Group) -> bool:
-    """True if at least half of the requested rollouts came back; fewer are too little evidence for a verdict."""
+    """True if the group has at least half of the requested rollouts; fewer are too little evidence for a verdict."""
     return group.size > 0 and 2 * group.size >= group.request.num_rollouts
 
 
 def fresh_counts(groups: Iterable[Group], problems: ProblemSet) -> Counts:
-    """The outcomes of `fresh_groups` that have rollouts.
+    """Count the outcomes of `fresh_groups` with rollouts.
 
     Raises:
         KeyError: for a fresh problem of another set.
@@ -49,10 +49,10 @@ def fresh_counts(groups: Iterable[Group], problems: ProblemSet) -> Counts:
 
 
 def predict_fresh(groups: Sequence[Group], problems: ProblemSet, rates: Callable[[Positions], Floats]) -> Floats:
-    """Predicted pass rates of groups, see `PassRateController.predict`: NaN for those not fresh.
+    """Predict pass rates of groups, see `PassRateController.predict`: NaN for groups that are not fresh.
 
     Args:
-        rates: the expected pass rates of some problems, by position.
+        rates: expected pass rates of problems, given their indices.
     """
     expected_G = np.full(len(groups), np.nan)
     fresh = [i for i, group in enumerate(groups) if group.request.origin is Origin.FRESH]

@@ -20,8 +20,8 @@ class Categories:
     Attributes:
         names: names of the categories, in ascending order of the column's values.
         category_P: each problem's category.
-        order_P: positions of all problems, category by category.
-        first_C: where each category begins in `order_P`; one more entry for where the last ends.
+        order_P: indices of all problems, category by category.
+        first_C: start of each category in `order_P`, and the end of the last one.
     """
 
     names: tuple[str, ...]
@@ -33,19 +33,19 @@ class Categories:
         return len(self.names)
 
     def members(self, category: int) -> Positions:
-        """Positions of a category's problems, in ascending order."""
+        """Indices of a category's problems, in ascending order."""
         return self.order_P[self.first_C[category] : self.first_C[category + 1]]
 
 
 @lru_cache(maxsize=8)
 def numbers(problems: ProblemSet, feature: str, field: str) -> Floats:
-    """A feature of all problems as numbers, (P,).
+    """Read a feature of all problems as numbers, (P,).
 
     Args:
-        field: the configuration's field that names the feature, for error messages.
+        field: the configuration field that names the feature, for error messages.
 
     Raises:
-        UserError: if a problem lacks it, or it is not one finite number.
+        UserError: if a problem lacks the feature, or its value is not a finite number.
     """
     column = _column(problems, feature, field)
     if column.dtype.kind not in "fiu" or not np.isfinite(column).all():
@@ -57,14 +57,14 @@ def numbers(problems: ProblemSet, feature: str, field: str) -> Floats:
 
 @lru_cache(maxsize=8)
 def categories(problems: ProblemSet, feature: str, field: str) -> Categories:
-    """The problems, divided by the values of a feature.
+    """Divide the problems by the values of a feature.
 
     Args:
-        field: the configuration's field that names the feature, for error messages.
+        field: the configuration field that names the feature, for error messages.
 
     Raises:
-        UserError: if a problem lacks it, if it is a vector, if there is only one category, or if a category has only
-            one problem, which could not fill two slots of a plan. A set of a single problem may have one category.
+        UserError: if a problem lacks the feature, if it is a vector, if there is only one category, or if a category
+            has only one problem, which cannot fill two slots of a plan. A set of one problem may have one category.
     """
     values, category_P = np.unique(_column(problems, feature, field), return_inverse=True)
     return _check(tuple(map(str, values.tolist())), category_P, f"{field}: the feature {feature!r}")
@@ -72,10 +72,10 @@ def categories(problems: ProblemSet, feature: str, field: str) -> Categories:
 
 @lru_cache(maxsize=8)
 def difficulties(problems: ProblemSet, feature: str, column_is: ColumnIs, field: str) -> Floats:
-    """Difficulty of each problem: a column of numbers as it is, or 100 (1 - rate) of a column of pass rates.
+    """Difficulty of each problem: a column of numbers unchanged, or 100 (1 - rate) of a column of pass rates.
 
     Raises:
-        UserError: as for `numbers`, and if a value that should be a pass rate is not between 0 and 1.
+        UserError: as for `numbers`, and if a pass rate is not between 0 and 1.
     """
     values_P = numbers(problems, feature, field)
     if column_is == "difficulty":
@@ -90,10 +90,10 @@ def difficulties(problems: ProblemSet, feature: str, column_is: ColumnIs, field:
 
 @lru_cache(maxsize=8)
 def levels(problems: ProblemSet, feature: str, number: int | None, column_is: ColumnIs, field: str) -> Categories:
-    """The problems by how hard they are, easiest first.
+    """Divide the problems into levels of difficulty, easiest first.
 
     Args:
-        number: how many levels of about equal size; equal difficulties stay together, so there may be fewer. None =
+        number: number of levels of about equal size; equal difficulties stay together, so there may be fewer. None =
             each value of the column is a level, with words in alphabetical order.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A forest of problems and the prefixes that grew from them: the evidence on every node, and the belief about it."""
+"""A forest of problems and the prefixes cut from their rollouts, with evidence and belief on every node."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +16,7 @@ Positions = NDArray[np.int64]
 Decay = Literal["observe", "step"]
 
 ROUNDING = 1e-9
-# Fewer discounted rollouts than this count as no evidence; otherwise every tree ever tried would be estimated for
-# ever.
+# Fewer discounted rollouts than this count as no evidence; otherwise every tree ever tried would be estimated forever.
 FORGOTTEN = 1e-6
 
 
@@ -26,7 +25,7 @@ class Scales:
     """Hyperparameters of the two-layer logit-normal model, all in logits.
 
     A root has log-odds psi_0 ~ N(mu, tau^2), each of its children psi_i ~ N(psi_0 + shift, sigma^2). The source has no
-    `shift`, which amounts to 0: there a child is on average as hard as its root.
+    `shift` (0): there a child is on average as hard as its root.
     """
 
     mu: float
@@ -40,21 +39,21 @@ class Forest:
     """Trees of two layers: a problem (root), and the problems that start from prefixes of its rollouts (children).
 
     Node t is the root of tree t; node R + i is child i, which belongs to tree `tree_C[i]`. Suffixes: _R trees, _C
-    children, _M = R + C nodes. The arrays take 33 bytes per root (41 with offsets) and 36 per child.
+    children, _M = R + C nodes. The arrays take 33 bytes per root (41 with offsets) and 36 bytes per child.
 
     Attributes:
         tree_C: tree of each child.
-        passed_M, tried_M: discounted successes and rollouts of each node itself; a child's do not count for its root.
+        passed_M, tried_M: discounted successes and rollouts of each node; a child's do not count for its root.
         logit_M: log-odds from which the next estimation starts: a sampler's latest draw, or the latest solution.
         rate_M: believed pass rate.
-        stale_R: trees whose evidence has changed since they were last estimated.
+        stale_R: whether a tree's evidence has changed since its last estimation.
         scales: hyperparameters in use; None if the belief has none.
         refreshed: step of the latest estimation; -1 before the first.
         fitted: step of the latest fit of the hyperparameters; -1 before the first.
-        offset_R: how far the mean of each root's prior is from mu, in logits; None = not at all.
+        offset_R: distance of each root's prior mean from mu, in logits; None = 0 for all.
 
     Raises:
-        UserError: if the arrays do not belong together, or a node has more successes than rollouts: a damaged state.
+        UserError: if the sizes do not match, or a node has more successes than rollouts: a damaged state.
     """
 
     tree_C: Ints
@@ -91,7 +90,7 @@ class Forest:
         return len(self.tree_C)
 
     def check_counts(self) -> None:
-        """Raise UserError if a node has more successes than rollouts, or a number that is not finite."""
+        """Raise UserError if a node has more successes than rollouts, or a count that is not finite."""
         failed_M = self.tried_M - self.passed_M
         # NaN and infinity fail these comparisons too.
         if not (self.passed_M.min() >= 0 and failed_M.min() >= -ROUNDING and failed_M.max() < np.inf):
@@ -104,7 +103,7 @@ class Forest:
 
 
 def bare_forest(num_trees: int, logit: float, rate: float, scales: Scales | None = None) -> Forest:
-    """Roots without evidence or children, each with the given belief."""
+    """Make roots without evidence or children, each with the given belief."""
     zeros = np.zeros(num_trees)
     return Forest(
         tree_C=np.zeros(0, np.int32),
@@ -131,9 +130,8 @@ def learn(
         nodes: the observed nodes; a node that occurs twice is discounted once and gets the sum.
         passed, tried: successes and rollouts of each.
         forgetting: lambda; 1 = nothing is forgotten, 0 = only the newest step counts.
-        decay_on: "observe" discounts the nodes just observed, as the source words it; "step" discounts every node, so
-            that nodes without visits drift back to the prior. Under "step" every tree with evidence becomes stale in
-            every step.
+        decay_on: "observe" discounts the nodes just observed, as in the source; "step" discounts every node, so that
+            nodes without visits drift back to the prior, and makes every tree with evidence stale in every step.
 
     Raises:
         ValueError: if an outcome has more successes than rollouts.
@@ -164,7 +162,7 @@ def learn(
 
 
 def grow(forest: Forest, trees: Sequence[int]) -> Forest:
-    """Add children without evidence to the given trees. They start from what is believed of their roots."""
+    """Add children without evidence to the given trees. They start with the belief of their roots."""
     if len(trees) == 0:
         return forest
     added = np.asarray(trees, np.int32)
@@ -183,7 +181,7 @@ def grow(forest: Forest, trees: Sequence[int]) -> Forest:
 
 
 def prune(forest: Forest, keep_C: Flags) -> Forest:
-    """Remove children. A tree that loses evidence with them becomes stale."""
+    """Remove children. A tree that loses evidence becomes stale."""
     if keep_C.all():
         return forest
     keep_M = np.concatenate([np.ones(forest.num_trees, np.bool_), keep_C])
@@ -201,7 +199,7 @@ def prune(forest: Forest, keep_C: Flags) -> Forest:
 
 
 def trees_of(forest: Forest, nodes: Positions) -> Positions:
-    """The tree that each node belongs to."""
+    """Find the tree of each node."""
     if forest.num_children == 0:
         return nodes
     inner = np.maximum(nodes - forest.num_trees, 0)
@@ -209,10 +207,10 @@ def trees_of(forest: Forest, nodes: Positions) -> Positions:
 
 
 def nodes_of(forest: Forest, trees: Positions) -> tuple[Positions, Positions]:
-    """Nodes of some trees, first the roots in the given order and then the children; for each, its index in `trees`.
+    """List the nodes of some trees, roots in the given order, then children; and each node's index in `trees`.
 
     Args:
-        trees: without repetition.
+        trees: the trees, each once.
     """
     chosen_R = np.zeros(forest.num_trees, np.bool_)
     chosen_R[trees] = True
@@ -228,14 +226,14 @@ def nodes_of(forest: Forest, trees: Positions) -> tuple[Positions, Positions]:
 def enforce_caps(
     forest: Forest, distance_C: Floats, per_tree: int | None, in_total: int | None
 ) -> tuple[Flags, int, int]:
-    """Which children stay when caps are enforced: those believed nearest the target and, among equals, the newest.
+    """Choose the children that stay under caps: those believed nearest the target and, among equals, the newest.
 
     Args:
         distance_C: distance of each child's believed pass rate from the target.
-        per_tree, in_total: the caps; None = none.
+        per_tree, in_total: the caps; None = no cap.
 
     Returns:
-        Which children stay, and how many go because of the first and the second cap.
+        Whether each child stays, and the numbers of children over the first and the second cap.
     """
     keep_C = np.ones(forest.num_children, np.bool_)
     if per_tree is not None and forest.num_children and np.bincount(forest.tree_C).max() > per_tree:

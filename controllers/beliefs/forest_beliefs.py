@@ -1,6 +1,6 @@
-"""Beliefs about a forest of problems: the hierarchical model and its simpler rivals, behind one interface.
+"""Beliefs about a forest of problems, behind one interface: the hierarchical model and its simpler rivals.
 
-Controllers take a belief as an option: PROS ranks by it, and it can drive GRESO's skip law.
+Controllers take a belief as an option: PROS ranks by it, and GRESO's skip law can use it.
 """
 
 import math
@@ -14,7 +14,7 @@ from halfway.controllers.beliefs.forest import Decay, Floats, Forest, Positions,
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
 from halfway.curriculum import Stream, require
 
-TIE = 1e-6  # laws treat rates that differ by less than this as equally near
+TIE = 1e-6  # rates that differ by less than this are equally near
 
 
 class Aim(NamedTuple):
@@ -32,12 +32,12 @@ class Estimator(Protocol):
         ...
 
     def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:
-        """The forest with every estimate up to date. A second call in the same step changes nothing."""
+        """Bring every estimate up to date. A second call in the same step changes nothing."""
         ...
 
 
 def beta_densities(rates: Floats, a: Floats, b: Floats) -> Floats:
-    """Density of Beta(a, b) at a rate between 0 and 1, for each."""
+    """Density of each Beta(a, b) at its rate between 0 and 1."""
     log_constants = [math.lgamma(x + y) - math.lgamma(x) - math.lgamma(y) for x, y in zip(a, b, strict=True)]
     densities: Floats = np.exp(np.asarray(log_constants) + (a - 1) * np.log(rates) + (b - 1) * np.log1p(-rates))
     return densities
@@ -55,7 +55,7 @@ def density_bound(target: float, radius: float, least: float, most: float) -> fl
 
 @dataclass(frozen=True)
 class DiscountedBeta:
-    """Every node separately: Beta(a + s, b + n - s), with its discounted counts s of n. Trees play no part.
+    """A separate belief about every node: Beta(a + s, b + n - s), with its discounted counts s of n; no trees.
 
     The idea of MoPPS (arXiv 2507.04632) and of the explicit evidence in BOTS (arXiv 2510.26374).
 
@@ -82,13 +82,13 @@ class DiscountedBeta:
         return replace(forest, rate_M=rate_M, stale_R=np.zeros_like(forest.stale_R), refreshed=step)
 
     def nearest(self, forest: Forest, nodes: Positions, near: Aim, stream: Stream) -> tuple[Positions, Floats]:
-        """Draws for some of the nodes: those that would hold the nearest if all nodes drew.
+        """Draw rates for the nodes that would be nearest if all nodes drew.
 
-        The distribution of what is nearest is exact, though few draws are made. In a band around the target that should
-        hold enough draws, each node gets a uniform point with probability 2 r M, where r is the band's half-width and M
-        a bound on every density in it, and the point is kept with probability density / M. A node then has a point in
-        dx with probability density dx, as a draw would. If the band holds too few, all other nodes draw until they are
-        outside it.
+        The distribution of the nearest is exact, with few draws. In a band around the target that should contain enough
+        draws, each node gets a uniform point with probability 2 r M, where r is the band's half-width and M a bound on
+        every density in it. The point is kept with probability density / M. So a node has a point in dx with
+        probability density dx, like a draw. If the band contains too few, all other nodes draw until they are outside
+        it.
         """
         generator = stream.at("beta").generator()
         band = self._band(forest, nodes, near)
@@ -111,7 +111,7 @@ class DiscountedBeta:
         return nodes, rate_F
 
     def _band(self, forest: Forest, nodes: Positions, near: Aim) -> tuple[float, float] | None:
-        """Half-width of a band around the target that should hold twice as many draws as are wanted, and a bound on the
+        """Half-width of a band around the target that should contain twice the wanted draws, and a bound on the
         densities in it; None if making all draws is as cheap."""
         some = nodes[:: max(1, len(nodes) // 512)]
         density = float(beta_densities(np.full(len(some), near.target), *self.posterior(forest, some)).mean())
@@ -122,14 +122,14 @@ class DiscountedBeta:
         return (radius, bound) if 2 * radius * bound < 1 / 8 else None
 
     def posterior(self, forest: Forest, nodes: Positions | slice) -> tuple[Floats, Floats]:
-        """Both parameters of the posterior of some nodes."""
+        """Both parameters of the posteriors of some nodes."""
         passed, tried = forest.passed_M[nodes], forest.tried_M[nodes]
         return self.prior[0] + passed, self.prior[1] + np.maximum(tried - passed, 0.0)
 
 
 @dataclass(frozen=True)
 class LastRate:
-    """The pass rate of a node's latest group; of its root's latest group if it has none; otherwise one half."""
+    """The pass rate of a node's latest group; without one, of its root's latest group; otherwise one half."""
 
     def init(self, num_trees: int) -> Forest:
         return bare_forest(num_trees, 0.0, 0.5)
@@ -150,10 +150,9 @@ class LastRate:
 
 @dataclass(frozen=True)
 class Measured:
-    """Pass rates that the trainer measures afresh, see `PassRateController.inform`; one half until it has.
+    """Pass rates that the trainer measures, see `PassRateController.inform`; one half before.
 
-    An oracle, for studying a law apart from the quality of its belief. A child is believed to pass as often as its
-    root.
+    An oracle, to study a law apart from the quality of its belief. A child has the rate of its root.
     """
 
     def init(self, num_trees: int) -> Forest:
@@ -166,7 +165,7 @@ class Measured:
 
     @staticmethod
     def inform(forest: Forest, rates_R: Floats) -> Forest:
-        """The forest that believes what was measured; every root counts as tried."""
+        """Take the measured rates as the belief; every root counts as tried."""
         rate_M = np.concatenate([rates_R, rates_R[forest.tree_C]])
         tried_M = np.ones_like(rate_M)
         stale_R = np.ones_like(forest.stale_R)
@@ -185,8 +184,8 @@ class PassRateBelief:
             "measured" = `Measured`, an oracle that learns nothing from the run's own rollouts.
         forgetting: lambda of (s, n) <- lambda (s, n) + (new s, new n). The source ablates it without naming a value;
             0.9 is ours. It has no effect on "last_rate".
-        decay_on: "observe" = the counts of a node are discounted when it is observed (the source's wording); "step" =
-            all counts are discounted in every step, so nodes without visits drift back to the prior.
+        decay_on: "observe" = the counts of a node are discounted when it is observed, as in the source; "step" = all
+            counts are discounted in every step, so nodes without visits drift back to the prior.
         bayes, beta: options of the kinds "hierarchical" and "beta".
     """
 
@@ -213,7 +212,7 @@ class PassRateBelief:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Requirements on the controller's host, see `PassRateController.needs`."""
+        """Requirements on the host, see `PassRateController.needs`."""
         return frozenset({"measured"} if self.kind == "measured" else ())
 
     def init(self, num_trees: int) -> Forest:
@@ -228,22 +227,22 @@ class PassRateBelief:
         return learn(forest, nodes, passed, tried, self.forgetting, self.decay_on)
 
     def inform(self, forest: Forest, rates_R: Floats) -> Forest:
-        """Take measured pass rates of the roots. Only an oracle does."""
+        """Take measured pass rates of the roots, if the belief is an oracle."""
         return Measured.inform(forest, rates_R) if self.kind == "measured" else forest
 
     def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:
-        """Bring every estimate up to date; nothing to do if no tree is stale."""
+        """Bring every estimate up to date, unless no tree is stale."""
         return self.estimator.refresh(forest, step, stream)
 
     def ready(self, forest: Forest, step: int, stream: Stream) -> Forest:
-        """The forest as `rates` needs it: up to date, except that Beta draws are made only when asked for."""
+        """Prepare the forest for `rates`: up to date, but Beta draws are made only on request."""
         return forest if self._draws_beta else self.refresh(forest, step, stream)
 
     def rates(self, forest: Forest, nodes: Positions, near: Aim | None, stream: Stream) -> tuple[Positions, Floats]:
         """Believed pass rates of some nodes of a `ready` forest.
 
         Args:
-            near: the rates that matter; None = all. Beta draws are made for what may matter, since a million of them
+            near: the rates that matter; None = all. Beta draws are made only for nodes that may matter: a million draws
                 take 90 ms.
 
         Returns:
@@ -256,7 +255,7 @@ class PassRateBelief:
         return nodes, stream.at("beta").generator().beta(*self.beta.posterior(forest, nodes))
 
     def means(self, forest: Forest, nodes: Positions) -> Floats:
-        """Believed pass rates of some nodes, without a draw: as of the last refresh, but for Beta's means."""
+        """Believed pass rates of some nodes, without draws: from the last refresh, or the means of Beta."""
         if not self._draws_beta:
             return forest.rate_M[nodes]
         a, b = self.beta.posterior(forest, nodes)
@@ -269,14 +268,14 @@ class PassRateBelief:
 
 @dataclass(frozen=True)
 class DrawnBeta(DiscountedBeta):
-    """`DiscountedBeta`, believed by a draw from the posterior."""
+    """`DiscountedBeta` that uses a draw from the posterior."""
 
     draw: bool = True
 
 
 @dataclass(frozen=True)
 class ThompsonBelief(PassRateBelief):
-    """`PassRateBelief` with MoPPS' defaults: draws from a Beta posterior for each problem, which forgets nothing."""
+    """`PassRateBelief` with MoPPS' defaults: draws from a Beta posterior for each problem, without forgetting."""
 
     kind: BeliefKind = "beta"
     forgetting: float = 1.0

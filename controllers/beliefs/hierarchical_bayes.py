@@ -23,18 +23,18 @@ from halfway.curriculum import Stream, UserError, require
 Inference = Literal["collapsed", "fixed_point"]
 Estimate = Literal["mean_logit", "mean_rate", "draw"]
 
-# Small enough for a processor's cache; measured to be faster than all trees at once from about 20,000 nodes on.
+# Fits into a processor's cache; from about 20,000 nodes on, measured to be faster than all trees at once.
 CHUNK_TREES = 2048
 INSTALL = "pip install 'halfway[bayes]'"
 
 
 def sweep(trees: Trees, omega_M: Floats, scales: Scales, generator: np.random.Generator) -> tuple[Gaussians, Floats]:
-    """Draw the roots with their children integrated out, then the children: jointly, given omega."""
+    """Draw roots with their children integrated out, then children: a joint draw given omega."""
     gaussians, precision_C = collapse(trees, omega_M, scales)
     num_roots = trees.num_roots
     noise_M = generator.standard_normal(len(omega_M))
     logit_R = gaussians.mean_M[:num_roots] + noise_M[:num_roots] * np.sqrt(gaussians.variance_M[:num_roots])
-    # The child's mean is linear in its root, with slope (1/sigma^2) / precision.
+    # A child's mean is linear in its root, with slope (1/sigma^2) / precision.
     moved_C = (logit_R - gaussians.mean_M[:num_roots])[trees.place_C] * (scales.sigma**-2 / precision_C)
     logit_C = gaussians.mean_M[num_roots:] + moved_C + noise_M[num_roots:] / np.sqrt(precision_C)
     return gaussians, np.concatenate([logit_R, logit_C])
@@ -55,7 +55,7 @@ def gibbs(
     """Sweep all trees: first omega_i ~ PG(n_i, psi_i) for nodes with evidence (0 for others), then all log-odds.
 
     Args:
-        logit_M: where the chain starts.
+        logit_M: log-odds at the start of the chain.
         visit: called after each sweep with its index, the conditional distributions and the new log-odds.
 
     Returns:
@@ -76,27 +76,27 @@ def gibbs(
 class HierarchicalBayes:
     """Posterior pass rates under psi_root ~ N(mu, tau^2), psi_child ~ N(psi_root + shift, sigma^2).
 
-    Where a forest has offsets, the mean of a root's prior is mu plus the root's offset.
+    If a forest has offsets, the mean of a root's prior is mu plus the root's offset.
 
-    Evidence on a child thus moves its root and its siblings, and an unseen child is believed to be like its root. Only
-    trees with new evidence are swept again, from the last state of their chains. Only the model comes from the source
-    (PROS, section 4, in a third-party summary); all numbers below are ours.
+    So evidence on a child moves its root and its siblings, and an unseen child resembles its root. Only trees with new
+    evidence are swept again, from the last state of their chains. Only the model comes from the source (PROS, section
+    4, in a third-party summary); all numbers below are ours.
 
     Attributes:
         mu, tau: mean and standard deviation of the roots' log-odds.
-        sigma: standard deviation of a child around its root.
-        shift: mean distance of a child from its root; 0 = as in the source. Prefixes of successes are easier starts, so
-            a fit finds a positive shift.
+        sigma: standard deviation of a child around its root, in logits.
+        shift: mean distance of a child from its root, in logits; 0 = as in the source. Prefixes of successes are easier
+            starts, so a fit finds a positive shift.
         inference: Gibbs sampling with the children integrated out of the roots' conditional ("collapsed"), or the
             deterministic "fixed_point" of a variational approximation.
-        sweeps, burn_in: Gibbs sweeps for each changed tree, 60 by default, of which the first `burn_in`, 20 by
-            default, are not averaged.
+        sweeps, burn_in: Gibbs sweeps for each changed tree, 60 by default; the first `burn_in`, 20 by default, are left
+            out of the average.
         estimate: "mean_logit" = sigmoid of the posterior mean of psi; "mean_rate" = posterior mean of sigmoid(psi),
             nearer to one half; both average conditional means, not draws. "draw" = sigmoid of a new draw per tree and
             step, as in Thompson sampling.
-        iterations: bound on the fixed point's iterations.
+        iterations: most iterations of the fixed point.
         hyperparameters: "fixed" = as given here; "fitted" = these are the initial values of the first fit.
-        fit_shift: true = `shift` is fitted too.
+        fit_shift: whether to fit `shift` too.
         refit_every: training steps between two fits, and before the first.
     """
 
@@ -138,19 +138,19 @@ class HierarchicalBayes:
 
     @property
     def plan(self) -> tuple[int, int]:
-        """Sweeps for each changed tree, and how many of these are not averaged."""
+        """Sweeps for each changed tree, and how many of them the average leaves out."""
         burn_in = BURN_IN if self.burn_in is None else self.burn_in
         return burn_in + AVERAGED if self.sweeps is None else self.sweeps, burn_in
 
     def init(self, num_trees: int) -> Forest:
-        """A forest in which every root has the prior's belief."""
+        """Make a forest in which every root has the prior's belief."""
         scales = Scales(self.mu, self.tau, self.sigma, self.shift)
         one = np.ones(1)
         _, rate = self._posterior(Gaussians(self.mu * one, self.tau**2 * one), one)
         return bare_forest(num_trees, self.mu, float(rate[0]), scales)
 
     def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:
-        """Estimate the trees that are stale, and draw anew for all trees if draws are wanted."""
+        """Estimate the stale trees; with estimate=draw, draw again for all trees."""
         forest = self._refit(forest, step)
         again = self.estimate == "draw" and forest.refreshed != step
         if not again and not forest.stale_R.any():
@@ -170,7 +170,7 @@ class HierarchicalBayes:
     def _estimate(
         self, trees: Trees, forest: Forest, nodes: Positions, sweeps: int, generator: np.random.Generator
     ) -> tuple[Floats, Floats]:
-        """The log-odds from which the next estimation starts, and the believed pass rates."""
+        """Estimate trees; returns the log-odds from which the next estimation starts, and the believed pass rates."""
         assert forest.scales is not None
         start_M = forest.logit_M[nodes]
         if self.inference == "fixed_point":
@@ -192,7 +192,7 @@ class HierarchicalBayes:
         return logit_M, mean_M if self.estimate == "mean_rate" else sigmoid(mean_M)
 
     def _prior(self, trees: Trees, forest: Forest, stream: Stream) -> tuple[Floats, Floats]:
-        """What `_estimate` returns, for trees without any evidence, in closed form."""
+        """Like `_estimate`, in closed form, for trees without evidence."""
         assert forest.scales is not None
         gaussians, _ = collapse(trees, np.zeros(len(trees.tried_M)), forest.scales)
         if self.estimate != "draw":
@@ -205,7 +205,7 @@ class HierarchicalBayes:
         return start_M, mean_sigmoid(*gaussians) if self.estimate == "mean_rate" else sigmoid(gaussians.mean_M)
 
     def _refit(self, forest: Forest, step: int) -> Forest:
-        """The forest with hyperparameters fitted to its evidence, if a fit is due; then every tree is stale."""
+        """Fit the hyperparameters to the evidence if a fit is due; then every tree is stale."""
         since = step - max(forest.fitted, 0)
         if self.hyperparameters == "fixed" or since < self.refit_every or not forest.tried_M.any():
             return forest
@@ -217,8 +217,8 @@ class HierarchicalBayes:
 
 
 def with_offsets(forest: Forest, offset_R: Floats) -> Forest:
-    """The forest with other means of its roots' priors. Trees without evidence become stale; the change reaches those
-    with evidence when they are next estimated."""
+    """Change the means of the roots' priors. Trees without evidence become stale; others follow at their next
+    estimation."""
     return replace(forest, offset_R=offset_R, stale_R=forest.stale_R | ~with_evidence(forest))
 
 
@@ -232,7 +232,7 @@ def _offsets(forest: Forest, trees: Positions) -> Floats | float:
 
 
 def _chunks(forest: Forest, trees: Positions) -> Iterator[tuple[Positions, Trees]]:
-    """The nodes of some trees, `CHUNK_TREES` trees at a time."""
+    """Yield the nodes of some trees, `CHUNK_TREES` trees at a time."""
     nodes, place_C = nodes_of(forest, trees)
     for start in range(0, len(trees), CHUNK_TREES):
         stop = min(start + CHUNK_TREES, len(trees))

@@ -1,4 +1,4 @@
-"""An item response model: the pass rate of a problem as a function of the share of its solution that is given."""
+"""An item response model: the pass rate of a problem as a function of the share of its solution in the hint."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,8 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
-# The grid of the fit, with weak priors: problems pass half of the time with about two fifths of the solution, and
-# most of the rise takes place within a quarter of it.
+# The grid of the fit. Its weak priors: half of the rollouts pass with about two fifths of the solution, and the rate
+# rises mostly within a quarter of it.
 _SLOPES = np.geomspace(2.0, 64.0, 16)
 _LOCATIONS = np.linspace(-1.0, 2.0, 61)
 _GUESSES = np.array([0.0, 0.05, 0.1, 0.2])
@@ -18,11 +18,11 @@ _LOG_PRIOR_M = -0.5 * (np.log(_SLOPE_M / 8.0) / 0.8) ** 2 - 0.5 * ((_LOCATION_M 
 
 
 REMEMBERED = 8
-"""How many trials of one problem are kept: if each trial halves the weight of those before, older ones hardly count."""
+"""Trials kept per problem: if each trial halves the weight of those before, older ones hardly count."""
 
 
 class Trial(NamedTuple):
-    """k of N passed with this share of the solution. Counts may be fractions, since older trials weigh less."""
+    """k of N rollouts passed with this share of the solution. Counts may be fractions: older trials weigh less."""
 
     share: float
     passed: float
@@ -33,7 +33,7 @@ def response(share: ArrayLike, slope: ArrayLike, location: ArrayLike, guess: Arr
     """The three-parameter logistic curve c + (1 - c) / (1 + exp(-a (x - b))) (Birnbaum 1968), as in SEELE.
 
     Args:
-        share: x, the share of the solution that is given.
+        share: x, the share of the solution in the hint.
         slope, location, guess: a, b and c; c is the pass rate without any ability.
     """
     logit = np.asarray(slope) * (np.asarray(share) - np.asarray(location))
@@ -42,17 +42,17 @@ def response(share: ArrayLike, slope: ArrayLike, location: ArrayLike, guess: Arr
 
 
 def discount_trials(trials: Sequence[Trial], forget: float) -> list[Trial]:
-    """The trials, oldest first, each with (1 - forget) times the weight of the next one."""
+    """Weigh trials, oldest first: each has (1 - forget) times the weight of the next one."""
     ages = range(len(trials) - 1, -1, -1)
     weights = [(1 - forget) ** age for age in ages]
     return [Trial(t.share, t.passed * w, t.size * w) for t, w in zip(trials, weights, strict=True)]
 
 
 def predict_rates(trials: Sequence[Trial], shares_S: ArrayLike) -> Floats:
-    """The expected pass rate at each share, given the trials: the mean curve under the posterior on the grid.
+    """Predict the pass rate at each share: the mean curve under the posterior on the grid.
 
-    SEELE fits one curve to the rounds of a step. The posterior mean is as good where there are many rounds, and stays
-    moderate where there is one round or none.
+    SEELE fits one curve to the rounds of a step. The posterior mean is as good with many rounds, and stays moderate
+    with one round or none.
     """
     log_M = _LOG_PRIOR_M.copy()
     for share, passed, size in trials:
@@ -66,8 +66,8 @@ def predict_rates(trials: Sequence[Trial], shares_S: ArrayLike) -> Floats:
 
 
 def choose_share(trials: Sequence[Trial], shares_S: ArrayLike, target: float, forget: float = 0.0) -> int:
-    """The index of the share whose believed pass rate is nearest the target: the smallest such share, or the first of
-    all without any trials."""
+    """Index of the share with the believed pass rate nearest the target: the smallest such share, or the first share
+    without trials."""
     if not trials:
         return 0
     return int(np.abs(predict_rates(discount_trials(trials, forget), shares_S) - target).argmin())

@@ -1,5 +1,5 @@
-"""Pass rates whose log-odds are normal: their means, and the posterior of whole trees given Polya-Gamma variables,
-which turn a logistic likelihood into a Gaussian one (Polson, Scott and Windle, 2013)."""
+"""Pass rates with normal log-odds: their means, and the posterior of whole trees given Polya-Gamma variables, which
+turn a logistic likelihood into a Gaussian one (Polson, Scott and Windle, 2013)."""
 
 import math
 from typing import NamedTuple
@@ -15,10 +15,10 @@ FIXED_POINT_TOLERANCE = 1e-7
 
 
 class Trees(NamedTuple):
-    """Some trees as the samplers see them: roots first, then children, sorted by tree.
+    """Some trees, laid out for the samplers: roots first, then children, sorted by tree.
 
     Attributes:
-        place_C: for each child, the index of its root.
+        place_C: index of each child's root.
         passed_M, tried_M: discounted counts.
         offset_R: see `Forest`; 0 = none.
     """
@@ -34,7 +34,7 @@ class Trees(NamedTuple):
 
     @property
     def kappa_M(self) -> Floats:
-        """s - n/2 for each node, where s of its n rollouts passed."""
+        """s - n/2 for each node, if s of its n rollouts passed."""
         return self.passed_M - 0.5 * self.tried_M
 
 
@@ -42,8 +42,8 @@ class Gaussians(NamedTuple):
     """Every node's normal distribution given the Polya-Gamma variables.
 
     Attributes:
-        mean_M, variance_M: conditional on as few variables as the sampler allows, which lowers the variance of averages
-            over sweeps (Rao-Blackwell).
+        mean_M, variance_M: conditional on as few variables as possible, which lowers the variance of averages over
+            sweeps (Rao-Blackwell).
     """
 
     mean_M: Floats
@@ -68,7 +68,7 @@ def mean_sigmoid(mean: Floats, variance: Floats) -> Floats:
 
 
 def collapse(trees: Trees, omega_M: Floats, scales: Scales) -> tuple[Gaussians, Floats]:
-    """Everything about the log-odds given omega, and each child's precision given its root as well.
+    """Compute the distributions of the log-odds given omega, and each child's precision given its root too.
 
     With the children integrated out, a root has precision omega_0 + 1/tau^2 + sum omega_i / (1 + sigma^2 omega_i) and
     linear term kappa_0 + mu/tau^2 + sum (kappa_i - omega_i shift) / (1 + sigma^2 omega_i).
@@ -91,10 +91,10 @@ def collapse(trees: Trees, omega_M: Floats, scales: Scales) -> tuple[Gaussians, 
 
 
 def fixed_point(trees: Trees, logit_M: Floats, scales: Scales, iterations: int) -> Gaussians:
-    """The variational posterior: omega is replaced by its mean at c = sqrt(E psi^2), until the means stand still.
+    """Iterate to the variational posterior: replace omega by its mean at c = sqrt(E psi^2) until the means converge.
 
-    It is deterministic. With c = |psi| it would be expectation maximisation, which finds the mode. Where a posterior is
-    skewed, the mean, which the sampler estimates, is nearer to the variational answer.
+    It is deterministic. With c = |psi| it would be expectation maximisation, which finds the mode. For a skewed
+    posterior, the variational answer is nearer to the mean, which the sampler estimates.
     """
     square_M = logit_M * logit_M
     given = Gaussians(logit_M, np.zeros_like(logit_M))
@@ -108,7 +108,7 @@ def fixed_point(trees: Trees, logit_M: Floats, scales: Scales, iterations: int) 
 
 
 def with_evidence(forest: Forest) -> Flags:
-    """For each tree, whether any of its nodes has been tried."""
+    """Mark the trees in which any node has been tried."""
     seen_R = forest.tried_M[: forest.num_trees] > 0
     seen_R[forest.tree_C[forest.tried_M[forest.num_trees :] > 0]] = True
     return seen_R
@@ -116,7 +116,7 @@ def with_evidence(forest: Forest) -> Flags:
 
 TERMS = 2
 
-# Below this tilt the closed forms subtract nearly equal numbers; their Taylor series are exact to 1e-8 there.
+# Below this tilt the closed forms subtract nearly equal numbers; the Taylor series are exact to 1e-8 there.
 SMALL_TILT = 0.25
 
 
@@ -138,12 +138,12 @@ def polya_gamma_moments(tilt: Floats) -> tuple[Floats, Floats]:
 
 
 def draw_polya_gamma(shape: Floats, tilt: Floats, generator: np.random.Generator) -> Floats:
-    """One draw for each pair of a shape b > 0, which need not be an integer, and a tilt c.
+    """Draw once for each pair of a shape b > 0, which need not be an integer, and a tilt c.
 
-    PG(b, c) = sum over r >= 1 of g_r 2 / ((2r - 1)^2 pi^2 + c^2), g_r ~ Gamma(b, 1); the tail is one gamma variable.
+    PG(b, c) = sum over r >= 1 of g_r 2 / ((2r - 1)^2 pi^2 + c^2), g_r ~ Gamma(b, 1).
 
-    The first TERMS terms are drawn exactly; the sum of the others is replaced by a gamma variable with the same mean
-    and variance. With two terms the third cumulant is right to 0.01 % at c = 0 and 0.3 % at |c| = 6, far below what any
+    The first TERMS terms are drawn exactly; one gamma variable with the same mean and variance replaces the sum of the
+    others. With two terms the third cumulant is right to 0.01 % at c = 0 and to 0.3 % at |c| = 6, far finer than any
     number of sweeps resolves.
     """
     mean, variance = polya_gamma_moments(tilt)

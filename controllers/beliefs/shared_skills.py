@@ -1,14 +1,14 @@
 """One model of all pass rates: the logit of a pass rate is linear in the features of the problem.
 
-A problem with three visits in a run gives little evidence on itself, which is out of date by the next visit; but each
-group is evidence on all problems with the same skills. The model is a Bayesian logistic regression whose weights drift
-as a random walk (ours; a state-space item response model): for problem i with features x_i at step t
+Three visits in a run are little evidence on a problem, out of date by the next visit. But each group is evidence on all
+problems with the same skills. The model is a Bayesian logistic regression whose weights drift as a random walk (ours; a
+state-space item response model): for problem i with features x_i at step t
 
     logit p_it = w_t . x_i + u_it,    w_0 ~ N(0, S_0),    w_t = w_(t-1) + N(0, drift S_0),
     u_it = memory u_i(t-1) + N(0, (1 - memory^2) residual^2),    u_i0 ~ N(0, residual^2)
 
-and k of n rollouts pass, binomially. The residual u of a problem fades from step to step, as in an Ornstein-Uhlenbeck
-process; without memory it is drawn anew at every visit.
+and k of n rollouts pass, binomially. The residual u of a problem decays from step to step, as in an Ornstein-Uhlenbeck
+process; without memory, every visit has a new residual.
 """
 
 from collections.abc import Callable
@@ -22,20 +22,20 @@ from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.curriculum import ProblemSet, UserError, require
 
-LARGEST = 512  # most columns of a design, since a step inverts a matrix with as many rows
+LARGEST = 512  # most columns of a design: a step inverts a matrix of this size
 NEWTON_STEPS = 50
-CHUNK = 8192  # numbers that a core's cache holds: a quarter of the time for a million
-LEAST = 1e-9  # lower bound on a group's information, by which it is divided
+CHUNK = 8192  # numbers that fit into a core's cache: a quarter of the time for a million
+LEAST = 1e-9  # lower bound on a group's information, a divisor
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skills:
-    """The belief about the weights, N(mean_D, covariance_DD), and about what each problem does not share.
+    """The belief about the weights, N(mean_D, covariance_DD), and about each problem's residual.
 
     Attributes:
-        mean_D: the first weight is the constant's.
+        mean_D: means of the weights; the first is the constant's.
         residual_P, variance_P: mean and variance of every problem's residual; empty without memory.
     """
 
@@ -50,11 +50,11 @@ class SkillModel:
     """Prior and drift of the model.
 
     Attributes:
-        spread: prior standard deviation, over problems, of the part of the logits that the features explain; the
-            constant has the same.
+        spread: prior standard deviation, over problems, of the part of the logits that the features explain, and of the
+            constant.
         drift: variance that each weight gains per step, as a share of its prior variance, since the policy learns.
         residual: standard deviation of the part of a logit that the features do not explain.
-        memory: share of a residual that is left after a step; 0 = residuals are not kept between visits.
+        memory: share of a residual left after a step; 0 = residuals are forgotten between visits.
     """
 
     spread: float = 3.0
@@ -83,7 +83,7 @@ class SkillModel:
         )
 
     def wander(self, skills: Skills, steps: int) -> Skills:
-        """The belief `steps` steps later, if nothing was observed."""
+        """The belief `steps` steps later, without observations."""
         more_D = steps * self.drift * self.prior(len(skills.mean_D))
         left = self.memory**steps
         return Skills(
@@ -96,16 +96,16 @@ class SkillModel:
     def learn(
         self, skills: Skills, x_PD: Floats, places_G: Positions, passed_G: ArrayLike, tried_G: ArrayLike
     ) -> Skills:
-        """Laplace's approximation of the posterior after groups of which k of n rollouts passed.
+        """Update the belief by groups with k of n rollouts passed: Laplace's approximation of the posterior.
 
-        Newton's method for the joint mode of the weights and the groups' residuals. Around a total logit z, a group is
-        a working response z + (k - n p) / (n p q) with variance 1 / (n p q), q = 1 - p. The weights are fitted to it
-        with the residual's variance added, and the residual takes its share of what they do not explain. A residual
-        that is kept has the variance that it would have if the weights were known.
+        Newton's method finds the joint mode of the weights and the groups' residuals. Around a total logit z, a group
+        is a working response z + (k - n p) / (n p q) with variance 1 / (n p q), q = 1 - p. The weights are fitted to it
+        with the residual's variance added, and the residual takes its share of the unexplained rest. A residual that is
+        kept has the variance given known weights.
         """
         k_G: Floats = np.asarray(passed_G, np.float64)
         n_G: Floats = np.asarray(tried_G, np.float64)
-        if self.memory:  # a problem has one residual, however many groups it has in a step
+        if self.memory:  # all groups of a problem in a step share one residual
             places_G, group_G = np.unique(places_G, return_inverse=True)
             k_G, n_G = (np.bincount(group_G, each).astype(np.float64) for each in (k_G, n_G))
         x_GD = x_PD[places_G]
@@ -139,7 +139,7 @@ class SkillModel:
         """Mean and variance of the logits of some problems, (F,) each; the residual's variance is part of it.
 
         Args:
-            steps: that many steps later, if nothing was observed; None = as the skills are.
+            steps: number of steps later, without observations; None = as `skills` has them.
         """
         of_F = Skills(skills.mean_D, skills.covariance_DD, *self._residuals(skills, places_F))
         if steps is not None:
@@ -173,10 +173,10 @@ def integrate(of_rate: Callable[[Floats], Floats], mean_F: Floats, variance_F: F
 
 @lru_cache(maxsize=4)
 def design(problems: ProblemSet, features: tuple[str, ...], field: str) -> Floats:
-    """The problems' features as columns, (P, D): a constant, then numbers and vectors standardised, words as 0 or 1.
+    """Build columns from the problems' features, (P, D): a constant, standardised numbers and vectors, words as 0 or 1.
 
     Args:
-        field: the configuration's field that names the features, for error messages.
+        field: the configuration field that names the features, for error messages.
 
     Raises:
         UserError: if a problem lacks a feature, numbers are not finite, or there are more than 512 columns.

@@ -1,4 +1,4 @@
-"""Laws that choose nodes of a forest: a ranking, and its first nodes subject to a quota."""
+"""Laws that choose nodes of a forest: a ranking, and its first nodes under a quota."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ Ties = Literal["random", "least_tried"]
 
 @dataclass(slots=True)
 class Taken:
-    """The nodes that a plan under construction already holds, and the nodes that it must not hold.
+    """The nodes that a plan already has, and the nodes that it must not take.
 
     Attributes:
         nodes: nodes in the plan.
-        trees: how often each tree is in the plan.
+        trees: tree -> number of its nodes in the plan.
         refused: nodes that another member has refused for this plan, or that an earlier round of the step took.
     """
 
@@ -45,13 +45,12 @@ def distance_to_band(rate: Floats, band: tuple[float, float]) -> Floats:
 
 @dataclass(slots=True)
 class Ranking:
-    """Nodes in the order of some keys, smallest first, ranked only as far as has been asked for.
+    """Nodes in the order of some keys, smallest first, ranked only as far as needed.
 
     Attributes:
-        keys: the first decides, to six digits; ties are decided by the next, and in the end at random. None = random
-            order.
+        keys: the first decides, to six digits; the next decides ties, and chance the rest. None = random order.
         size: number of nodes.
-        ranked: the first nodes of the order. Ties that have been broken stay broken.
+        ranked: the first nodes of the order. Broken ties stay broken.
     """
 
     keys: Sequence[Floats]
@@ -60,7 +59,7 @@ class Ranking:
     ranked: Positions = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def first(self, number: int) -> list[int]:
-        """The first `number` nodes, or all if there are fewer."""
+        """Rank and return the first `number` nodes, or all if there are fewer."""
         more = min(number, self.size) - len(self.ranked)
         if more > 0:
             self.ranked = np.concatenate([self.ranked, self._next(more)])
@@ -79,11 +78,11 @@ class Ranking:
 
 
 def nearest(forest: Forest, band: tuple[float, float], ties: Ties, generator: np.random.Generator) -> Ranking:
-    """The nodes, those believed nearest the band first.
+    """Rank nodes by the distance of their believed pass rate from the band, nearest first.
 
     Args:
-        ties: how equals (to six digits) are ordered: at random, or by the fewest discounted rollouts and then at
-            random. Chance decides in the end either way, since at the start every root is believed to be the same.
+        ties: order of equals (to six digits): at random, or by the fewest discounted rollouts, then at random. At the
+            start all roots are equal.
     """
     keys = [distance_to_band(forest.rate_M, band)]
     if ties == "least_tried":
@@ -92,8 +91,7 @@ def nearest(forest: Forest, band: tuple[float, float], ties: Ties, generator: np
 
 
 def by_update_mass(forest: Forest, size: int, generator: np.random.Generator) -> Ranking:
-    """The nodes in the order of a draw in proportion to pass@N - rate, see
-    `halfway.curriculum.signals.expected_update_mass`.
+    """Rank nodes by draws in proportion to pass@N - rate, see `halfway.curriculum.signals.expected_update_mass`.
 
     Args:
         size: N, rollouts of a group.
@@ -103,16 +101,15 @@ def by_update_mass(forest: Forest, size: int, generator: np.random.Generator) ->
 
 
 def in_random_order(forest: Forest, generator: np.random.Generator) -> Ranking:
-    """All nodes in random order."""
+    """Rank all nodes at random."""
     return Ranking((), len(forest.rate_M), generator)
 
 
 def pick(ranking: Ranking, forest: Forest, wanted: int, per_tree: int | None, taken: Taken) -> list[int]:
-    """The first nodes of a ranking, which are added to `taken`.
+    """Pick the first nodes of a ranking, and add them to `taken`.
 
-    A node that is in the plan or refused is passed over, and so is a node whose tree has filled its quota. When nothing
-    else is left, quota and refusals are dropped, and then nodes repeat: a plan may want more groups than there are
-    nodes.
+    It passes over nodes that are in the plan or refused, and nodes whose tree has filled its quota. If nothing else is
+    left, quota and refusals are dropped, and then nodes repeat: a plan may want more groups than there are nodes.
     """
     chosen: list[int] = []
     for quota, refused in ((per_tree, taken.refused), (None, set[int]())):
@@ -154,5 +151,5 @@ def _under_quota(
 
 
 def tree_of(forest: Forest, node: int) -> int:
-    """The tree that one node belongs to."""
+    """Find the tree of one node."""
     return node if node < forest.num_trees else int(forest.tree_C[node - forest.num_trees])

@@ -1,8 +1,8 @@
 """Starting points of rollouts: prefixes of earlier rollouts, and beginnings of reference solutions.
 
-- `control_loops`: rollouts kept for one more use, which of them get a prefix, and the loop of each kind of parent
-- `reuse`: where PROS cuts a rollout, what it refuses, and how it stores prefixes
-- `trees`: what PROS remembers of problems and of the prefixes that grew from them
-- `hint_lengths`: how long a hint should be
-- `hint_cuts`: where a reference solution may be cut
+- `control_loops`: saved rollouts for prefixes, buckets of parent groups, and the feedback loop of each bucket
+- `reuse`: PROS's cut points, refusals and stored prefixes
+- `trees`: the state of PROS: problems and the prefixes cut from their rollouts
+- `hint_lengths`: lengths of hints
+- `hint_cuts`: cut points of reference solutions
 """

@@ -1,4 +1,4 @@
-"""Rollouts kept for one more use, from which prefixes are cut; which parents get one, and the control loops of both."""
+"""Saved rollouts for prefixes, buckets of skewed parent groups, and the feedback loop of each bucket."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,9 +19,9 @@ FAR_HARD, FAR_EASY = 0.1875, 0.8125
 
 
 def side_of(passed: int, size: int, thresholds: tuple[float, float] = (0.3, 0.7)) -> Side | None:
-    """The side on which a group of k of N is skewed: hard (0 < k/N < low), easy (high < k/N < 1), or None.
+    """The side to which a group of k of N is skewed: hard (0 < k/N < low), easy (high < k/N < 1), or None.
 
-    A pass rate equal to a threshold is balanced. With 0.3 and 0.7 nothing can be steered at N <= 3.
+    A pass rate equal to a threshold is balanced. With 0.3 and 0.7 no group is skewed at N <= 3.
     """
     if not 0 < passed < size:
         return None
@@ -30,7 +30,7 @@ def side_of(passed: int, size: int, thresholds: tuple[float, float] = (0.3, 0.7)
 
 
 def bucket_of(passed: int, size: int, side: Side, by: Literal["rate", "count"]) -> str:
-    """Name of the bucket of a skewed group.
+    """Name the bucket of a skewed group.
 
     "rate": far_hard (k/N <= 0.1875), near_hard, near_easy, far_easy (k/N >= 0.8125); at N = 8 these are the paper's
     buckets 1, 2, 6 and 7. "count": one bucket for each k of N.
@@ -49,9 +49,9 @@ class Loop:
     Attributes:
         belief: moving average of the children's pass rate.
         children: number of scored child groups so far.
-        zero_variance: how many of them had no variance.
-        total_rate: sum of their pass rates.
-        latest_children, latest_rate: number of child groups in the latest step that had any, and their mean pass rate.
+        zero_variance: number of zero-variance child groups so far.
+        total_rate: sum of the child groups' pass rates.
+        latest_children, latest_rate: number and mean pass rate of the child groups in the latest step with any.
     """
 
     knob: Knob
@@ -65,11 +65,11 @@ class Loop:
     def after(
         self, children: Sequence[Group], alpha: float, law: RatioLaw | None, effect: Effect, step: int, pooled: bool
     ) -> "Loop":
-        """The loop after one step's children, including zero-variance groups, without which the mean would be biased.
+        """The loop after one step's children. They include zero-variance groups; without them the mean is biased.
 
         Args:
             children: scored child groups, at least one.
-            law: None keeps the ratio as it is.
+            law: None = the ratio does not change.
             pooled: whether to make one update with the mean over the children, instead of one update per child.
         """
         rates = [child.pass_rate for child in children]
@@ -99,9 +99,9 @@ class Saved:
     Attributes:
         problem_id: the group's problem.
         rollout: its turns without log-probabilities and entropies, which replayed tokens do not need.
-        unit: the unit in which the lengths of its prefixes are counted.
+        unit: the unit of its prefixes' lengths.
         passed, size: k and N of the group.
-        step: the training step that produced it.
+        step: training step of the group.
     """
 
     problem_id: str
@@ -120,7 +120,7 @@ class Saved:
         return self.rollout.length(self.unit)
 
     def prefix(self, length: int) -> Prefix:
-        """Its first `length` units, 1 <= length < self.length."""
+        """Cut its first `length` units, 1 <= length < self.length."""
         return Prefix(
             turns=cut(self.rollout, length, self.unit),
             length=length,
@@ -132,11 +132,11 @@ class Saved:
 
 
 def save_one(group: Group, success: bool, step: int) -> Saved | str:
-    """The first rollout of a group with the given outcome that can be cut, or the reason why there is none.
+    """Save the first rollout of a group with the given outcome that can be cut; otherwise return why there is none.
 
     Rollouts of a group are exchangeable, so the first is a uniform draw (see `Group.draw_order_N`). Truncated rollouts
-    are left out ("truncated"), since how they would have ended is unknown, and so are rollouts of a single unit
-    ("too_short"), since nothing would be left to generate.
+    are left out ("truncated"): their end is unknown. So are rollouts of a single unit ("too_short"): nothing would be
+    left to generate.
     """
     drawn = [group.rollouts[place] for place in group.draw_order_N]
     wanted = [rollout for rollout in drawn if rollout.success == success]

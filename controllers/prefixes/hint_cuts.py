@@ -1,4 +1,4 @@
-"""Hints: where a reference solution may be cut, how long a hint is, and which problem gets another in the same step."""
+"""Hints: cut points of reference solutions, laws of hint lengths, and retries with a hint in the same step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from halfway.curriculum import Group, Hint, Origin, Plan, Problem, hint_of
 from halfway.curriculum.prefix import Place
 
 PARTS = 16
-"""Hints of solutions without a unit of their own grow by sixteenths."""
+"""Without a separator or width, hints grow by 1 / PARTS of the solution."""
 
 
 @lru_cache(maxsize=65536)
 def cut_points(solution: str, separator: str = "", width: int = 0) -> tuple[int, ...]:
-    """Lengths in characters at which a hint may end, shortest first; something is always left to do.
+    """Find the lengths in characters at which a hint may end, shortest first; a part of the solution is always left.
 
     Args:
         separator: text after which a hint may end; empty = hints end by `width`.
@@ -39,7 +39,7 @@ class Cuts:
     Attributes:
         place: where the hint goes, see `halfway.curriculum.prefix.Hint`.
         separator, width: see `cut_points`.
-        shortest: least number of characters; a shorter hint is not given.
+        shortest: least number of characters of a hint.
     """
 
     place: Place
@@ -48,11 +48,11 @@ class Cuts:
     shortest: int
 
     def points(self, problem: Problem) -> tuple[int, ...]:
-        """Lengths in characters at which a hint of this problem may end."""
+        """Find the lengths in characters at which a hint of this problem may end."""
         return cut_points(problem.solution, self.separator, self.width)
 
     def shares(self, problem: Problem) -> list[float]:
-        """The share of the whole solution that a hint of 0, 1, 2 ... units contains."""
+        """Shares of the whole solution in hints of 0, 1, 2 ... units."""
         return [0.0, *(point / len(problem.solution) for point in self.points(problem))]
 
     def units(self, problem: Problem, share: float) -> int:
@@ -60,23 +60,23 @@ class Cuts:
         return sum(point <= share * len(problem.solution) + 1e-9 for point in self.points(problem))
 
     def next_length(self, group: Group, low: float, high: float) -> int:
-        """The length of a problem's next hint, in units, after one of its groups; see `step_length`."""
+        """Length of a problem's next hint, in units, after one of its groups; see `step_length`."""
         points, hint = self.points(group.request.problem), group.request.hint
         length = sum(point <= len(hint.text) for point in points) if hint else 0
         return step_length(length, len(points), group.pass_rate, low, high)
 
     def hint(self, problem: Problem, units: int) -> Hint | None:
-        """The hint of this many units, if there is one."""
+        """Cut the hint of this many units; None if there is none."""
         characters = self.points(problem)[units - 1] if units else 0
         return hint_of(problem, characters, self.place) if characters >= self.shortest else None
 
 
 def step_length(length: int, longest: int, pass_rate: float, low: float, high: float) -> int:
-    """The length of a problem's next hint, in units, after rollouts with one of `length` (0 = without a hint).
+    """Length of a problem's next hint, in units, after rollouts with one of `length` (0 = without a hint).
 
-    A reverse curriculum, from the end of the solution to its beginning. At or below `low` the hint grows by one unit,
-    or by half of what is left if nothing passed; at or above `high` it shrinks by one unit, or to half if everything
-    passed.
+    A reverse curriculum, from the end of the solution to its beginning. At a pass rate of `low` or less the hint grows
+    by one unit, or by half of the rest if no rollout passed; at `high` or more it shrinks by one unit, or to half if
+    all passed.
 
     Args:
         longest: units of the longest hint.
@@ -91,13 +91,12 @@ def step_length(length: int, longest: int, pass_rate: float, low: float, high: f
 def units_left(
     left_C: Floats, trials: Sequence[tuple[int, float]], target: float, gain: float, most: float, least: float = 1.0
 ) -> Floats:
-    """The part of a solution that each category leaves to the policy, in units or as a share, updated by some groups.
+    """Update by some groups the part of a solution that each category leaves to the policy, in units or as a share.
 
-    Integral control, group by group: left <- left + gain (pass rate - target), kept between `least` and `most`.
+    Integral control, group by group: left <- left + gain (pass rate - target), clipped to `least` and `most`.
 
     Args:
-        trials: category and pass rate of each group that had as much left to do as its category, in the order they were
-            drawn.
+        trials: category and pass rate of each group with its category's part left, in the order of drawing.
         most: the value at which no problem has a hint, such as the units of the longest solution.
     """
     after_C = left_C.copy()
@@ -107,17 +106,17 @@ def units_left(
 
 
 def trial_of(group: Group) -> Trial:
-    """A group as evidence on how much help its problem needs."""
+    """Turn a group into evidence on the help that its problem needs."""
     hint = group.request.hint
     return Trial(hint.share if hint else 0.0, float(group.num_passed), float(group.size))
 
 
 def zero_variance_tries(group: Group, plan: Plan, most: int) -> list[Group]:
-    """The problem's fresh and hinted groups in hand on which the plan's member has decided, if `group` is the latest of
-    them and the problem should be tried again; otherwise none.
+    """The problem's fresh and hinted groups in hand that the plan's member has decided on, if `group` is the latest and
+    the problem should be tried again; otherwise none.
 
-    It should be if `group` has zero variance, the plan holds no other request for the problem, and there are fewer
-    than `most` groups.
+    It should if `group` has zero variance, the plan has no other request for the problem, and there are fewer than
+    `most` groups.
     """
     problem = group.request.problem
     own = [g for g in plan.in_hand if g.request.origin in (Origin.FRESH, Origin.HINTED)]

@@ -17,15 +17,15 @@ from halfway.curriculum.prefix import Place
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HintsState:
-    """The evidence on how much help each problem needs.
+    """The evidence on the help that each problem needs.
 
     Attributes:
-        length_P: for "reverse": units of the next hint, by position.
-        left_C: for "shared": units that problems of each category are left to do; for "adaprefix": the share of its
-            solution that each problem is left, by position.
-        most: for "shared": units of the longest solution, which are left to do without a hint.
+        length_P: for "reverse": units of each problem's next hint.
+        left_C: for "shared": units left to the policy in problems of each category; for "adaprefix": share of its
+            solution left to the policy in each problem.
+        most: for "shared": units of the longest solution, all left to the policy without a hint.
         trials: for "seele": problem id -> its latest groups.
-        counts: number of requests by what was done with them.
+        counts: numbers of requests by kind of hint.
     """
 
     problems: ProblemSet
@@ -38,7 +38,7 @@ class HintsState:
 
 @dataclass(frozen=True)
 class HintLengths:
-    """The options of `halfway.controllers.hints.Hints`, which explains them, and what follows from them alone."""
+    """The options of `halfway.controllers.hints.Hints`, explained there, and the lengths that follow from them."""
 
     kind: Literal["reverse", "shared", "adaprefix", "schedule", "ghpo", "seele"] = "reverse"
     place: Place = "response"
@@ -60,7 +60,7 @@ class HintLengths:
         within = 0 < min(self.shares, default=0) <= max(self.shares, default=0) < 1
         require(within, "hints.shares", list(self.shares), "give shares above 0 and below 1, at least one")
         require(0 < self.target < 1, "hints.target", self.target, "give a pass rate above 0 and below 1")
-        require(0 <= self.forget < 1, "hints.forget", self.forget, "give 0 (= remember all alike) or more, below 1")
+        require(0 <= self.forget < 1, "hints.forget", self.forget, "give 0 (= forget nothing) or more, below 1")
         require(self.gain > 0, "hints.gain", self.gain, "give a number of units above 0")
         for name, least in (("width", 0), ("stage_steps", 1), ("shortest", 1), ("tries", 1)):
             require(vars(self)[name] >= least, f"hints.{name}", vars(self)[name], f"give at least {least}")
@@ -81,7 +81,7 @@ class HintLengths:
         return categories(problems, self.category, "hints.category")
 
     def length(self, problem: Problem, state: HintsState, step: int) -> int:
-        """Units of the hint that a fresh request for a problem gets; 0 = none."""
+        """Units of the hint for a fresh request of a problem; 0 = no hint."""
         place = state.problems.position(problem.id)
         if self.kind == "schedule":
             return self.cuts.units(problem, self.shares[min(step // self.stage_steps, len(self.shares) - 1)])
@@ -95,16 +95,16 @@ class HintLengths:
         return int(state.length_P[place])  # 0 unless the law is "reverse"
 
     def largest_share(self, step: int) -> float:
-        """For "adaprefix": the largest share of a solution in this step: all of it for `stage_steps` steps, then less
-        from step to step, and nothing after as many again."""
+        """For "adaprefix": largest share of a solution in this step: 1 for `stage_steps` steps, then falling to 0 over
+        as many again."""
         return min(max(2 - step / self.stage_steps, 0.0), 1.0)
 
     def aim(self, problem: Problem, trials: Sequence[Trial]) -> int:
-        """For "seele": units of the hint with which a problem is believed to pass `target` of the time."""
+        """For "seele": units of the hint with which a problem's believed pass rate is `target`."""
         return choose_share(trials, self.cuts.shares(problem), self.target, self.forget)
 
     def learn(self, state: HintsState, groups: Sequence[Group]) -> HintsState:
-        """The state after some groups, hinted or not, of problems that have a solution."""
+        """Update the state by some groups, with and without hints, of problems with a solution."""
         length_P, trials = state.length_P.copy(), dict(state.trials)
         shared: list[tuple[int, float]] = []
         for group in groups:

@@ -1,4 +1,4 @@
-"""Turns correct rollouts into new starting points: where to cut, what to refuse, and how to store prefixes."""
+"""Turns correct rollouts into new starting points: cut points, refusals and stored prefixes."""
 
 import math
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ import numpy as np
 from halfway.curriculum import Group, Prefix, Rollout, Turn, Unit, cut
 from halfway.curriculum.rollouts import FloatArray, IntArray
 
-LEAST_UNITS = 4  # with fewer, the window from a quarter to three quarters leaves no choice
+LEAST_UNITS = 4  # with fewer, the window from one quarter to three quarters leaves no choice
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A prefix as it is stored: 80 bytes and its text, rather than the objects and arrays of `Prefix`.
+    """A stored prefix: 80 bytes and its text instead of the objects and arrays of `Prefix`.
 
     Attributes:
         text: the packed turns; equal texts are equal prefixes.
         length: units replayed.
-        passed, size: k and N of the group it was cut from.
+        passed, size: k and N of its group.
         policy_version: see `Prefix.policy_version`.
     """
 
@@ -45,16 +45,15 @@ class _Text(NamedTuple):
 
 
 def cut_point(entropies_T: FloatArray, values_T: FloatArray | None = None, top_share: float = 1.0) -> int | None:
-    """t*, the position of the highest entropy with T/4 <= t < 3T/4 (PROS, section 3): units 0 .. t* - 1 are kept.
+    """Find t*, the index of the highest entropy with T/4 <= t < 3T/4 (PROS, section 3): units 0 .. t* - 1 are kept.
 
-    So the first unit to be written anew is the one of which the policy was least certain. Among equals the first wins.
+    So the first new unit is the one of which the policy was least certain. Among equals the first wins.
 
     Args:
-        entropies_T: of the distribution that each of the T units was drawn from.
-        values_T: a critic's values of the T positions.
-        top_share: the share of the window's positions, those with the highest values, that is considered; at least one
-            is. (The source's actor-critic runs take a tenth; it does not say whether the window or the tenth comes
-            first.)
+        entropies_T: entropy of the distribution of each of the T units.
+        values_T: a critic's values of the T units.
+        top_share: share of the window's units to consider, those with the highest values; at least one. (The source's
+            actor-critic runs take a tenth; it does not say whether the window or the tenth comes first.)
 
     Returns:
         None if T < 4.
@@ -70,15 +69,15 @@ def cut_point(entropies_T: FloatArray, values_T: FloatArray | None = None, top_s
 
 
 def start_of(rollout: Rollout, group: Group, leak_tokens: int, top_values: float | None = None) -> Start | str:
-    """The start that a correct rollout yields, or the reason why it yields none.
+    """Cut a start from a correct rollout, or return why there is none.
 
-    The cut point is sought in what the rollout itself wrote; whatever it replayed stays in front. In tasks of many
-    turns a cut falls between turns, and a turn counts as uncertain as its least certain token.
+    The cut is in the rollout's own tokens; its replayed tokens stay in front. In tasks of several turns a cut falls
+    between turns, and a turn is as uncertain as its least certain token.
 
     Args:
-        leak_tokens: the prefix is refused ("leak") if it contains this many last tokens of the rollout, not counting
-            the end token: then it already gives away what the rollout ends with, the answer. 0 = no check.
-        top_values: the `top_share` of `cut_point`, by the values that a critic gave the rollout; None = without values.
+        leak_tokens: refuse the prefix ("leak") if it contains this many last tokens of the rollout, without the end
+            token: it would give away the answer. 0 = no check.
+        top_values: the `top_share` of `cut_point`, by a critic's values of the rollout; None = without values.
     """
     if rollout.truncated:
         return "truncated"
@@ -98,14 +97,14 @@ def start_of(rollout: Rollout, group: Group, leak_tokens: int, top_values: float
 
 
 def pack(turns: Sequence[Turn], unit: Unit) -> bytes:
-    """The replayed turns as bytes; equal turns give equal bytes."""
+    """Pack replayed turns into bytes; equal turns give equal bytes."""
     pieces = [_Piece(_raw(t.tokens_T), t.observation, _raw(t.observation_tokens_O), t.state) for t in turns]
-    # An empty state is left out, as it was in older checkpoints, so that their texts are still found.
+    # An empty state is left out, as in older checkpoints, so that their texts still match.
     return msgspec.msgpack.encode((unit, [piece if piece.state else piece[:3] for piece in pieces]))
 
 
 def prefix_of(start: Start) -> Prefix:
-    """The prefix that a start stands for."""
+    """Unpack the prefix of a start."""
     text = msgspec.msgpack.decode(start.text, type=_Text)
     return Prefix(
         turns=tuple(_turn(piece, start.policy_version) for piece in text.turns),
@@ -118,7 +117,7 @@ def prefix_of(start: Start) -> Prefix:
 
 
 def text_of(prefix: Prefix) -> bytes:
-    """The packed turns of a prefix, which identify it."""
+    """Pack the turns of a prefix; the bytes identify it."""
     return pack(prefix.turns, prefix.unit)
 
 
@@ -150,7 +149,7 @@ def _unit_entropies(rollout: Rollout, unit: Unit) -> FloatArray:
 def _unit_values(rollout: Rollout, unit: Unit) -> FloatArray:
     """Values of the states before each token, or before each turn."""
     rows = [turn.values_T for turn in rollout.turns if turn.values_T is not None]
-    assert len(rows) == len(rollout.turns), "a rollout without values, which `Pros.needs` asks for"
+    assert len(rows) == len(rollout.turns), "a rollout without values, which `Pros.needs` requires"
     return np.concatenate(rows) if unit == "tokens" else np.asarray([row_T[:1].sum() for row_T in rows], np.float32)
 
 

@@ -1,4 +1,4 @@
-"""State of PROS: problems with the prefixes that grew from them, and the node to which each group is evidence."""
+"""State of PROS: problems with the prefixes cut from their rollouts, and the node that each group is evidence on."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -34,15 +34,14 @@ class ProsState:
     """State of PROS.
 
     Attributes:
-        forest: evidence and belief; the root of tree t is the problem at position t.
-        starts: what each child of the forest starts from.
-        counts: how often each of `COUNTS` has happened.
+        forest: evidence and belief; the root of tree t is problem t of the set.
+        starts: the start of each child of the forest.
+        counts: number of events of each kind in `COUNTS`.
         replayed, generated: numbers of such tokens in all rollouts so far.
-        offered, offered_in: nodes proposed so far in a step, and which step that is; its further rounds take other
-            nodes.
-        line: the line from a probe's guess to the mean of a root's prior; None = every root has the same mean.
+        offered, offered_in: nodes proposed so far in the step `offered_in`; its further rounds take other nodes.
+        line: the line from a probe's guess to the mean of a root's prior; None = all roots have the same mean.
         error_roots, error_children: mean absolute difference between believed and observed pass rate, over the latest
-            step that had any such groups. With N rollouts per group, even the true rates would not reach 0.
+            step with such groups. With N rollouts per group, even the true rates would not reach 0.
     """
 
     problems: ProblemSet
@@ -67,7 +66,7 @@ class Outcome(NamedTuple):
 
 
 def position_of(problems: ProblemSet, problem_id: str) -> int | None:
-    """Position of a problem; None for one of another set."""
+    """Index of a problem; None for a problem of another set."""
     try:
         return problems.position(problem_id)
     except KeyError:
@@ -75,7 +74,7 @@ def position_of(problems: ProblemSet, problem_id: str) -> int | None:
 
 
 def children_of(state: ProsState, requests: Sequence[Request]) -> dict[tuple[int, bytes], int]:
-    """The children of the trees that some requests belong to: (tree, packed prefix) -> node."""
+    """Children of the trees of some requests: (tree, packed prefix) -> node."""
     ids = {request.problem.id for request in requests if request.origin is not Origin.GENERATED}
     trees = [tree for problem_id in ids if (tree := position_of(state.problems, problem_id)) is not None]
     concerned_R = np.zeros(state.forest.num_trees, np.bool_)
@@ -86,7 +85,7 @@ def children_of(state: ProsState, requests: Sequence[Request]) -> dict[tuple[int
 
 
 def node_of(state: ProsState, group: Group, known: Mapping[tuple[int, bytes], int]) -> int | None:
-    """The node to which a group is evidence; None if it belongs to another controller, or to a child that is gone.
+    """Find the node that a group is evidence on; None for another controller's group, or a removed child's.
 
     Raises:
         KeyError: for a fresh problem of another set.
@@ -101,9 +100,9 @@ def node_of(state: ProsState, group: Group, known: Mapping[tuple[int, bytes], in
 
 
 def find_taken(plan: Plan, state: ProsState) -> Taken:
-    """The nodes that a plan already holds, its groups per tree, and the problems that were skipped.
+    """Find the nodes that a plan already has, its groups per tree, and the skipped problems.
 
-    The groups in hand count too, those of other members by their requests, the controller's own as `ProsState.offered`.
+    Groups in hand count too: other members' by their requests, the controller's own by `ProsState.offered`.
     """
     taken = Taken()
     in_hand = [group.request for group in plan.in_hand if not group.request.decided_by(plan.member)]
@@ -126,7 +125,7 @@ def find_taken(plan: Plan, state: ProsState) -> Taken:
 
 
 def track_errors(state: ProsState, outcomes: Sequence[Outcome]) -> ProsState:
-    """The state with the mean errors of the beliefs about these outcomes."""
+    """Record the mean errors of the beliefs about these outcomes."""
     first, rate_M = state.forest.num_trees, state.forest.rate_M
     roots = [abs(rate_M[o.node] - o.group.pass_rate) for o in outcomes if o.node < first]
     children = [abs(rate_M[o.node] - o.group.pass_rate) for o in outcomes if o.node >= first]
@@ -138,11 +137,11 @@ def track_errors(state: ProsState, outcomes: Sequence[Outcome]) -> ProsState:
 
 
 def evict(state: ProsState, keep_C: NDArray[np.bool_], from_tree: int, from_total: int) -> ProsState:
-    """The state without some of its children.
+    """Remove some children from the state.
 
     Args:
         keep_C: whether a child stays.
-        from_tree, from_total: how many exceed the cap of their tree and of all trees.
+        from_tree, from_total: numbers of children over the cap of their tree, and over the cap of all trees.
     """
     forest, counts = state.forest, Counter(state.counts)
     counts.update({"evicted_tree": from_tree, "evicted_total": from_total})
@@ -154,7 +153,7 @@ def evict(state: ProsState, keep_C: NDArray[np.bool_], from_tree: int, from_tota
 
 
 def figures(state: ProsState) -> Mapping[str, float]:
-    """The metrics of `halfway.controllers.pros.Pros`."""
+    """Metrics of `halfway.controllers.pros.Pros`."""
     forest = state.forest
     roots, children = forest.rate_M[: forest.num_trees], forest.rate_M[forest.num_trees :]
     total = state.replayed + state.generated
