@@ -117,7 +117,7 @@ def test_a_reading_that_is_too_long_loses_its_beginning(tiny_model: Qwen3ForCaus
     cut = replace(OPTIONS, max_tokens=6)
     end = Reading("b", tokens_T[4:], 0)
     assert np.allclose(read(tiny_model, [whole], cut)[0, "mean_full"], read(tiny_model, [end], OPTIONS)[0, "mean_full"])
-    with pytest.raises(ValueError, match="nothing was written"):
+    with pytest.raises(ValueError, match="no written token"):
         Reading("c", tokens_T, 10)
 
 
