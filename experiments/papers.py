@@ -159,7 +159,8 @@ PAPERS: Sequence[Paper] = (
         "Pilot-Commit",
         "2605.26606",
         "Spend Your Rollouts Where It Counts: Rollout Allocation for Group-Based RL Post-Training",
-        "controllers: [uniform, retire: {above: 1, returns: null}, pilot: {kind: commit}]; fill: {policy: refill}",
+        "controllers: [uniform, retire: {above: 1, returns: null}, pilot: {kind: commit, commits: 32}]; fill: {policy: "
+        "refill, groups: 32}",
         *("pilot", "retire"),
     ),
     _paper(

@@ -1,7 +1,7 @@
 """Pilot groups of a few rollouts, of which the promising are continued: SPEED, HORA and Pilot-Commit."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from halfway.controllers.laws.allocation import allocate, hit_gain
@@ -51,11 +51,12 @@ class Pilot(PassRateController[PilotState]):
       most likely (`hit_utility`), by the posterior under a uniform prior. Greedy allocation is optimal, since gains
       fall. No code is published.
     - "commit", Pilot-Commit (arXiv 2605.26606): groups with a pass rate within `band` are continued in the next batch,
-      at most `commits` per step; the others wait, and are evicted when older than `patience`. Groups outside the band
-      do not train: those above are skipped, those below are tried again in the next epoch. The published code excludes
-      all-passed problems for good, here `retire: {above: 1, returns: null}`, and evicts all waiting groups at the end
-      of an epoch. Published for Qwen3-4B: N = 64, 16 of them the pilot; three pilots per group that trains
-      (fill.policy=refill); and as many commits as the batch lacks, so set `commits` to fill.groups.
+      at most `commits` per step, oldest first; the others wait, and are evicted when older than `patience`. Groups
+      outside the band do not train: those above are skipped, those below are tried again in the next epoch. The
+      published code draws the waiting groups at random, evicts all of them at the end of an epoch, and excludes
+      all-passed problems for good, here `retire: {above: 1, returns: null}`. Published for Qwen3-4B: N = 64, 16 of
+      them the pilot; three pilots per group that trains (fill.policy=refill); and as many commits as the batch lacks,
+      so set `commits` to fill.groups.
 
     Attributes:
         initial: rollouts of a pilot, below N.
@@ -84,6 +85,11 @@ class Pilot(PassRateController[PilotState]):
         require(0 <= low <= high <= 1, "pilot.band", list(self.band), "give two pass rates, the lower one first")
         for name in ("commits", "patience"):
             require(vars(self)[name] >= 0, f"pilot.{name}", vars(self)[name], "give 0 or more")
+        default = {option.name: option.default for option in fields(self)}
+        for name in ("band", "commits", "patience"):
+            apt = self.kind == "commit" or vars(self)[name] == default[name]
+            remedy = "it belongs to kind=commit; set that kind, or remove the option"
+            require(apt, f"pilot.{name}", vars(self)[name], remedy)
 
     @property
     def needs(self) -> frozenset[str]:

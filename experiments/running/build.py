@@ -121,6 +121,11 @@ def build_session(
     """
     if NEED in config.chain.needs:
         problems = with_prompt_states(problems, policy, folder=folder)
+    return start_session(config, problems)
+
+
+def start_session(config: RunConfig, problems: ProblemSet) -> Session:
+    """The session of a run on problems that have everything that its chain needs."""
     critic = {"values"} if config.learner.advantage == "gae" else set()
     provides = ALWAYS_PROVIDED | {"measured"} | critic
     size, trains_truncated = config.rollouts.num_rollouts, not config.learner.compact_filtering

@@ -13,7 +13,7 @@ from halfway.experiments.config import paths
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.paths import model_config
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.running.build import build_problems
+from halfway.experiments.running.build import build_problems, start_session
 from halfway.experiments.running.launch import commands
 from halfway.experiments.running.memory import require_room
 from halfway.experiments.tracking.mlflow_store import require_known_store
@@ -64,7 +64,8 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
         except UnreachableError as error:
             return [*unchecked, f"{error}; the problems were not checked"]
     problems = drawn[key].train
-    config.chain.init(with_blank_states(problems) if NEED in config.chain.needs else problems)
+    session = start_session(config, with_blank_states(problems) if NEED in config.chain.needs else problems)
+    session.next_batch(config.fill.first_request)  # some refusals of members only come with a plan
     return [*unchecked, *_check_prompts(config, drawn[key])]
 
 

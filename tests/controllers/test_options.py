@@ -75,6 +75,7 @@ FURTHER: list[tuple[str, dict[str, Any]]] = [
     ("knapsack", {"most": 8, "least": 9}),
     ("lilo", {"share": 1.5}),
     ("pilot", {"kind": "hora", "more": 3}),
+    *(("pilot", {"band": (0.1, 0.5)}), ("pilot", {"commits": 4}), ("pilot", {"kind": "hora", "patience": 2})),
     ("prefix_sampling", {"variant": "categories", "prefix_cap": 0}),
     ("prefix_sampling", {"variant": "categories", "initial_ratio": 0.5}),
     ("prefix_sampling", {"variant": "categories", "update_unit": "step"}),

@@ -66,7 +66,10 @@ OPTIONS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "mixture": of(rho=[0.0, 0.25, 1.0], worth=["groups", "mass"], floor=[0.1, 1.0], memory=[0.0, 0.9]),
     "mopps": of(candidates=[None, 1, 16], belief=BELIEF, law=LAW),
     "ngu": of(size=[0, 2, 4], again=[0.0, 0.5, 0.9, 1.0], age=[None, 1, 4], patience=[1, 32]),
-    "pilot": of(kind=["speed", "hora", "commit"], initial=[2, 4], commits=[0, 2], patience=[0, 2]),
+    "pilot": st.one_of(
+        of(kind=["speed", "hora"], initial=[2, 4]),
+        of(kind=["commit"], initial=[2, 4], commits=[0, 2], patience=[0, 2]),
+    ),
     "prefix_sampling": of(
         variant=["buckets", "categories"],
         control=["adaptive", "fixed"],

@@ -182,6 +182,7 @@ def test_a_problem_file_that_cannot_be_used(
         (["problems.source=running_sums"], "source running_sums", "set problems.train"),
         (["controllers=[pros: {prior: probed}]"], "problems.source", "halfway propel export"),
         (["rollouts.max_response_tokens=256"], "rollouts.max_response_tokens", "256 tokens of prompt and response"),
+        (["controllers=[uniform, pilot]", "rollouts.num_rollouts=4"], "pilot.initial", "below N, which is 4"),
     ],
 )
 def test_validate_refuses_what_a_run_would(run_file: Path, changes: list[str], field: str, what: str) -> None:
