@@ -114,8 +114,8 @@ class Filling:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """Every group rolled out in this step, with its rollouts of this step."""
-        return tuple(group.latest for _, group in self._own)
+        """Every group rolled out in this step; `Group.latest` has its rollouts of this step."""
+        return tuple(group for _, group in self._own)
 
     @property
     def trained(self) -> tuple[Group, ...]:

@@ -66,17 +66,18 @@ class Progress:
 
     def after(self, filling: Filling, learned: Mapping[str, float], clock: "Stopwatch") -> "Progress":
         """The progress after one more step. `learned` is what the learner reported of it."""
+        groups = [group.latest for group in filling.groups]
         return replace(
             self,
             step=self.step + 1,
-            rollouts=self.rollouts + sum(group.size for group in filling.groups),
-            tokens=self.tokens + sum(group.num_generated for group in filling.groups),
+            rollouts=self.rollouts + sum(group.size for group in groups),
+            tokens=self.tokens + sum(group.num_generated for group in groups),
             trained_tokens=self.trained_tokens + int(learned.get("trained_tokens", 0)),
             seconds=self.seconds + clock.counted,
-            tool_seconds=self.tool_seconds + tool_seconds(filling.groups),
+            tool_seconds=self.tool_seconds + tool_seconds(groups),
             judge_seconds=self.judge_seconds + clock.judged,
             starved=self.starved + filling.starved,
-            idle=0 if filling.trained or any(group.size for group in filling.groups) else self.idle + 1,
+            idle=0 if filling.trained or any(group.size for group in groups) else self.idle + 1,
         )
 
     def unspent(self, budget: Budget) -> bool:

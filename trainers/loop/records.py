@@ -59,8 +59,9 @@ class FinishedStep:
 
     def record(self) -> dict[str, Any]:
         """The line of a step in steps.jsonl."""
+        latest = [group.latest for group in self.groups]
         counts = {
-            f"{origin.value}_counts": pass_counts([g for g in self.groups if g.request.origin is origin])
+            f"{origin.value}_counts": pass_counts([g for g in latest if g.request.origin is origin])
             for origin in Origin
             if origin is not Origin.STORED  # which was rolled out in an earlier step
         }
@@ -75,7 +76,7 @@ class FinishedStep:
             "timing": dict(self.timing),
             "responses": response_counts(self.groups),
             **signal_record(self.groups),
-            **tool_record(self.groups),
+            **tool_record(latest),
             **counts,
             "learner": dict(self.learner),
             "controllers": dict(self.controllers),
@@ -92,10 +93,11 @@ def pass_counts(groups: Sequence[Group]) -> list[int]:
 def signal_record(groups: Sequence[Group]) -> dict[str, dict[str, float]]:
     """Metrics of the groups of a step, under the names used by other trainers; empty without a scored rollout.
 
-    Pass rates are means over rollouts; a group that lost rollouts counts as zero-variance by the others.
+    Pass rates are means over the rollouts of this step. A group has zero variance by all its rollouts, those of earlier
+    steps included, if it has waited; lost ones do not count.
     """
-    groups = [group for group in groups if group.size]
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    groups = [group for group in groups if group.latest.size]
+    rollouts = [rollout for group in groups for rollout in group.latest.rollouts]
     if not rollouts:
         return {}
     by_origin = {origin.value: [g for g in groups if g.request.origin is origin] for origin in Origin}
@@ -105,7 +107,8 @@ def signal_record(groups: Sequence[Group]) -> dict[str, dict[str, float]]:
     return {
         "reward": {"mean": sum(rollout.trained_reward for rollout in rollouts) / len(rollouts)},
         "pass_rate": {
-            origin: sum(g.num_passed for g in found) / sum(g.size for g in found) for origin, found in by_origin.items()
+            origin: sum(g.latest.num_passed for g in found) / sum(g.latest.size for g in found)
+            for origin, found in by_origin.items()
         },
         "zero_variance": {
             "all_fail": sum(group.num_passed == 0 for group in groups) / len(groups),
@@ -118,7 +121,7 @@ def signal_record(groups: Sequence[Group]) -> dict[str, dict[str, float]]:
 
 def response_counts(groups: Sequence[Group]) -> dict[str, int]:
     """Counts for a step: rollouts scored, truncated and lost, and zero-variance groups of identical texts."""
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    rollouts = [rollout for group in groups for rollout in group.latest.rollouts]
     zero_variance = [group for group in groups if group.zero_variance and group.size > 1]
     texts = [
         {tuple(turn.tokens_T.tobytes() for turn in one.turns) for one in group.rollouts} for group in zero_variance
@@ -213,7 +216,7 @@ class RunLog:
     def append(self, step: FinishedStep) -> dict[str, Any]:
         """Write the samples, decisions and steps.jsonl line of a step; returns that line."""
         if self._chosen:
-            self.samples.append(*self._chosen.records(step.groups, step.step))
+            self.samples.append(*self._chosen.records([group.latest for group in step.groups], step.step))
         self.decisions.append(*step.decision_records())
         record = step.record()
         self.steps.append(record)

@@ -124,6 +124,13 @@ def test_every_rollout_is_counted_once_and_every_group_is_observed_and_trains_on
     assert not any(g.earlier_n for g in whole)
     waited = [record for record in logged if record["outcome"] == "waiting"]
     assert waited and sum(step["groups"].get("waiting", 0) for step in steps) == len(waited)
+    for step in steps:
+        here = [record for record in logged if record["step"] == step["step"] and record["n"]]
+        sums = [(r["k"] + r.get("earlier_k", 0), r["n"] + r.get("earlier_n", 0)) for r in here]
+        shown = step["zero_variance"]
+        assert shown["all_fail"] == pytest.approx(sum(k == 0 for k, _ in sums) / len(sums))
+        assert shown["all_pass"] == pytest.approx(sum(k == n for k, n in sums) / len(sums))
+        assert shown["fresh"] == pytest.approx(shown["all_fail"] + shown["all_pass"])
     ends = [record for record in logged if "earlier_n" in record and record["outcome"] == "trained"]
     assert ends and all(record["k"] + record["earlier_k"] > 0 for record in ends)
     if kind == "ngu":
