@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -34,8 +35,8 @@ threads: 1
 PATIENCE_SECONDS = 120
 
 
-def begin(folder: Path, *words: str) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE}
+def begin(folder: Path, *words: str, **variables: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE, **variables}
     command = [sys.executable, "-m", "halfway.experiments.cli", *words]
     return subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -188,6 +189,21 @@ def test_who_is_supervised_takes_a_second_signal_for_the_first() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         assert ending() and ending.number == signal.SIGTERM
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_rank_whose_first_process_does_not_answer_is_ended_by_a_signal(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(RUN.replace("STEPS", "1"))
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        place = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(first.getsockname()[1])}
+        process = begin(tmp_path, "run", "run.yaml", "--quiet", **place, **meeting)
+        first.settimeout(PATIENCE_SECONDS)
+        with first.accept()[0], process:
+            process.terminate()
+            try:
+                assert process.wait(20) == -signal.SIGTERM
+            finally:
+                process.kill()
 
 
 @pytest.mark.parametrize("scope", ["heed_signals", "interrupt_on_signals"])

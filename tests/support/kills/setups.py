@@ -102,7 +102,7 @@ def write(folder: Path, setup: Setup, recipe: Recipe) -> Path:
     # By the coin's answers a third of the problems is hopeless, a third hard, and a third passes half of the time.
     kinds = [(start, answer) for start in range(4) for answer in ("never", "4", "2")]
     rows = [
-        {"prompt": f"^{start}/1a2b{i % 6}c1d4=", "answer": answer, "probed_rate": (i % 5 + 1) / 6}
+        {"prompt": f"^{start}/{i % 6}a2b=", "answer": answer, "probed_rate": (i % 5 + 1) / 6}
         for i, (start, answer) in enumerate(kinds)
     ]
     (folder / "problems.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -119,7 +119,7 @@ def write(folder: Path, setup: Setup, recipe: Recipe) -> Path:
         "model": {"path": "experiments/starting_models/sums"},
         "controllers": list(recipe.controllers),
         "fill": {"policy": "refill", "groups": 3, "max_rounds": 3},
-        "rollouts": {"num_rollouts": 4, "temperature": 1.5, "max_response_tokens": 24, **setup.rollouts},
+        "rollouts": {"num_rollouts": 4, "temperature": 1.5, "max_response_tokens": 12, **setup.rollouts},
         "learner": {"lr": 1e-3, **setup.learner},
         "budget": {"steps": STEPS},
         "evaluation": {"points": 3, "samples": 2, "problems": 2},

@@ -2,6 +2,7 @@
 
 import random
 import re
+import resource
 import shutil
 import time
 from dataclasses import asdict, dataclass
@@ -192,7 +193,7 @@ def tried(reference: Undisturbed, number: int, seed: int, spawned: float) -> dic
     victims = [one for one in VICTIMS[reference.setup] if one != "judge" or judged]
     faults = [draw(chance, victims) for _ in range(chance.randint(1, MOST_FAULTS))]
     folder = reference.folder / f"trial-{number}"
-    began, trial = time.monotonic(), Trial(reference, folder, chance, spawned)
+    began, used, trial = time.monotonic(), processor_seconds(), Trial(reference, folder, chance, spawned)
     told, outcome, why = [], SAME, ""
     try:
         told = trial.disturbed(faults)
@@ -210,4 +211,11 @@ def tried(reference: Undisturbed, number: int, seed: int, spawned: float) -> dic
         "outcome": outcome,
         **({"why": why, "planned": [asdict(fault) for fault in faults]} if why else {}),
         "seconds": round(time.monotonic() - began, 1),
+        "processor": round(processor_seconds() - used, 1),
     }
+
+
+def processor_seconds() -> float:
+    """Of all processes below this one that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
