@@ -12,7 +12,7 @@ from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.statistics.intervals import FEW
 from halfway.experiments.report.statistics.multiple import seeds_needed
 from halfway.experiments.report.tables.contrasts import contrast_family
-from halfway.experiments.report.text_tables import interval, number
+from halfway.experiments.report.text_tables import interval
 
 
 def conclude(summary: Summary) -> list[str]:
@@ -78,8 +78,7 @@ def _comparison(summary: Summary, headline: Matched, rows: Sequence[MatchedRow])
     family = contrast_family(len(summary.design.contrasts), summary.design.named)
     clear = [row for row in headline.contrasts if row.clear]
     for row in clear:
-        shown_as = number if row.seeds <= FEW else interval
-        yield f"{row.arm} minus {row.reference}: {shown_as(row.difference, 3, True)}, significant."
+        yield f"{row.arm} minus {row.reference}: {interval(row.difference, 3, True)}, significant."
     shown = [row.smallest_shown for row in headline.contrasts if row.smallest_shown is not None and row.seeds > FEW]
     if not headline.contrasts:
         yield "No planned contrast has runs of both its arms yet."
@@ -103,7 +102,7 @@ def _fewer(ratio: PooledRatio) -> str:
     less = ratio.value <= 1
     bounds = [bound if bound is None else 100 * (1 - bound if less else bound - 1) for bound in (ratio.low, ratio.high)]
     shown = ["never" if bound is None else f"{bound:.0f}" for bound in (reversed(bounds) if less else bounds)]
-    within = f" [{', '.join(shown)}]" if ratio.p is not None else ""
+    within = f" [{', '.join(shown)}]" if ratio.never is not None else ""
     return f"{100 * abs(1 - ratio.value):.0f} %{within} {'fewer' if less else 'more'}"
 
 

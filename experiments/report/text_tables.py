@@ -129,13 +129,13 @@ def number(estimate: "Estimate | None", digits: int = 3, signed: bool = False) -
 
 def interval(estimate: "Estimate | None", digits: int = 3, signed: bool = False) -> str:
     """The value as text, with its bounds if it has both; with those of two or three runs instead."""
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return number(estimate, digits, signed)
     sign = "+" if signed else ""
-    if 1 < len(estimate.values) <= FEW:
+    if estimate is not None and 1 < len(estimate.values) <= FEW:
         return (
             f"{number(estimate, digits, signed)} ({', '.join(f'{one:{sign},.{digits}f}' for one in estimate.values)})"
         )
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return number(estimate, digits, signed)
     return f"{number(estimate, digits, signed)} [{estimate.low:{sign},.{digits}f}, {estimate.high:{sign},.{digits}f}]"
 
 
@@ -146,10 +146,10 @@ def percent(estimate: "Estimate | None") -> str:
 
 def percent_interval(estimate: "Estimate | None") -> str:
     """A share in per cent, with its bounds if it has both; with those of two or three runs instead."""
+    if estimate is not None and 1 < len(estimate.values) <= FEW:
+        return f"{percent(estimate)} ({', '.join(f'{100 * one:.1f}' for one in estimate.values)})"
     if estimate is None or estimate.low is None or estimate.high is None:
         return percent(estimate)
-    if 1 < len(estimate.values) <= FEW:
-        return f"{percent(estimate)} ({', '.join(f'{100 * one:.1f}' for one in estimate.values)})"
     return f"{percent(estimate)} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
 
 

@@ -13,8 +13,8 @@ from halfway.curriculum.decision_log import GroupRecord
 from halfway.experiments.config.run import parse_run_config
 from halfway.experiments.report.analysis.curves import scores
 from halfway.experiments.report.records import Run, outcome_rollouts
-from halfway.experiments.report.statistics.crossed import crossed_mean
-from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
+from halfway.experiments.report.statistics.crossed import Array, crossed_mean
+from halfway.experiments.report.statistics.intervals import Estimate, few_over_seeds, unless_few
 from halfway.trainers.prompt_states import NEED
 
 NOT_IN_A_STEP = ("evaluate", "measure", "checkpoint")
@@ -111,13 +111,13 @@ def summarize_arm(arm: str, runs: Sequence[Run], apart: bool = False) -> ArmSumm
         seeds=tuple(run.seed for run in runs),
         unfinished=sum(not run.finished for run in runs),
         told=describe_told(runs[0].config),
-        before=crossed_mean(np.stack([curve[0] for curve in curves])).estimate.as_rate if curves else None,
-        after=crossed_mean(np.stack([curve[-1] for curve in curves])).estimate.as_rate if curves else None,
-        gain=crossed_mean(np.stack(gains)).estimate if gains else None,
-        rollouts=over_seeds([run.steps[-1].rollouts for run in runs]),
-        tokens=over_seeds([run.steps[-1].tokens for run in runs]),
+        before=_measured([curve[0] for curve in curves]),
+        after=_measured([curve[-1] for curve in curves]),
+        gain=unless_few(crossed_mean(np.stack(gains)).estimate, len(gains)) if gains else None,
+        rollouts=few_over_seeds([run.steps[-1].rollouts for run in runs]),
+        tokens=few_over_seeds([run.steps[-1].tokens for run in runs]),
         trained_tokens=_per_seed(runs, lambda run: run.steps[-1].trained_tokens),
-        steps=over_seeds([run.num_steps for run in runs]),
+        steps=few_over_seeds([run.num_steps for run in runs]),
         trained_per_step=_per_seed(runs, valid_per_step),
         band_fresh=_band(runs, lambda group: group.scored and group.fresh),
         band_trained=_band(runs, lambda group: group.outcome == "trained"),
@@ -232,12 +232,17 @@ def by_seed(seeds: Iterable[Sequence[GroupRecord]], counts: Callable[[GroupRecor
 
 def mean_of_groups(cases: Sequence[Sequence[GroupRecord]], value: Callable[[GroupRecord], float]) -> Estimate | None:
     """Mean value of the groups within each seed, over seeds; None without any group."""
-    return over_seeds([fmean(map(value, groups)) for groups in cases]) if cases else None
+    return few_over_seeds([fmean(map(value, groups)) for groups in cases]) if cases else None
+
+
+def _measured(rates: Sequence[Array]) -> Estimate | None:
+    """Held-out pass@1 from the problems' pass rates in every run."""
+    return unless_few(crossed_mean(np.stack(rates)).estimate.as_rate, len(rates)) if rates else None
 
 
 def _per_seed(runs: Sequence[Run], value: Callable[[Run], float | None]) -> Estimate | None:
     values = [number for run in runs if (number := value(run)) is not None]
-    return over_seeds(values) if values else None
+    return few_over_seeds(values) if values else None
 
 
 def _band(runs: Sequence[Run], counts: Callable[[GroupRecord], bool]) -> Estimate | None:

@@ -10,7 +10,7 @@ from halfway.experiments.report.analysis.curves import common_reach, keep_evalua
 from halfway.experiments.report.analysis.plan import Contrast, Design
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import Array, crossed_mean, mean_difference
-from halfway.experiments.report.statistics.intervals import Estimate
+from halfway.experiments.report.statistics.intervals import Estimate, unless_few
 from halfway.experiments.report.statistics.multiple import LEVEL, holm, smallest_shown
 
 Tables = Mapping[str, Mapping[int, Array]]
@@ -22,7 +22,7 @@ class ContrastRow:
     """Held-out pass@1 of one arm minus another's.
 
     Attributes:
-        difference: the difference, with a 95 % interval for this pair alone; one seed has none.
+        difference: the difference, with a 95 % interval for this pair alone; up to three seeds have none.
         seeds: the number of seeds of the arm that has fewer.
         p: two-sided p-value of this contrast alone; None with one seed.
         adjusted_p: p after Holm's adjustment within the family; None with one seed.
@@ -45,7 +45,7 @@ class ContrastRow:
 class MatchedRow:
     """An arm's held-out pass@1 at the amount that all arms have reached, linear between evaluations.
 
-    The interval is over seeds and, if passes were recorded by problem, over problems; one seed has none.
+    The interval is over seeds and, if passes were recorded by problem, over problems; up to three seeds have none.
     """
 
     arm: str
@@ -100,7 +100,9 @@ def match_on(runs_of: Mapping[str, Sequence[Run]], axis: Axis, design: Design, s
         headline=axis == design.headline,
         problems=len(used[0].evaluations[0].passed) if apart else 0,
         rows=tuple(
-            MatchedRow(arm, len(seeds), crossed_mean(np.stack(list(seeds.values()))).estimate.as_rate)
+            MatchedRow(
+                arm, len(seeds), unless_few(crossed_mean(np.stack(list(seeds.values()))).estimate.as_rate, len(seeds))
+            )
             for arm, seeds in tables.items()
         ),
         contrasts=tuple(
@@ -133,7 +135,7 @@ def _row(pair: Contrast, tables: Tables, family: int, instances: int) -> Contras
     return ContrastRow(
         arm=pair.arm,
         reference=pair.reference,
-        difference=found.estimate if known else Estimate(found.mean),
+        difference=unless_few(found.estimate, seeds),
         seeds=seeds,
         p=found.p if known else None,
         adjusted_p=None,

@@ -83,8 +83,8 @@ class PooledRatio:
     Attributes:
         value: the ratio; None if the arm's mean curve never gets there, 0 if it is there from the start.
         low, high: its 95 % percentile interval, None where that is infinite; both None if there were no seeds to
-            resample.
-        never: share of the resamples in which the mean curve never gets there; None if there were none.
+            resample, or few.
+        never: share of the resamples in which the mean curve never gets there; None if there is no interval.
         p: two-sided p-value for a true ratio of 1; with few runs never so small that chance could not give it.
         adjusted_p: p after an adjustment over several arms.
     """

@@ -22,7 +22,7 @@ from halfway.experiments.report.analysis.pooled import (
     spent_until,
 )
 from halfway.experiments.report.records import Run
-from halfway.experiments.report.statistics.intervals import Estimate
+from halfway.experiments.report.statistics.intervals import FEW, Estimate, unless_few
 from halfway.experiments.report.statistics.multiple import LEVEL, holm
 
 END = "end"
@@ -31,13 +31,14 @@ END = "end"
 
 @dataclass(frozen=True, slots=True)
 class SavingRow:
-    """One arm along one measure of cost. Without a second seed there are no intervals, p-values or chances.
+    """One arm along one measure of cost. Without a second seed there are no p-values; up to three have no
+    intervals or chances.
 
     Attributes:
         area: mean height of the mean curve up to the amount that all runs have spent.
         gain: the area minus the baseline's, with a 95 % interval; None for the baseline, or without one.
         p, adjusted_p: for a true gain of 0, two-sided; and after Holm's adjustment over the arms.
-        best: share of the resamples in which the arm has the largest area, among the arms with two seeds or more.
+        best: share of the resamples in which the arm has the largest area, among the arms with four seeds or more.
         ratios: by goal, what the arm spends until then, as a multiple of what the baseline spends; None if the baseline
             never gets there, or is there from the start. Empty for the baseline.
     """
@@ -102,7 +103,7 @@ def savings(runs_of: Mapping[str, Sequence[Run]], design: Design, draws: int = D
 def _along(runs_of: Mapping[str, Sequence[Run]], axis: Axis, amount: float, design: Design, draws: int) -> Savings:
     pooled, baseline = pool(by_instance(runs_of, design.instances), axis, draws), design.baseline
     found = areas(pooled, amount)
-    several = [pooled.place(arm) for arm, runs in runs_of.items() if len(runs) > 1]
+    several = [pooled.place(arm) for arm, runs in runs_of.items() if len(runs) > FEW]
     best = dict(zip(several, best_shares(found[1][:, several]).tolist(), strict=True)) if len(several) > 1 else {}
     rows = {
         arm: SavingRow(arm, len(runs), float(area), best=best.get(i))
@@ -134,7 +135,10 @@ def _beside(row: SavingRow, baseline: SavingRow, pooled: Pooled, amount: float, 
     ratios |= {f"{target:g}": ratio(pooled, row.arm, baseline.arm, target) for target in targets}
     runs = [len(table[arm].rates_SGP) for table in pooled.strata for arm in (row.arm, baseline.arm)]
     if len(pooled.strata) > 1 or min(runs) > 1:
-        return replace(row, gain=gain.estimate, p=gain.p, ratios=ratios)
+        seeds = min(row.seeds, baseline.seeds)
+        if seeds <= FEW:
+            ratios = {goal: each and replace(each, low=None, high=None, never=None) for goal, each in ratios.items()}
+        return replace(row, gain=unless_few(gain.estimate, seeds), p=gain.p, ratios=ratios)
     alone = {goal: each and PooledRatio(each.value) for goal, each in ratios.items()}
     return replace(row, gain=Estimate(gain.mean), ratios=alone)
 

@@ -8,7 +8,7 @@ from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.prefix import ParentCount
 from halfway.experiments.report.analysis.arm_summary import by_seed, mean_of_groups
 from halfway.experiments.report.records import EvaluationRecord, Run
-from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
+from halfway.experiments.report.statistics.intervals import Estimate, few_over_seeds
 from halfway.experiments.shown import natural
 
 
@@ -129,5 +129,5 @@ def strata_rows(runs_of: Mapping[str, Sequence[Run]]) -> list[StrataRow]:
     for arm, runs in runs_of.items() if names else ():
         last = [run.evaluations[-1] for run in runs if run.evaluations]
         rates = {name: [found for one in last if (found := rate(one, name)) is not None] for name in names}
-        rows.append(StrataRow(arm, len(last), {name: over_seeds(v) if v else None for name, v in rates.items()}))
+        rows.append(StrataRow(arm, len(last), {name: few_over_seeds(v) if v else None for name, v in rates.items()}))
     return rows

@@ -7,7 +7,6 @@ from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.figures.charts import Chart, Spec, by_arm, chart, told, value
 from halfway.experiments.report.figures.colors import MUTED
 from halfway.experiments.report.records import Comparison
-from halfway.experiments.report.statistics.intervals import FEW
 from halfway.experiments.report.tables.costs import ratio_text
 
 ROW = 20  # pixels
@@ -29,7 +28,7 @@ def contrast_forest(comparison: Comparison, summary: Summary) -> Chart | None:
             "arm": row.arm,
             "name": f"{row.arm} vs {row.reference}",
             "at": told(row.difference.value),
-            **_ends(row.difference.low, row.difference.high, row.seeds),
+            **_ends(row.difference.low, row.difference.high),
             "clear": row.clear,
         }
         for matched in conditions
@@ -49,9 +48,10 @@ def saving_forest(comparison: Comparison, summary: Summary) -> Chart | None:
                     continue
                 shown: dict[str, Any] = {"text": ratio_text(ratio).rstrip("*")}
                 if ratio.value:
-                    ends = _ends(ratio.low or ratio.value, ratio.high or ratio.value, row.seeds)
+                    known = ratio.never is not None
+                    ends = _ends(ratio.low or ratio.value, ratio.high or ratio.value) if known else {}
                     shown = {"at": told(ratio.value), "clear": ratio.clear, **ends}
-                    shown["endless"] = ratio.p is not None and ratio.high is None and row.seeds > FEW
+                    shown["endless"] = known and ratio.high is None
                     said += [ratio.value, *(end for end in ends.values() if end)]
                 rows.append({"panel": panel, "arm": row.arm, "name": row.arm, **shown})
     domain = [min([RANGE[0], *said]), max([RANGE[1], *said])]
@@ -59,9 +59,9 @@ def saving_forest(comparison: Comparison, summary: Summary) -> Chart | None:
     return _forest(comparison, rows, x, 1, columns=4)
 
 
-def _ends(low: float | None, high: float | None, seeds: int) -> dict[str, float | None]:
+def _ends(low: float | None, high: float | None) -> dict[str, float | None]:
     """An interval, which few seeds do not have."""
-    return {"low": told(low), "high": told(high)} if seeds > FEW and low is not None and high is not None else {}
+    return {"low": told(low), "high": told(high)} if low is not None and high is not None else {}
 
 
 def _forest(comparison: Comparison, rows: list[dict[str, Any]], x: Spec, middle: float, columns: int) -> Chart | None:

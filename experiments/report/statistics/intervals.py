@@ -31,6 +31,16 @@ class Estimate:
         return replace(self, low=None if low is None else max(low, 0.0), high=None if high is None else min(high, 1.0))
 
 
+def unless_few(estimate: Estimate, seeds: int) -> Estimate:
+    """The same; with `FEW` seeds or fewer, without its interval."""
+    return estimate if seeds > FEW else replace(estimate, low=None, high=None)
+
+
+def few_over_seeds(values: Sequence[float]) -> Estimate:
+    """Mean and Student-t interval of one value per seed; no interval with `FEW` seeds or fewer."""
+    return unless_few(over_seeds(values), len(values))
+
+
 def over_seeds(values: Sequence[float]) -> Estimate:
     """Mean and Student-t interval of one value per seed; no interval with fewer than two seeds."""
     assert values, "an estimate needs at least one value"

@@ -3,7 +3,7 @@
 from halfway.experiments.report.analysis.equal_cost import ContrastRow, Matched
 from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.statistics.intervals import FEW
-from halfway.experiments.report.text_tables import NONE, TextTable, interval, number, p_value, seeds_text
+from halfway.experiments.report.text_tables import NONE, TextTable, interval, p_value, seeds_text
 
 POWER = "shown with 80 % power"
 
@@ -76,7 +76,7 @@ def equal_cost_table(summary: Summary) -> TextTable:
 def _contrast_cells(row: ContrastRow) -> tuple[str, ...]:
     return (
         f"{row.arm} vs {row.reference}",
-        (number if row.seeds <= FEW else interval)(row.difference, signed=True),
+        interval(row.difference, signed=True),
         p_value(row.p),
         p_value(row.adjusted_p),
         NONE if row.adjusted_p is None else "clear" if row.clear else "no",

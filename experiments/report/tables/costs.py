@@ -4,7 +4,7 @@ from halfway.experiments.report.analysis.pooled import DRAWS, PooledRatio
 from halfway.experiments.report.analysis.savings import END, SavingRow, Savings
 from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.statistics.intervals import FEW
-from halfway.experiments.report.text_tables import NONE, TextTable, interval, number, seeds_text
+from halfway.experiments.report.text_tables import NONE, TextTable, interval, seeds_text
 
 
 def saving_tables(summary: Summary) -> list[TextTable]:
@@ -85,9 +85,9 @@ def _row(row: SavingRow, found: Savings) -> tuple[str, ...]:
         row.arm,
         seeds_text(row.seeds),
         f"{row.area:.3f}",
-        (number if row.seeds <= FEW else interval)(row.gain, signed=True) + "*" * row.clear,
+        interval(row.gain, signed=True) + "*" * row.clear,
         *(goal_cell(row, found, goal) for goal in found.goals),
-        NONE if row.best is None or row.seeds <= FEW else f"{row.best:.2f}",
+        NONE if row.best is None else f"{row.best:.2f}",
     )
 
 
@@ -111,4 +111,4 @@ def ratio_text(ratio: PooledRatio | None) -> str:
     if ratio.value == 0:
         return f"from the start{star}{never}"
     bounds = ["never" if bound is None else f"{bound:.2f}" for bound in (ratio.low, ratio.high)]
-    return f"x{ratio.value:.2f}" + (f" [{', '.join(bounds)}]" if ratio.p is not None else "") + star + never
+    return f"x{ratio.value:.2f}" + (f" [{', '.join(bounds)}]" if ratio.never is not None else "") + star + never

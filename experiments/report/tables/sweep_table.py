@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from halfway.experiments.report.analysis.sweeps import Sweep, Trial
-from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
+from halfway.experiments.report.statistics.intervals import Estimate, few_over_seeds
 from halfway.experiments.report.text_tables import TextTable, interval
 
 
@@ -32,7 +32,7 @@ def _text(values: Mapping[str, Any]) -> str:
 
 
 def _mean(areas: Mapping[str, float]) -> Estimate | None:
-    return over_seeds(list(areas.values())) if areas else None
+    return few_over_seeds(list(areas.values())) if areas else None
 
 
 def _final(trial: Trial) -> str:

@@ -18,7 +18,7 @@ from halfway.experiments.report.analysis.starts import find_reported, strata_row
 from halfway.experiments.report.analysis.summary import ranks_of, summarize
 from halfway.experiments.report.analysis.sweeps import read_tuning
 from halfway.experiments.report.records import Stratum, load_comparison_records, load_run_records
-from halfway.experiments.report.statistics.intervals import over_seeds
+from halfway.experiments.report.statistics.intervals import few_over_seeds, over_seeds
 from halfway.experiments.report.tables.all_tables import tables, write_tables
 from halfway.experiments.report.tables.arm_tables import arm_table, quick_table, start_table
 
@@ -119,11 +119,11 @@ def test_one_seed_without_passes_by_problem_has_no_interval(tmp_path):
 
 def test_gain_of_several_seeds_is_paired_within_the_seed(tmp_path):
     # The seeds start far apart, but each gains exactly 0.2.
-    runs = {seed: ([], [step_record()], curve(start, start + 0.2)) for seed, start in enumerate((0.1, 0.4, 0.7))}
+    runs = {seed: ([], [step_record()], curve(start, start + 0.2)) for seed, start in enumerate((0.1, 0.4, 0.7, 0.3))}
     summary = summarize(comparison(tmp_path, {"a": runs}))
     gain = summary.arms[0].gain
     assert (gain.value, gain.low, gain.high) == pytest.approx((0.2, 0.2, 0.2))
-    assert summary.intervals.startswith("none, since 3 seeds are few")
+    assert summary.intervals.startswith("95 %")
 
 
 def test_arms_with_equal_scores_share_the_better_rank(tmp_path):
@@ -174,9 +174,9 @@ def test_estimates_of_where_groups_started_are_over_seeds(tmp_path):
     arms = {"a": {0: seed(0, 8, 8, 8), 1: seed(2)}}
     rows = {row.start: row for row in summarize(comparison(tmp_path, arms)).starts}
     assert rows["fresh"].groups == 5
-    assert rows["fresh"].mean == over_seeds([0.75, 0.25])
-    assert rows["fresh"].zero_variance == over_seeds([1.0, 0.0])
-    assert rows["prefixed"].band == over_seeds([0.0, 0.0])
+    assert rows["fresh"].mean == few_over_seeds([0.75, 0.25])
+    assert rows["fresh"].zero_variance == few_over_seeds([1.0, 0.0])
+    assert rows["prefixed"].band == few_over_seeds([0.0, 0.0])
 
 
 def test_groups_of_one_seed_have_no_interval(tmp_path):

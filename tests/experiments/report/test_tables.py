@@ -195,6 +195,8 @@ def test_two_or_three_seeds_are_shown_as_runs_without_intervals_and_chances() ->
     assert savings["fast"][3:] == ("+0.150", "x0.60", "-")
     everything = [cell for rows in shown.values() for row in rows.values() for cell in row]
     assert not any("[" in cell for cell in everything)
+    assert not re.search(r'"(low|high|best|never)": ?[^n ]', as_json(summary))
+    assert re.search(r'"values": ?\[\s*0\.8,\s*0\.7', as_json(summary))
 
 
 def test_savings_with_judging_need_its_seconds() -> None:

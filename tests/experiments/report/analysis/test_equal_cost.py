@@ -41,10 +41,10 @@ def test_arms_are_read_where_all_have_spent_equally() -> None:
 
 
 def test_the_interval_of_an_arm_is_over_seeds_and_problems() -> None:
-    passed = [[0, 8, 4], [4, 4, 4]]
+    passed = [[0, 8, 4], [4, 4, 4]] * 2
     steps = conditions(comparison_of([run_of("a", seed, [[0, 0, 0], end]) for seed, end in enumerate(passed)]))["steps"]
     (row,) = steps.rows
-    assert row.pass_at_1.values == (0.5, 0.5) and steps.problems == 3
+    assert row.pass_at_1.values == (0.5,) * 4 and steps.problems == 3
     assert row.pass_at_1.low is not None and row.pass_at_1.low < 0.5
 
 
@@ -54,12 +54,12 @@ def test_without_curves_nothing_is_compared() -> None:
 
 def test_differences_are_of_means_where_all_have_spent_equally() -> None:
     """Runs with equal seeds have nothing in common, so nothing is paired: Welch's test."""
-    runs = [run_of("slow", seed, scores=[0.1, height]) for seed, height in enumerate((0.3, 0.4, 0.5))]
-    runs += [run_of("long", seed, scores=[0.1, height, 0.9]) for seed, height in enumerate((0.5, 0.4, 0.8))]
+    runs = [run_of("slow", seed, scores=[0.1, height]) for seed, height in enumerate((0.3, 0.4, 0.5, 0.4))]
+    runs += [run_of("long", seed, scores=[0.1, height, 0.9]) for seed, height in enumerate((0.5, 0.4, 0.8, 0.6))]
     (row,) = rows_of(comparison_of(runs))
-    assert (row.arm, row.reference, row.seeds) == ("long", "slow", 3)
-    assert row.difference.value == pytest.approx(0.5 / 3)
-    welch = ttest_ind([0.5, 0.4, 0.8], [0.3, 0.4, 0.5], equal_var=False)
+    assert (row.arm, row.reference, row.seeds) == ("long", "slow", 4)
+    assert row.difference.value == pytest.approx(0.175)
+    welch = ttest_ind([0.5, 0.4, 0.8, 0.6], [0.3, 0.4, 0.5, 0.4], equal_var=False)
     low, high = welch.confidence_interval(0.95)
     assert (row.p, row.difference.low, row.difference.high) == pytest.approx((welch.pvalue, low, high))
     assert row.adjusted_p == row.p and row.p is not None and row.p > 0.05 and not row.clear
@@ -109,13 +109,13 @@ def test_one_seed_is_never_clear_and_has_no_interval() -> None:
 
 
 def test_arms_with_other_seeds_are_compared_by_their_means() -> None:
-    runs = [run_of("a", s, scores=[0, 0.2 + 0.1 * s]) for s in range(3)]
-    runs += [run_of("b", s, scores=[0, 0.5 + 0.1 * s]) for s in range(5, 8)]
+    runs = [run_of("a", s, scores=[0, 0.2 + 0.1 * s]) for s in range(4)]
+    runs += [run_of("b", s, scores=[0, 0.5 + 0.1 * s]) for s in range(5, 9)]
     (row,) = rows_of(comparison_of(runs))
-    assert row.seeds == 3
+    assert row.seeds == 4
     assert row.difference.value == pytest.approx(0.8)
-    # Each mean has the variance .01 / 3, and by Welch two degrees of freedom of its own.
-    assert row.difference.high - row.difference.low == pytest.approx(2 * 2.776445 * (2 * 0.01 / 3) ** 0.5, rel=1e-5)
+    # Each mean has the variance .05 / 12, and by Welch three degrees of freedom of its own.
+    assert row.difference.high - row.difference.low == pytest.approx(2 * 2.446912 * (2 * 0.05 / 12) ** 0.5, rel=1e-5)
 
 
 @pytest.mark.parametrize("arms", [2, 5])

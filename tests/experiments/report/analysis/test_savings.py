@@ -28,18 +28,18 @@ def lines(arm: str, *ends: float, tokens: int = 10, first: int = 0) -> list[Run]
 
 
 def test_areas_gains_and_ratios_by_hand() -> None:
-    along = compared([*lines("base", 0.4, 0.4), *lines("fast", 0.8, 0.8, tokens=20)], targets=[0.2])
+    along = compared([*lines("base", *[0.4] * 4), *lines("fast", *[0.8] * 4, tokens=20)], targets=[0.2])
     assert list(along) == ["rollouts", "tokens", "cost_0.25", "cost_1"]
     found = along["rollouts"]
     base, fast = row_of(found, "base"), row_of(found, "fast")
-    assert (found.amount, base.seeds, base.gain, base.ratios) == (400, 2, None, {})
+    assert (found.amount, base.seeds, base.gain, base.ratios) == (400, 4, None, {})
     assert (found.goals[END].score, found.goals[END].spent) == pytest.approx((0.4, 400))
     assert (found.goals["0.2"].score, found.goals["0.2"].spent) == pytest.approx((0.2, 200))
     assert (base.area, fast.area, base.best, fast.best) == pytest.approx((0.2, 0.4, 0, 1))
     assert fast.gain is not None and (fast.gain.value, fast.gain.low, fast.gain.high) == pytest.approx((0.2,) * 3)
     for goal in (END, "0.2"):
         measured = fast.ratios[goal]
-        assert measured is not None and measured.value == pytest.approx(0.5) and not measured.clear  # two runs each
+        assert measured is not None and measured.value == pytest.approx(0.5) and measured.clear
         # Twice the tokens in each rollout, half of them trained.
         for axis in ("tokens", "cost_1"):
             beside = row_of(along[axis], "fast").ratios[goal]
@@ -56,7 +56,7 @@ def test_one_run_of_eight_that_never_arrives_vetoes_nothing() -> None:
 
 
 def test_an_arm_that_never_arrives_is_censored() -> None:
-    found = compared([*lines("base", 0.4, 0.5), *lines("slow", 0.1, 0.2)])["rollouts"]
+    found = compared([*lines("base", *[0.4, 0.5] * 2), *lines("slow", *[0.1, 0.2] * 2)])["rollouts"]
     measured = row_of(found, "slow").ratios[END]
     assert measured is not None and (measured.value, measured.never) == (None, 1)
 
@@ -89,7 +89,7 @@ def test_two_seeds_of_which_one_instance_alone_is_shared_show_no_spread() -> Non
 
 
 def test_an_arm_with_one_seed_takes_no_chance_from_the_others() -> None:
-    found = compared([*lines("base", 0.4, 0.4), *lines("fast", 0.8, 0.8), *lines("once", 0.9)])["rollouts"]
+    found = compared([*lines("base", *[0.4] * 4), *lines("fast", *[0.8] * 4), *lines("once", 0.9)])["rollouts"]
     assert [row.best for row in found.rows] == [0, 1, None]
     assert row_of(found, "fast").p is not None and row_of(found, "once").p is None
 
