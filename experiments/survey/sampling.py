@@ -15,7 +15,7 @@ from halfway.curriculum.support.atomic import open_own, read_whole, reading, wri
 if TYPE_CHECKING:
     from halfway.trainers.rollouts.collector import Collector
 
-BUNDLE = 8
+BUNDLE = 32
 """Problems that are tried together; an interrupted survey repeats at most these."""
 RECORDS = "records.jsonl"
 

@@ -1,6 +1,7 @@
 """The command line: quick and light where it has to be, one line for every mistake."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 from halfway import __version__
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum import UserError
+from halfway.experiments import cli
 from halfway.experiments.cli import app, resumable, split_seeds
 
 SUMS = REPOSITORY / "experiments" / "recipes" / "propel" / "sums.yaml"
@@ -276,3 +278,21 @@ def test_a_paper_is_found_by_its_methods_name_number_or_title(words: list[str], 
 
 def test_an_unknown_name_suggests_near_ones_whatever_their_case() -> None:
     assert "'greso'" in complaint("list", "GRESSO") and "'NGRPO'" in complaint("list", "ngrp")
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"), [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)]
+)
+def test_threads_of_torch_that_wait_leave_the_processor_unless_the_user_says_otherwise(
+    given: dict[str, str], spins: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the spinning took a survey five times as long."""
+    found = []
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "")  # so that the test's end restores it
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(cli, "app", lambda prog_name: found.append(os.environ.get("GOMP_SPINCOUNT")))
+    cli.main()
+    assert found == [spins]
