@@ -665,6 +665,7 @@ def reproduce(
     from halfway.experiments.comparing import ray_jobs, slurm_jobs
     from halfway.experiments.reproduction.command import QUICK, describe, papers_table, rows_table, run_row
     from halfway.experiments.reproduction.judging import read_measured
+    from halfway.experiments.reproduction.page import write_row
     from halfway.experiments.reproduction.rows import find_paper, find_row, papers
     from halfway.experiments.running.runs import COMPARISON
 
@@ -694,6 +695,7 @@ def reproduce(
         except KeyboardInterrupt:
             typer.secho("\nstopped; continue with the same command", err=True)
             raise typer.Exit(INTERRUPTED) from None
+    written = [folder / f"{chosen}.json", *write_row(folder, paper, chosen, found)] if folder else []
     if now().json:
         typer.echo(as_json(msgspec.to_builtins(found)))
         return
@@ -701,8 +703,8 @@ def reproduce(
         _show_report(folder)
     for line in describe(row, found):
         typer.echo(line)
-    if folder:
-        typer.echo(f"written: {folder / chosen}.json")
+    if written:
+        typer.echo(f"written: {', '.join(map(str, written))}")
 
 
 @command("full", "json")

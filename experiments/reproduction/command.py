@@ -12,7 +12,6 @@ from rich.console import Console
 from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_json
-from halfway.curriculum.support.registry import unknown
 from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
 from halfway.experiments.comparing.processes import Start
 from halfway.experiments.config import yaml_files
@@ -29,6 +28,7 @@ from halfway.experiments.reproduction.run_curves import Curve
 from halfway.experiments.running.runs import COMPARISON, CONFIG
 
 QUICK = 0.1
+LATE = "; the rule was written after the runs"
 
 
 def papers_table() -> TextTable:
@@ -77,6 +77,7 @@ def describe(row: Row, found: Measured) -> list[str]:
     if not row.runs:
         return [*lines, f"status: {found.status}: {row.cannot or f'see {row.shown_by}'}"]
     ours = " (our choice)" if row.ours else ""
+    ours += LATE if row.late else ""
     return [*lines, f"rule: {row.rule}{ours}", f"measured: {measured_text(row, found)}", f"status: {found.status}"]
 
 
@@ -110,18 +111,17 @@ def at_scale(paper: Paper, row: Row) -> ComparisonConfig | PropelConfig:
     """A row's arms in the paper's own configuration: a comparison with one seed, or a study.
 
     Raises:
-        UserError: if the configuration lacks one of them.
+        UserError: if one of them cannot run there.
     """
-    scale, file = paper.scale, recipe(paper.scale.recipe)
+    scale, file = paper.scale, recipe(row.scale_recipe or paper.scale.recipe)
     if paper.study:
-        return load_study(file, [*row.overrides, f"name=reproduce/{file.stem}"])
+        return load_study(file, [*row.overrides, *row.scale_overrides, f"name=reproduce/{file.stem}"])
     for arm in row.arms:
-        if arm not in scale.arms:
-            raise unknown("reproduce --scale paper", arm, scale.arms)
-    base = yaml_bases.merge({"base": str(file.absolute())}, yaml_bases.merge(scale.fields, row.scale))
+        if arm in scale.lacks:
+            raise UserError(f"reproduce --scale paper: arm {arm!r} cannot run there: {scale.lacks[arm]}")
     raw = {
         "name": f"reproduce/{file.stem}",
-        "base": base,
+        "base": yaml_bases.merge({"base": str(file.absolute())}, yaml_files.parse_overrides(row.scale_overrides)),
         "seeds": [0],
         "budget": limit_of(load_run_config(file).budget),
         "arms": {arm: scale.arms[arm] for arm in dict.fromkeys(row.arms)},
@@ -179,24 +179,26 @@ def run_row(
         raise UserError(f"reproduce {paper.name}/{name}: has no runs: {row.cannot or f'see {row.shown_by}'}")
     known = [] if fresh or paper_scale or share < 1 else committed_runs(paper, row)
     known = [curve for curve in known if curve.arm in row.arms]
-    if known:
-        console.print(f"{len(known)} runs are committed; --fresh trains them, too", highlight=False)
+    skip = {(one.arm, one.seed) for one in known}
     if paper.study:
         study = at_scale(paper, row) if paper_scale else study_of(paper, row, share)
         assert isinstance(study, PropelConfig), "a study's rows are studies"
-        folder = study.folder
-        if not {(arm, seed) for arm in row.arms for seed in study.seeds} <= {(one.arm, one.seed) for one in known}:
-            make_models(paper, " ".join(row.overrides), console)
+        folder, wanted = study.folder, {(arm, seed) for arm in row.arms for seed in study.seeds}
+        _say_committed(skip, wanted, console)
+        if not wanted <= skip:
+            if not paper_scale:
+                make_models(paper, " ".join(row.overrides), console)
             prepare(study)
             for arm in (arm for arm in row.arms if arm != BASE):
                 run_stages(study, "all", arm, console)
     else:
         comparison = at_scale(paper, row) if paper_scale else comparison_of(paper, row, share)
         assert isinstance(comparison, ComparisonConfig), "other rows are comparisons"
-        folder = comparison.folder
-        skip = {(one.arm, one.seed) for one in known}
-        if not {(arm, seed) for arm in row.arms for seed in comparison.seeds} <= skip:
-            make_models(paper, str(yaml_files.read(recipe(paper.recipe_of(row)))), console)
+        folder, wanted = comparison.folder, {(arm, seed) for arm in row.arms for seed in comparison.seeds}
+        _say_committed(skip, wanted, console)
+        if not wanted <= skip:
+            if not paper_scale:
+                make_models(paper, str(yaml_files.read(recipe(paper.recipe_of(row)))), console)
             whole = prepare_comparison(comparison, folder)
             failures = run_comparison(whole, folder, jobs, console, only=row.arms, begin=begin, skip=skip)
             if failures:
@@ -209,6 +211,14 @@ def run_row(
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / f"{name}.json", {"rule": row.rule, "share": share, **_plain(found)})
     return found, folder
+
+
+def _say_committed(known: set[tuple[str, int]], wanted: set[tuple[str, int]], console: Console) -> None:
+    """Say how many runs are committed, and how many are still to be trained."""
+    if known:
+        missing = len(wanted - known)
+        rest = f", {missing} more are trained" if missing else ""
+        console.print(f"{len(known)} runs are committed{rest}; --fresh trains all", highlight=False)
 
 
 def _own_runs(folder: Path, row: Row) -> Sequence[Curve]:

@@ -102,8 +102,11 @@ def judge(row: Row, curves: Sequence[Curve], ground: Ground) -> Measured:
     of, axis = measured_by(row.measure, ground.rho)
     own = {arm: [curve for curve in curves if curve.arm == arm] for arm in row.arms}
     kept = {arm: [curve for curve in found if of is None or of(curve) is not None] for arm, found in own.items()}
+    left_out = sum(map(len, own.values())) - sum(map(len, kept.values()))
+    if ground.paired:  # a seed counts if both arms have it
+        both = set.intersection(*({curve.seed for curve in found} for found in kept.values()))
+        kept = {arm: [curve for curve in found if curve.seed in both] for arm, found in kept.items()}
     runs = tuple(len(found) for found in kept.values())
-    left_out = sum(map(len, own.values())) - sum(runs)
     if not all(runs):
         return Measured(NOT_RUN, runs=runs, left_out=left_out)
     values = {arm: {one.seed: x for one in group if (x := of(one)) is not None} for arm, group in kept.items() if of}
@@ -173,8 +176,7 @@ def _number(row: Row, values: Mapping[str, Mapping[int, float]], ground: Ground)
     if not row.against:
         mean = mean_of_strata([crossed_mean(part[row.arm]) for part in strata])
     elif ground.paired:
-        both = [seed for seed in own if seed in scaled[row.against]]
-        mean = crossed_mean(np.array([[own[seed] - scaled[row.against][seed]] for seed in both]))
+        mean = crossed_mean(np.array([[own[seed] - scaled[row.against][seed]] for seed in own]))
     else:
         mean = mean_difference([(part[row.arm], part[row.against]) for part in strata])
     return _of_mean(mean)
@@ -241,6 +243,12 @@ def judge_paper(paper: Paper) -> dict[str, Measured]:
         name: judge(row, committed_runs(paper, row) if row.runs else (), ground_of(paper, row))
         for name, row in paper.rows.items()
     }
+
+
+def decided_claims(paper: Paper, found: Mapping[str, Measured]) -> set[str]:
+    """The rows that runs decided by rules of before, without those that rest on the measurement of another."""
+    rows = {name: row for name, row in paper.rows.items() if row.runs and not row.late}
+    return {row.rests_on or name for name, row in rows.items() if found[name].status in (REPRODUCED, PARTLY, NOT)}
 
 
 def write_measured() -> None:

@@ -2,14 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
 
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.report.text_tables import TextTable
-from halfway.experiments.reproduction.command import measured_text, minutes_text
+from halfway.experiments.reproduction.command import LATE, measured_text, minutes_text
 from halfway.experiments.reproduction.judging import (
     ENOUGH,
     NOT,
@@ -19,6 +19,7 @@ from halfway.experiments.reproduction.judging import (
     STATUSES,
     UNDECIDED,
     Measured,
+    decided_claims,
     read_measured,
 )
 from halfway.experiments.reproduction.rows import Paper, Row, papers
@@ -35,9 +36,12 @@ prints for the claim; where the source prints none, the size is our choice, and 
 95 % interval excludes no effect, on the right side, and the estimate reaches the size. *Partly*: it does not reach it.
 *Not reproduced*: the interval holds no effect, or lies on the other side. *Undecided*: with the spread that was
 measured, a true effect of that size would be shown in less than {ENOUGH:.1f} of contests (its **power**), whatever was
-found. A value within bounds is judged likewise. The [grounds](ground.md) were fixed before any method ran on them.
-Minutes are those of all runs on two cores, + those of starting models, which are made once.
+found. A claim of bounds is *reproduced* if the interval lies within them, *not reproduced* if it lies outside, and else
+*undecided*. *Decided claims* are the rows that runs decided, without those whose rule was written after the runs; rows
+that rest on one measurement count once. The [grounds](ground.md) were fixed before any method ran on them. Minutes are
+those of all runs on two cores, + those of starting models, which are made once.
 """
+CLAIMS = "decided claims"
 COLORS = {REPRODUCED: "#1a7f37", PARTLY: "#9a6700", NOT: "#cf222e", UNDECIDED: "#6e7781"}
 DARK, LIGHT = "#57606a", "#d0d7de"
 LEFT, WIDTH, LINE = 230, 420, 22
@@ -52,7 +56,7 @@ def pages() -> dict[str, str]:
 
 def pictures() -> dict[str, str]:
     """The picture of each paper that has measured multiples, as SVG, by file name."""
-    return {f"{paper.name}.svg": svg for paper in papers() if (svg := _picture(paper))}
+    return {f"{paper.name}.svg": svg for paper in papers() if (svg := _picture(paper, read_measured(paper)))}
 
 
 def write_page() -> list[Path]:
@@ -65,52 +69,69 @@ def write_page() -> list[Path]:
 
 
 def _overview() -> str:
-    """How many rows of each paper have which status."""
-    counts = {paper.name: Counter(found.status for found in read_measured(paper).values()) for paper in papers()}
-    rows = [(name, *(str(found[status]) for status in STATUSES)) for name, found in counts.items()]
-    total = sum(counts.values(), Counter[str]())
-    rows.append(("all", *(str(total[status]) for status in STATUSES)))
-    return TextTable("", ("paper", *STATUSES), tuple(rows)).markdown()
+    """How many rows of each paper have which status, and how many claims its runs decided."""
+    counts = {}
+    for paper in papers():
+        found = read_measured(paper)
+        counts[paper.name] = Counter(one.status for one in found.values())
+        counts[paper.name][CLAIMS] = len(decided_claims(paper, found))
+    counts["all"] = sum(counts.values(), Counter[str]())
+    columns = (*STATUSES, CLAIMS)
+    rows = [(name, *(str(number[column]) for column in columns)) for name, number in counts.items()]
+    return TextTable("", ("paper", *columns), tuple(rows)).markdown()
 
 
 def _section(paper: Paper) -> Iterator[str]:
     """A paper on the first page."""
     yield f"## {paper.method}\n\n[Its {len(paper.rows)} rows, its ground, and what differs and why]({paper.name}.md).\n"
-    if _picture(paper):
+    if _picture(paper, read_measured(paper)):
         yield f"![Measured multiples of {paper.method} with intervals]({paper.name}.svg)\n"
 
 
 def _rows(paper: Paper) -> str:
     """The page of a paper's rows."""
-    found = read_measured(paper)
+    head = f"# What of {paper.method} is reproduced?\n\n{paper.title}. [How a row is judged](README.md).\n"
+    ground = f"*Its ground*: {paper.ground.strip()}\n"
+    differs = f"*What differs, and why*: {paper.differs.strip()}\n"
+    return "\n".join([head, ground, differs, _table(paper, read_measured(paper))])
+
+
+def _table(paper: Paper, found: Mapping[str, Measured]) -> str:
     cells = [
         (
             row.place,
             row.claim,
             row.published,
-            _measured(row, found[name]),
-            found[name].status,
+            _measured(row, one),
+            one.status,
             f"`halfway reproduce {paper.name}/{name}`",
             minutes_text(paper, row),
         )
-        for name, row in paper.rows.items()
+        for name, one in found.items()
+        if (row := paper.rows[name])
     ]
     columns = ("place", "claim", "published", "measured", "status", "command", "minutes")
-    head = f"# What of {paper.method} is reproduced?\n\n{paper.title}. [How a row is judged](README.md).\n"
-    ground = f"*Its ground*: {paper.ground.strip()}\n"
-    differs = f"*What differs, and why*: {paper.differs.strip()}\n"
-    return "\n".join([head, ground, differs, TextTable("", columns, tuple(cells), words=True).markdown()])
+    return TextTable("", columns, tuple(cells), words=True).markdown()
+
+
+def write_row(folder: Path, paper: Paper, name: str, found: Measured) -> list[Path]:
+    """Write a row's table, and its picture if a multiple was measured. Returns the files."""
+    files = {f"{name}.md": _table(paper, {name: found}), f"{name}.svg": _picture(paper, {name: found})}
+    written = {folder / file: text for file, text in files.items() if text}
+    for path, text in written.items():
+        write_text(path, text)
+    return [*written]
 
 
 def _measured(row: Row, found: Measured) -> str:
     if not row.runs:
         return row.cannot or f"shown by {row.shown_by}"
-    return "-" if found.status == NOT_RUN else measured_text(row, found)
+    return "-" if found.status == NOT_RUN else measured_text(row, found) + LATE * row.late
 
 
-def _picture(paper: Paper) -> str:
+def _picture(paper: Paper, measured: Mapping[str, Measured]) -> str:
     """Multiples with their intervals on a logarithmic axis, and the size that each has to reach; empty without any."""
-    found = {name: one for name, one in read_measured(paper).items() if paper.rows[name].against and one.low}
+    found = {name: one for name, one in measured.items() if paper.rows[name].against and one.low}
     if not found:
         return ""
     sizes = [row.least for name in found if (row := paper.rows[name]).within is None]
@@ -128,7 +149,7 @@ def _picture(paper: Paper) -> str:
         if low <= math.log(tick) <= high
     ]
     for number, (name, one) in enumerate(found.items()):
-        y, row, color = 20 + LINE * number, paper.rows[name], COLORS[one.status]
+        y, row, color = 20 + LINE * number, paper.rows[name], COLORS.get(one.status, DARK)
         assert one.low is not None
         drawn.append(f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{escape(name)}</text>')
         span = f'x1="{x(one.low)}" x2="{x(one.high or math.inf)}" y1="{y}" y2="{y}"'

@@ -1,6 +1,7 @@
 """The published results of each paper as data: the claim, how it is measured here, and the rule that judges it.
 
-A file of `experiments/reproduction` holds one paper. Its rules were written before the runs that they judge.
+A file of `experiments/reproduction` holds one paper. Its rules were written before the runs that they judge;
+`late` marks the exceptions.
 """
 
 from collections.abc import Mapping
@@ -42,7 +43,10 @@ class Row:
         seeds: if they are not the recipe's.
         shown_by: the test that shows a claim which needs no run.
         cannot: why it cannot be tested here.
-        scale: fields of the paper's configuration in which this row's differs.
+        late: whether its rule was written after its runs.
+        rests_on: the row whose measurement also decides this one; the two count as one claim.
+        scale_recipe: of the paper's own run for this row, if it is not the paper's `scale.recipe`.
+        scale_overrides: of that recipe, for this row.
     """
 
     place: str
@@ -61,7 +65,10 @@ class Row:
     seeds: tuple[int, ...] = ()
     shown_by: str = ""
     cannot: str = ""
-    scale: dict[str, Any] = field(default_factory=dict)
+    late: bool = False
+    rests_on: str = ""
+    scale_recipe: str = ""
+    scale_overrides: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.runs:
@@ -155,13 +162,13 @@ class Scale:
 
     Attributes:
         recipe: of a run at its scale, or of a study.
-        fields: in which the paper's configuration differs from it.
         arms: the fields in which each arm differs there; a study's recipe has its arms.
+        lacks: by arm, why it cannot run there.
     """
 
     recipe: str
-    fields: dict[str, Any] = field(default_factory=dict)
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lacks: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +200,9 @@ class Paper:
     def __post_init__(self) -> None:
         if len(find_papers(self.method)) != 1:
             raise UserError(f"method: {self.method!r} names no paper; give a name that `halfway list` knows")
+        for name, row in self.rows.items():
+            known = not row.rests_on or (row.rests_on in self.rows and not self.rows[row.rests_on].rests_on)
+            require(known, f"rows.{name}.rests_on", row.rests_on, "name a row of this paper that rests on no other")
 
     @property
     def title(self) -> str:

@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from messages import says
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from halfway.curriculum import UserError
 from halfway.experiments.cli import app
 from halfway.experiments.config.comparison import ComparisonConfig
+from halfway.experiments.propel.config import PropelConfig
 from halfway.experiments.reproduction import command, rows
 from halfway.experiments.reproduction.command import at_scale, comparison_of, study_of
 from halfway.experiments.reproduction.rows import NAMES, load_paper
@@ -36,19 +39,58 @@ def test_every_row_is_listed_and_its_configuration_resolves(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_with_runs_resolves_in_the_papers_own_configuration(name: str) -> None:
-    paper, without = load_paper(name), []
-    for row_name, row in paper.rows.items():
-        if row.runs and paper.scale.arms and not {*row.arms} <= {*paper.scale.arms}:
-            without.append(row_name)
-            with pytest.raises(UserError, match=says("--scale paper", row.arms[0])):
-                at_scale(paper, row)
-        elif row.runs:
+    paper = load_paper(name)
+    for row in paper.rows.values():
+        if row.runs and not {*row.arms} & {*paper.scale.lacks}:
             config = at_scale(paper, row)
             assert {*row.arms} <= {"base", *config.arms}
             if isinstance(config, ComparisonConfig):
                 for arm in row.arms:
                     config.run(arm, 0)
-    assert all("ppo" in paper.rows[row_name].arm for row_name in without)
+    assert all(arm.startswith("ppo") for arm in paper.scale.lacks)
+
+
+def test_an_arm_that_cannot_run_at_the_papers_scale_says_why() -> None:
+    pros = load_paper("pros")
+    with pytest.raises(UserError, match=says("--scale paper", "ppo", "DeepSpeed")):
+        at_scale(pros, pros.rows["main-ppo"])
+
+
+def test_a_row_of_another_model_has_that_model_at_the_papers_scale() -> None:
+    prefix_sampling, propel = load_paper("prefix_sampling"), load_paper("propel")
+    for row_name, model, groups in (("table-1", "Qwen3-14B", 64), ("table-2", "Qwen3-4B-Instruct-2507", 128)):
+        config = at_scale(prefix_sampling, prefix_sampling.rows[row_name])
+        assert isinstance(config, ComparisonConfig)
+        run = config.run("prefix_sampling", 0)
+        assert run.model.path == f"Qwen/{model}" and run.fill.groups == groups
+    study = at_scale(propel, propel.rows["figure-3"])
+    assert isinstance(study, PropelConfig)
+    for arm in ("other", "transfer"):
+        assert study.arm(arm).generator.model.path == "mistralai/Mistral-7B-Instruct-v0.3"
+
+
+def test_the_papers_scale_needs_no_model_of_the_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run stops where its data are missing; nothing of the lab is made before."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["reproduce", "greso/table-1-rollouts", "--scale", "paper"])
+    assert done.exit_code == 2 and "making" not in done.output and not Path("runs/instances").exists()
+
+
+def test_committed_runs_give_a_table_and_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["reproduce", "greso/table-1-rollouts"])
+    folder = Path("runs") / "reproduce" / "ground_greso"
+    assert done.exit_code == 0 and "\n16 runs are committed; --fresh trains all\n" in f"\n{done.output}"
+    assert "| Table 1 |" in (folder / "table-1-rollouts.md").read_text()
+    assert (folder / "table-1-rollouts.svg").read_text().startswith("<svg ")
+    assert done.output.endswith("table-1-rollouts.svg\n")
+
+
+def test_rows_that_lack_runs_say_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    console: Any = SimpleNamespace(print=lambda text, **_: said.append(text))
+    command._say_committed({("a", 0)}, {("a", 0), ("a", 1), ("b", 0)}, console)
+    assert said == ["1 runs are committed, 2 more are trained; --fresh trains all"]
 
 
 @pytest.mark.parametrize(

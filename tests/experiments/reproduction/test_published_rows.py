@@ -1,5 +1,6 @@
 """Rows name arms and recipes that exist, and rules judge runs made by hand as they say."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,11 +11,19 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support.validation import construct
 from halfway.experiments.config import yaml_files
 from halfway.experiments.reproduction import judging
-from halfway.experiments.reproduction.judging import Ground, ground_of, judge, judge_paper, read_measured
+from halfway.experiments.reproduction.judging import (
+    Ground,
+    decided_claims,
+    ground_of,
+    judge,
+    judge_paper,
+    read_measured,
+)
 from halfway.experiments.reproduction.rows import NAMES, Row, find_paper, load_paper
 from halfway.experiments.reproduction.run_curves import Curve, Evaluation
 
-BASE = {"place": "Table 1", "claim": "More.", "published": "2 times", "measure": "utility", "arm": "a"}
+BARE = {"place": "Table 1", "claim": "More.", "published": "2 times"}
+BASE = {**BARE, "measure": "utility", "arm": "a"}
 
 
 def runs(arm: str, values: list[float]) -> list[Curve]:
@@ -83,6 +92,30 @@ def test_arms_of_a_study_are_compared_within_seeds() -> None:
     both = [*runs("a", [2 * value for value in reference]), *runs("b", reference)]
     assert judge(row, both, Ground(paired=True)).status == "reproduced"
     assert judge(row, both, Ground()).status == "undecided"
+
+
+def test_a_seed_of_a_study_counts_if_both_arms_have_it() -> None:
+    row = construct(Row, {**BASE, "against": "b", "size": 1.5})
+    both = [*runs("a", [0.2, 0.8, 3.3]), *runs("b", [0.1, 0.4, 1.6, 9.0, 9.0])]
+    found = judge(row, both, Ground(paired=True))
+    assert found.runs == (3, 3) and found.left_out == 0
+    assert found == judge(row, both[:6], Ground(paired=True))
+
+
+def test_rows_of_one_measurement_are_one_decided_claim() -> None:
+    rows = {
+        "one": {**BASE, "size": 2.0},
+        "same": {**BASE, "size": 2.0, "rests_on": "one"},
+        "late": {**BASE, "size": 2.0, "late": True},
+        "open": {**BASE, "size": 2.0},
+        "shown": {**BARE, "shown_by": "tests/x.py"},
+    }
+    paper = replace(load_paper("greso"), rows={name: construct(Row, row) for name, row in rows.items()})
+    found = {name: judging.Measured("undecided" if name == "open" else "partly") for name in rows}
+    assert decided_claims(paper, found) == {"one"}
+    assert decided_claims(paper, {**found, "one": judging.Measured("undecided")}) == {"one"}
+    with pytest.raises(UserError, match=says("rows.same.rests_on", "two")):
+        replace(paper, rows={"same": construct(Row, {**rows["same"], "rests_on": "two"})})
 
 
 def test_a_row_without_runs_was_not_run() -> None:
