@@ -1,14 +1,14 @@
-"""Isolated work trees in which a policy's commands run, and the sandbox in which unread programs run.
+"""Boxes, isolated work trees for a policy's commands, and the sandbox for untrusted programs.
 
 - `box`: the contract of a box
-- `walls`: what keeps both in: bubblewrap's options, limits, one filter of system calls
-- `worker_process`: a worker of either, as this side sees it
+- `walls`: confines both: bubblewrap's options, limits, one filter of system calls
+- `worker_process`: a client of the worker process of either
 - `bubblewrap`: the default boxes: bubblewrap, with an overlay for the work tree
 - `box_worker`: the process between Halfway and the commands of one box
-- `starting_trees`: what work trees begin as, kept on this machine
-- `trees`: changes of a work tree as bytes, and back
+- `starting_trees`: a cache of starting work trees on this machine
+- `trees`: converts changes of a work tree to bytes and back
 - `sandbox`: runs untrusted functions; `sandbox_worker`: the process inside
-- `determinism`: the variables that commands see, and what differs between equal executions
+- `determinism`: variables of commands, and removal of differences between equal executions
 - `swerex`: boxes of swe-rex: docker, podman, cloud sandboxes
 - `docker`: limits and removal of docker's and podman's containers, and the lines of bash around a command in one
 """

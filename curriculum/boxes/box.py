@@ -13,7 +13,7 @@ class Base:
     Attributes:
         tree: a folder on this machine, for boxes that run here.
         image: a container image, for boxes that run containers.
-        place: where the work tree stands inside.
+        place: path of the work tree inside.
     """
 
     tree: str = ""
@@ -26,8 +26,8 @@ class Executed:
     """The outcome of one command.
 
     Attributes:
-        output: standard output and standard error together; only the beginning and the end of a long output.
-        ended: "exit" if it ended by itself, otherwise the limit that ended it.
+        output: standard output and standard error together; of a long output only the beginning and the end.
+        ended: "exit" if the command ended by itself, otherwise the limit that ended it.
         seconds: wall-clock time.
     """
 
@@ -38,7 +38,7 @@ class Executed:
 
 
 class BoxLostError(Exception):
-    """The infrastructure failed, through no fault of the command: the box is gone, and so is the episode."""
+    """The infrastructure failed, not the command: the box is gone, and so is the episode."""
 
 
 class BoxFullError(Exception):
@@ -52,16 +52,16 @@ class Box(Protocol):
     """
 
     def exec(self, command: str, seconds: float, stdin: bytes = b"") -> Executed:
-        """Run a bash command in the work tree, in a fresh shell. Nothing that it starts outlives it.
+        """Run a bash command in the work tree, in a fresh shell. All processes that it starts end with it.
 
         Args:
             seconds: wall-clock limit.
-            stdin: its standard input.
+            stdin: standard input.
         """
         ...
 
     def read(self, path: str) -> bytes:
-        """A file of the work tree. Raises FileNotFoundError if there is none."""
+        """Read a file of the work tree. Raises FileNotFoundError if there is none."""
         ...
 
     def write(self, path: str, content: bytes) -> None:
@@ -69,7 +69,7 @@ class Box(Protocol):
         ...
 
     def save(self) -> bytes:
-        """Everything that commands have changed, since files are the whole state. Equal trees give equal bytes."""
+        """Save all changes of the tree, which are the whole state. Equal trees give equal bytes."""
         ...
 
     def restore(self, saved: bytes) -> None:
@@ -82,19 +82,19 @@ class Box(Protocol):
 
 
 class BoxMaker(Protocol):
-    """Opens boxes; registered under a name, a frozen dataclass whose fields are options."""
+    """Opens boxes: a frozen dataclass, registered under a name, whose fields are options."""
 
     @property
     def forkable(self) -> bool:
-        """True if `save` and `restore` work, so that a state can be continued more than once."""
+        """True if `save` and `restore` work, so that a state can be used more than once."""
         ...
 
     def check(self) -> None:
-        """Raise UserError if this machine cannot run boxes, as far as can be known before the first task."""
+        """Raise UserError if this machine cannot run boxes, as far as this is known before the first task."""
         ...
 
     def require(self, base: Base) -> None:
-        """Raise UserError if these boxes cannot open this kind of base; nothing is started."""
+        """Raise UserError if these boxes cannot open this kind of base. Starts nothing."""
         ...
 
     def open(self, base: Base) -> Box:

@@ -1,8 +1,8 @@
 """The process between Halfway and the commands of one box; it holds the work tree and starts bubblewrap.
 
-Started by `halfway.curriculum.boxes.bubblewrap` as a script, so it imports nothing but the standard library and `trees`
-beside it. It is the first process of a process table of its own: when it ends, for whatever reason, everything in the
-box ends. Mounts exist in its namespace only, so nothing has to be removed afterwards.
+`halfway.curriculum.boxes.bubblewrap` starts it as a script, so it imports only the standard library and `trees` beside
+it. It is the first process of its own process table: when it ends, for whatever reason, everything in the box ends.
+Mounts exist in its namespace only, so nothing has to be removed afterwards.
 
 Messages in both directions: a header (lengths of two parts), a JSON object, bytes.
 """
@@ -27,18 +27,18 @@ import trees  # type: ignore[import-not-found]  # beside this script, which is n
 
 HEADER = struct.Struct("<II")
 KEPT = 1_048_576
-"""Bytes of output that are kept at its beginning, and at its end."""
+"""Bytes of output to keep at its beginning, and at its end."""
 
 WATCH_SECONDS = 0.05
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SCAN_SECONDS = 2.0
-"""How long looking for shared memory may take. Whoever changes many mappings all the time can make it take longer."""
+"""Time limit on the search for shared memory, which a program that keeps changing its mappings can prolong."""
 
 MAPPING_BYTES = 192
-"""The kernel's memory for a mapping, of which an address space may have one for each page."""
+"""The kernel's bytes for a mapping; an address space may have one per page."""
 
 DESCRIPTOR_BYTES = 2 * PAGE
-"""What an open file is counted as: the least that the kernel lets a pipe hold, for one of its ends."""
+"""Bytes counted for an open file: the smallest buffer of a pipe, for one of its ends."""
 
 NEW_NAMESPACES = 0x10000000 | 0x00020000 | 0x20000000 | 0x08000000 | 0x04000000 | 0x40000000
 """User, mount, process, IPC, host name, network."""
@@ -50,7 +50,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4
 
 
 class RefusalError(Exception):
-    """Something that this machine does not allow; the message says what."""
+    """This machine does not allow something, which the message names."""
 
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -83,7 +83,7 @@ class Worker:
         self.overlay = True
 
     def see(self) -> None:
-        """Assemble what boxes may read below one folder, as a user who may read it."""
+        """Mount the paths visible in boxes below one folder, as a user who may read them."""
         mount("", "/", flags=MS_REC | MS_PRIVATE)
         mount("tmpfs", self.scratch, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
         for i, path in enumerate([self.settings["bases"], *self.settings["visible"]]):
@@ -96,7 +96,7 @@ class Worker:
         os.mkdir(self.box)
 
     def enclose(self) -> None:
-        """Enter our own namespaces. Root's rights are given up first, since root's processes cannot be limited."""
+        """Enter our own namespaces. Drop root's rights first: root's processes cannot be limited."""
         uid, gid = os.geteuid(), os.getegid()
         root = uid != self.settings["uid"]
         if root:
@@ -121,12 +121,12 @@ class Worker:
         mount("proc", "/proc", "proc")
 
     def open(self, base: str) -> None:
-        """An untouched work tree of this base."""
+        """Open an untouched work tree of this base."""
         self.base, self.clock = f"{self.scratch}/0/{base}", 0
         self.fresh(trees.Changes())
 
     def fresh(self, changes: Any) -> None:
-        """A work tree with these changes, on its own file system."""
+        """Make a work tree with these changes, on its own file system."""
         self.drop()
         options = f"size={self.settings['disk']},nr_inodes={self.settings['files']},mode=755"
         mount("tmpfs", self.box, "tmpfs", MS_NOSUID | MS_NODEV, options)
@@ -152,7 +152,7 @@ class Worker:
         self.clock = changes.clock
 
     def drop(self) -> None:
-        """Forget the work tree."""
+        """Drop the work tree."""
         unmount(f"{self.box}/tree")
         unmount(self.box)
 
@@ -165,7 +165,7 @@ class Worker:
         return packed
 
     def execute(self, argv: list[str], seconds: float, stdin: bytes) -> tuple[dict[str, Any], bytes]:
-        """Run a command inside the walls, and end everything that it started."""
+        """Run a command inside the walls, and end all processes that it started."""
         self.clock += 1
         begun = time.monotonic()
         feed, code = os.memfd_create("input"), os.memfd_create("filter")
@@ -189,7 +189,7 @@ class Worker:
         except (OSError, ValueError) as error:
             if isinstance(error, OSError) and error.errno != errno.E2BIG:
                 raise
-            # The command is too long, or holds a NUL; a shell would say so too.
+            # The command is too long, or contains a NUL; a shell would report that too.
             return {"status": 126, "ended": "exit", "left_out": 0, "seconds": 0.0}, f"bash: {error}\n".encode()
         finally:
             os.close(feed)
@@ -201,7 +201,7 @@ class Worker:
         return reply, bytes(output.head + output.tail)
 
     def listen(self, process: "subprocess.Popen[bytes]", deadline: float) -> tuple["Output", str]:
-        """Collect output until the command ends, runs out of time or takes too much memory."""
+        """Collect output until the command ends, runs out of time or uses too much memory."""
         assert process.stdout is not None
         source, output = process.stdout.fileno(), Output()
         watched = time.monotonic() + WATCH_SECONDS
@@ -214,7 +214,7 @@ class Worker:
                 if memory_used(self.settings["memory"]) > self.settings["memory"]:
                     return output, "memory"
             ready, _, _ = select.select([source, 0], [], [], max(min(deadline, watched) - now, 0))
-            if 0 in ready:  # Halfway sends nothing while a command runs, so it has ended
+            if 0 in ready:  # Halfway sends nothing while a command runs: its end has closed the pipe
                 os._exit(1)
             if source in ready:
                 part = os.read(source, 65_536)
@@ -246,7 +246,7 @@ class Worker:
 
 
 class Output:
-    """The beginning and the end of what a command writes, however much it is."""
+    """The beginning and the end of a command's output, of any length."""
 
     def __init__(self) -> None:
         self.head, self.tail, self.left_out = bytearray(), bytearray(), 0
@@ -262,14 +262,13 @@ class Output:
 
 
 def memory_used(enough: int) -> int:
-    """Bytes of memory of all processes in this process table: what each has of its own, and what they share.
+    """Bytes of memory of all processes in this process table, private and shared.
 
-    A process's page tables are its own as well; one that touches a page here and there needs three pages for it.
-    So is the most that the kernel needs for its mappings and for its open files, as far as the kernel counts them, from
-    Linux 6.2.
+    Private memory includes page tables (a process that touches scattered pages needs three pages for each), and the
+    most that the kernel needs for mappings and open files, as far as the kernel counts them, from Linux 6.2.
 
     Args:
-        enough: shared memory is looked for only if the processes' address spaces together are larger than this.
+        enough: shared memory is counted only if the processes' address spaces together are larger than this.
     """
     own = reserved = 0
     processes = [name for name in os.listdir("/proc") if name.isdigit() and name != "1"]
@@ -287,9 +286,9 @@ def memory_used(enough: int) -> int:
 
 
 def shared_memory(processes: list[str]) -> int:
-    """Bytes of the memory that processes share without a file, each piece counted once and in full.
+    """Bytes of memory that processes share without a file; each piece counts once and in full.
 
-    How much of a piece is in use cannot be told from the processes that map it. What cannot be read within
+    The processes that map a piece do not show how much of it is in use. A piece that cannot be read within
     `SCAN_SECONDS` counts as far too much.
     """
     pieces: dict[str, int] = {}
@@ -344,7 +343,7 @@ def serve(worker: Worker) -> None:
                     worker.drop()
                     answer({})
         except (RefusalError, OSError, ValueError, OverflowError, RecursionError) as error:
-            # What cannot be saved, or laid out again, is what commands made: too much, or nested too deeply.
+            # A tree that cannot be saved or restored is the commands' fault: too large, or nested too deeply.
             full = request["do"] in ("save", "restore") or getattr(error, "errno", None) == errno.ENOSPC
             answer({"error": str(error)[:500], "full": full, "lost": request["do"] == "run"})
 

@@ -37,13 +37,13 @@ SERVICE_SECONDS = 60.0
 """Time limit on opening, saving and restoring."""
 
 NOBODY = 65_432
-"""Who runs commands if Halfway itself runs as root: a user that owns nothing."""
+"""The user who runs commands if Halfway runs as root: one that owns nothing."""
 
 OUTSIDE = ("/tests", "/solution", "/logs")
-"""Where a Harbor task folder expects its scripts and writes its reward: links into /tmp, otherwise read-only."""
+"""Paths for a Harbor task's scripts and its reward: links into /tmp; otherwise read-only."""
 
 OWN = ("/tmp", "/dev", "/proc", *OUTSIDE)
-"""What a box has instead of this machine's."""
+"""Files that a box has instead of this machine's."""
 
 DESCRIPTORS = 4096
 MIB = 2**20
@@ -55,16 +55,15 @@ class Bubblewrap:
 
     Attributes:
         memory_mib: limit on the memory of all processes of a command together, checked twenty times a second, and on
-            the address space of each. Memory that processes share counts once and in full.
+            the address space of each. Shared memory counts once and in full.
         processes: most processes and threads of a command.
-        disk_mib: size of the files that an episode may have changed or added, including /tmp and /dev/shm, which are
-            held in memory.
-        files: number of files that an episode may have changed or added.
-        python: the folder of a Python environment that commands see read-only, with pytest and what the repository
-            needs; empty = the environment that runs Halfway.
-        tree: "overlay"; "copy", where the kernel allows no overlay; "auto" = an overlay if possible.
+        disk_mib: most MiB of files that an episode may change or add, including /tmp and /dev/shm, which are in memory.
+        files: most files that an episode may change or add.
+        python: folder of a Python environment, read-only for commands, with pytest and the repository's requirements;
+            empty = the environment that runs Halfway.
+        tree: "overlay"; "copy", if the kernel allows no overlay; "auto" = an overlay if possible.
         variables: further environment variables of commands.
-        cache: the folder that keeps what work trees begin as; empty = ~/.cache/halfway, or /var/cache/halfway for root.
+        cache: folder for starting work trees; empty = ~/.cache/halfway, or /var/cache/halfway for root.
     """
 
     memory_mib: int = 2048
@@ -108,7 +107,7 @@ class Bubblewrap:
         require(bool(base.tree), "box", "bubblewrap", f"the image {base.image!r} is a container; {remedy}")
 
     def open(self, base: Base) -> Box:
-        """A box with an untouched work tree; see `base.BoxMaker.open`."""
+        """Open a box with an untouched work tree; see `base.BoxMaker.open`."""
         self.require(base)
         cache = cache_folder(self.cache)
         name = store(os.path.realpath(base.tree), cache, _uid())
@@ -121,7 +120,7 @@ class Bubblewrap:
         return BubblewrapBox(worker)
 
     def _settings(self, place: str, cache: Path) -> str:
-        """A worker's settings, as JSON."""
+        """Build a worker's settings, as JSON."""
         scratch = cache / "scratch"
         with writing(scratch):
             scratch.mkdir(parents=True, exist_ok=True)
@@ -137,7 +136,7 @@ class Bubblewrap:
         mounts += ["--bind", f"{box}/tmp", "/tmp", "--bind", f"{box}/tree", place, "--remount-ro", "/dev"]
         for outside in OUTSIDE:
             mounts += ["--symlink", f"tmp{outside}", outside]
-        # The worker mounts what is visible below its own folder, by number.
+        # The worker mounts visible paths below its own folder, by number.
         sources = {path: f"{scratch}/{i}" for i, path in enumerate(visible, start=1)}
         walls = bubblewrap_options(sources, mounts, variables, forks=True, folder=place)
         return json.dumps(
@@ -211,7 +210,7 @@ class BubblewrapBox:
 
 
 class _Worker:
-    """A worker process, used by one box after the other. It ends when this process ends, for whatever reason."""
+    """A worker process, used by one box after the other. It ends with this process, for whatever reason."""
 
     def __init__(self, settings: str):
         self.settings, self.owner = settings, os.getpid()
@@ -235,7 +234,7 @@ class _Worker:
         try:
             return self._receive(seconds)
         except BoxLostError:
-            self.stop()  # else a late answer would be taken for that to another request
+            self.stop()  # otherwise the next request would read the late answer
             raise
 
     def rest(self) -> None:
@@ -244,7 +243,7 @@ class _Worker:
             _IDLE.setdefault((self.settings, self.owner), []).append(self)
 
     def stop(self) -> str:
-        """End it, and return the end of its error output."""
+        """End the process; returns the end of its error output."""
         return self._process.stop()
 
     def _receive(self, seconds: float) -> tuple[dict[str, Any], bytes]:
@@ -280,7 +279,7 @@ def _idle_worker(settings: str) -> _Worker:
 
 
 def _uid() -> int:
-    """The user who runs commands: for root, one without rights, unless root is another user outside its namespace."""
+    """The user who runs commands: a user without rights if we are root, unless root is mapped from another user."""
     if os.geteuid() != 0:
         return os.geteuid()
     ranges = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]

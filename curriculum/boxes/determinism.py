@@ -1,8 +1,8 @@
-"""Equal commands on equal trees give equal outputs: what is fixed beforehand, and what is removed afterwards.
+"""Makes equal commands on equal trees give equal outputs, by fixed settings before and substitutions after.
 
-Fixed: hash seed, time zone, locale, width, address layout (see `box_worker`), process numbers (each command has a
-process table of its own), times of files (see `trees`), bytecode (none is written, so none is stale). Removed: times of
-the day, durations, temporary names, addresses. What remains (random numbers, races) is found when a replay compares.
+Fixed: hash seed, time zone, locale, width, address layout (see `box_worker`), process numbers (each command has its own
+process table), times of files (see `trees`), bytecode (none is written, so none is stale). Removed: times of the day,
+durations, temporary names, addresses. Replays detect the rest (random numbers, races).
 """
 
 import re
@@ -29,19 +29,19 @@ VARIABLES = {
 }
 
 ALL_DURATIONS = "--durations-min=-1"
-"""Option of pytest 6.2 and later. Without it --durations leaves fast tests out, so that the number of its lines, and
-with it what `pytest --durations=3 | tail` shows, depends on the time."""
+"""Option of pytest 6.2 and later. Without it --durations leaves out fast tests, so the number of its lines, and the
+output of `pytest --durations=3 | tail`, depends on the time."""
 
 
 @lru_cache
 def pytest_options(prefix: str) -> str:
-    """The variable PYTEST_ADDOPTS for the pytest of a Python environment."""
+    """Choose the variable PYTEST_ADDOPTS for the pytest of a Python environment."""
     found = [folder.name for folder in Path(prefix).glob("lib/python3*/site-packages/pytest-*.dist-info")]
     return options_of_version(found[0] if found else "")
 
 
 def options_of_version(name: str) -> str:
-    """The variable PYTEST_ADDOPTS for a pytest by what it calls itself, such as "pytest 8.3.1" or "pytest-8.3.1"."""
+    """Choose the variable PYTEST_ADDOPTS by pytest's name and version, such as "pytest 8.3.1" or "pytest-8.3.1"."""
     plain = VARIABLES["PYTEST_ADDOPTS"]
     version = re.search(r"pytest(?: version)?[- ](\d+)\.(\d+)", name)
     new = version is not None and (int(version[1]), int(version[2])) >= (6, 2)
@@ -54,7 +54,7 @@ VOLATILE = tuple(
     for pattern, replacement in (
         (r"\x1b\[[0-9;?]*[A-Za-z]|\r", ""),
         (r"\b(in|took|after|elapsed:?) \d+(?:\.\d+)? ?(s|sec|seconds|ms)\b(?: \(\d+:\d\d:\d\d\))?", r"\1 ...\2"),
-        # The slowest tests, whichever these are this time.
+        # The slowest tests, which vary.
         (r"^[ \t]*\d+\.\d+s (?:call|setup|teardown) .*\n?", ""),
         (r"^\n?\(\d+ durations < .*\)$\n?", ""),
         (r"^(real|user|sys)\t\d+m[\d.]+s$", r"\1\t..."),
@@ -69,18 +69,18 @@ VOLATILE = tuple(
         ),
     )
 )
-"""What differs between two executions of one command on one tree, and what replaces it."""
+"""Patterns that differ between two executions of one command on one tree, and their replacements."""
 
 
 ADDRESS = re.compile(r"\b0x(?:7f|55|56)[0-9a-f]{10}\b")
-"""An object's address. Without a random layout most are the same in every execution, but what a program has allocated
-before may depend on its timing."""
+"""An object's address. Without a random layout most are equal in every execution, but earlier allocations of the
+program may depend on its timing."""
 
 
 def normalise(text: str) -> str:
-    """The output of a command as the policy reads it, and as replays compare it.
+    """Normalise the output of a command for the policy and for the comparison of replays.
 
-    Addresses are numbered in the order in which they appear, so that equal ones stay equal.
+    Addresses are numbered in order of appearance, so that equal addresses stay equal.
     """
     for pattern, replacement in VOLATILE:
         text = pattern.sub(replacement, text)

@@ -1,8 +1,7 @@
-"""The command line of docker or podman, beside swe-rex: limits, a check that it answers, removal of containers.
+"""Runs docker or podman beside swe-rex, and builds the lines of bash around a command in a container.
 
-And the lines of bash around a command in a container. Inside a container nothing is isolated: a command runs as root
-beside the server that runs it. It can break its container and falsify what is read from it; it cannot reach another
-container, and the judge opens its own.
+Inside a container nothing is isolated: a command runs as root beside the server that runs it. It can break its
+container and falsify what we read from it. It cannot reach another container, and the judge opens its own.
 """
 
 import os
@@ -21,13 +20,13 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support.extras import one_line
 
 KEPT_BYTES = 2**20
-"""Bytes that are kept of a long output's beginning, and of its end."""
+"""Bytes to keep of a long output's beginning, and of its end."""
 
 ROUNDS = 100
-"""How often the processes that a command has started are sought and killed, since they may start others meanwhile."""
+"""Rounds of killing a command's processes, which may start others meanwhile."""
 
 EVERYBODY = "/proc/[0-9]*"
-"""All processes that are there before the command starts."""
+"""All processes that exist before the command starts."""
 
 TEMPLATE = """
 shopt -s nullglob
@@ -67,7 +66,7 @@ class Line:
     """A line of bash that runs one command, for `bash -c`.
 
     Attributes:
-        middle: the mark between the kept beginning and the kept end of the output, which nobody can guess.
+        middle: the random mark between the kept beginning and the kept end of the output.
         end: the mark between the output and the status.
     """
 
@@ -76,7 +75,7 @@ class Line:
     end: str
 
     def read(self, printed: str) -> tuple[str, int | None]:
-        """Output and status of the command; no status if the line was killed together with its command, or forged."""
+        """Read output and status of the command; no status if the line was killed with its command, or forged."""
         output, found, status = printed.rpartition(self.end)
         if not found:
             output, status = printed, ""
@@ -96,16 +95,16 @@ def around(
     files: Sequence[str] = (),
     spared: str = EVERYBODY,
 ) -> Line:
-    """The line for a shell.
+    """Build the line for a shell.
 
     Args:
-        shell: the command, as a line of bash of its own, such as `bash -c "..."`.
-        place: the folder where it runs.
+        shell: the command, itself a line of bash, such as `bash -c "..."`.
+        place: its working folder.
         path: folders in front of the container's PATH, each with its colon.
-        stdin: the file that is its standard input.
-        files: removed afterwards.
-        spared: processes that are not killed afterwards, as paths below /proc separated by blanks; "" = kill only those
-            in the command's process group, since others start processes here meanwhile.
+        stdin: file for its standard input.
+        files: files to remove afterwards.
+        spared: processes not to kill afterwards, as paths below /proc separated by blanks; "" = kill only the command's
+            process group, since others start processes here meanwhile.
     """
     middle, end = secrets.token_hex(16), secrets.token_hex(16)
     values = [f"{name}={shlex.quote(value)}" for name, value in variables.items() if name != "PATH"]
@@ -127,16 +126,16 @@ def around(
 
 ANSWER_SECONDS = 120.0
 MOST_SAID = 64 << 20
-"""Bytes that a runtime may write to a file when it is asked whether it works."""
+"""Most bytes that a runtime may write to a file during the check."""
 
 
 def label(process: int) -> str:
-    """The label of all containers that belong to a process."""
+    """The label of all containers of a process."""
     return f"halfway={os.uname().nodename}-{process}"
 
 
 def limits(memory_mib: int, processes: int) -> list[str]:
-    """Options of `docker run`; 0 = no limit."""
+    """Build options of `docker run`; 0 = no limit."""
     memory = [f"--memory={memory_mib}m"] if memory_mib else []
     counted = [f"--pids-limit={processes}"] if processes else []
     rights = ["--cap-drop=NET_RAW", "--cap-drop=MKNOD", "--security-opt=no-new-privileges"]
@@ -162,7 +161,7 @@ def answers(runtime: str) -> None:
 
 
 def remove(runtime: str, container: str) -> None:
-    """Remove a container, if it is there."""
+    """Remove a container if it exists."""
     with suppress(OSError, subprocess.TimeoutExpired):
         words = [runtime, "rm", "-f", "--", container]
         subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=ANSWER_SECONDS)
@@ -170,7 +169,7 @@ def remove(runtime: str, container: str) -> None:
 
 @lru_cache
 def remove_at_the_end(runtime: str, process: int) -> subprocess.Popen[bytes]:
-    """A shell that waits until this process ends, for whatever reason, and then removes the containers it has left."""
+    """Start a shell that waits until this process ends, for whatever reason, then removes its containers."""
     ids = f"{runtime} ps -aq --filter label={label(process)} | head -c 1000000 | grep -xE '[0-9a-f]{{12,64}}'"
     line = f"read -r _; {ids} | xargs -r {runtime} rm -f --"
     return subprocess.Popen(

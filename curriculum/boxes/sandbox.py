@@ -1,10 +1,10 @@
 """Runs untrusted programs in bubblewrap, one process per program, and judges them outside.
 
-The sandbox has no network, a read-only file system that holds nothing but a Python, its own process table, no
-capabilities, and a system-call filter under which a program can start no process or thread and send no signal. Memory,
-time and output are limited. See `sandbox_worker` for what runs inside.
+The sandbox has no network, a read-only file system with only a Python, its own process table, no capabilities, and a
+system-call filter under which a program cannot start a process or thread or send a signal. Memory, time and output are
+limited. `sandbox_worker` runs inside.
 
-A program whose determinism matters runs in two lanes, which are separate processes with different hash seeds.
+A program whose determinism matters runs in two lanes: separate processes with different hash seeds.
 """
 
 import json
@@ -35,14 +35,14 @@ from halfway.curriculum.boxes.worker_process import WorkerProcess
 from halfway.curriculum.support.acceptance import VARIABLE, is_accepted
 
 WITHOUT_SANDBOX = "no-sandbox"
-"""The user's word for running generated programs unprotected on this machine."""
+"""The user's consent to run generated programs unprotected on this machine."""
 
 WORKER = Path(__file__).with_name("sandbox_worker.py")
 HASH_SEEDS = (1, 2)
 """The hash seed of each lane."""
 
 MAX_REQUEST = 32_768
-"""Bytes; a request must fit into a pipe, so that sending it never waits for the program."""
+"""Bytes. A request must fit into a pipe, so that sending never waits for the program."""
 
 DESCRIPTORS = 64
 START_SECONDS = 20.0
@@ -57,8 +57,8 @@ class SandboxOptions:
 
     Attributes:
         seconds: wall-clock limit; processor time is limited to about the same value.
-        memory_mib: limit on the address space. The kernel's page tables come on top: at most twice as much again, for a
-            program that scatters its memory.
+        memory_mib: limit on the address space. The kernel's page tables add at most twice as much, for a program that
+            scatters its memory.
         output_bytes: limit on the encoded results.
         processes: programs that run at once, in each of the two lanes.
     """
@@ -77,7 +77,7 @@ class SandboxOptions:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One program and what to compute with it.
+    """One program and the calls to compute.
 
     Attributes:
         code: Python that defines the function.
@@ -94,7 +94,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The value of one call, as a Python literal and as a text that values which are equal in Python share."""
+    """The value of one call, as a Python literal, and a text that is the same for all values equal in Python."""
 
     shown: str
     key: str
@@ -102,7 +102,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A program that gave no results, with what it did instead."""
+    """Why a program gave no results."""
 
     fault: Fault
     detail: str = ""
@@ -120,15 +120,15 @@ class Sandbox:
     def __init__(self, options: SandboxOptions, modules: Sequence[str] = ()):
         """
         Args:
-            modules: imported by the workers beforehand, so that programs need not.
+            modules: modules that workers import in advance, to save programs the time.
 
         Raises:
-            UserError: if there is no sandbox on this machine and the user has not agreed to do without.
+            UserError: if this machine has no sandbox and the user has not agreed to do without.
         """
         self.options = options
         self._command = _command(options, modules)
         self._local = threading.local()
-        # A worker belongs to one thread: bubblewrap ends with the thread that started it.
+        # One worker per thread: bubblewrap ends with the thread that started it.
         self._lanes = [ThreadPoolExecutor(options.processes, f"sandbox-{lane}") for lane in range(len(HASH_SEEDS))]
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
@@ -205,7 +205,7 @@ class _Worker:
 
 
 def _outcome(status: bytes, output: bytes, expected: int) -> Outcome:
-    """Read what a program claims to have computed; the bytes are as hostile as the program."""
+    """Read a program's claimed results; the bytes are as hostile as the program."""
     if status != b"k":
         return Failure("timeout" if status == b"t" else "output")
     try:
@@ -227,7 +227,7 @@ def _is_pair(value: object) -> bool:
 
 
 def _command(options: SandboxOptions, modules: Sequence[str]) -> list[str]:
-    """The command that starts a worker. Raises UserError if there is no sandbox and the user has not agreed to that."""
+    """Build the command that starts a worker. Raises UserError as `Sandbox` does."""
     unprotected, system, machine = is_accepted(WITHOUT_SANDBOX), platform.system(), platform.machine()
     if not unprotected and (system != "Linux" or machine not in MACHINES):
         raise UserError(f"sandbox: needs Linux on {' or '.join(MACHINES)}, this is {system} {machine}; {_remedy()}")
@@ -237,7 +237,7 @@ def _command(options: SandboxOptions, modules: Sequence[str]) -> list[str]:
         "filter": "" if unprotected else program_filter(machine).hex(),
         "modules": list(modules),
     }
-    # Not -I: it would ignore the hash seed. The environment holds nothing else.
+    # Not -I, which ignores the hash seed. The environment has no other variables.
     python = [os.path.realpath(sys.executable), "-P", "-s", "-S", "-B"]
     if unprotected:
         return [*python, str(WORKER), json.dumps(settings)]
@@ -250,7 +250,7 @@ def _command(options: SandboxOptions, modules: Sequence[str]) -> list[str]:
 
 
 def _remedy() -> str:
-    remedy = f"set {VARIABLE}={WITHOUT_SANDBOX}, and generated programs run unprotected on this machine"
+    remedy = f"set {VARIABLE}={WITHOUT_SANDBOX} to run generated programs unprotected on this machine"
     return f"install bubblewrap, or {remedy}"
 
 

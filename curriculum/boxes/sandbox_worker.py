@@ -1,14 +1,14 @@
-"""The process inside the sandbox: forks one child per program, and never sees a program itself.
+"""The process inside the sandbox: forks one child per program, and never reads a program itself.
 
-Started by `halfway.curriculum.boxes.sandbox` as a script, so it imports nothing but the standard library. Requests
-come on standard input: a header (magic, number, length, milliseconds), then a JSON body that only the child reads:
-code, entry (name of the function) and inputs (each a literal tuple of arguments). Replies go to standard output: the
-request's number, a status byte, a length and what the child wrote. The number is random, so that no reply can be taken
-for another program's. The parent relays these bytes through one buffer that it wipes, and holds no other trace of any
-program, so that a child, which starts as a copy of it, finds nothing of earlier programs.
+`halfway.curriculum.boxes.sandbox` starts it as a script, so it imports only the standard library. Requests come on
+standard input: a header (magic, number, length, milliseconds), then a JSON body that only the child reads: code, entry
+(name of the function) and inputs (each a literal tuple of arguments). Replies go to standard output: the request's
+number, a status byte, a length and the child's bytes. The number is random, so that a reply cannot pass for another
+program's. The parent relays these bytes through one buffer that it wipes, and keeps no other trace of a program. A
+child, which starts as a copy of the parent, finds nothing of earlier programs.
 
-A child that breaks out of Python can write any bytes as its own result. It holds no open file other than that pipe, and
-the answer with which its result is compared never enters the sandbox.
+A child that breaks out of Python can write any bytes as its own result. That pipe is its only open file, and the
+reference answer never enters the sandbox.
 """
 
 import ast
@@ -35,13 +35,13 @@ PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
 
 
 def confine(libc: Any, program: Any) -> None:
-    """Install the filter on this process, for good. Raises OSError if the kernel refuses."""
+    """Install the filter on this process, permanently. Raises OSError if the kernel refuses."""
     if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(PR_SET_SECCOMP, 2, ctypes.byref(program), 0, 0):
-        raise OSError(ctypes.get_errno(), "the kernel does not take the system-call filter")
+        raise OSError(ctypes.get_errno(), "the kernel refuses the system-call filter")
 
 
 def limit(limits: list[tuple[int, int]], seconds: float) -> None:
-    """Limit this process, for good, and its processor time."""
+    """Limit this process and its processor time, permanently."""
     for number, value in [*limits, (resource.RLIMIT_CPU, int(seconds) + 2)]:
         hard = resource.getrlimit(number)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -49,10 +49,10 @@ def limit(limits: list[tuple[int, int]], seconds: float) -> None:
 
 
 def literal(value: object, depth: int = 0) -> tuple[str, str]:
-    """A plain value as text, and the text that equal values share.
+    """Convert a plain value to text, and to a text that is the same for equal values.
 
-    The first is a Python literal with sets in a fixed order. The second follows Python's ==: True, 1 and 1.0 are one
-    value, and dictionaries are equal in any order. Raises TypeError for values that are not plain or not finite.
+    The first is a Python literal with sets in a fixed order. The second follows Python's ==: True, 1 and 1.0 are equal,
+    and so are dictionaries in any order. Raises TypeError for values that are not plain or not finite.
     """
     if depth > MAX_DEPTH:
         raise TypeError(f"nested deeper than {MAX_DEPTH}")
@@ -93,7 +93,7 @@ def _sequence(kind: type, shown: list[str], keys: list[str]) -> tuple[str, str]:
 
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
-    """Results of the function on each input, or the error that the program raised."""
+    """Compute the function on each input; returns the results, or the program's error."""
     try:
         names: dict[str, Any] = {"__name__": "task"}
         exec(compile(request["code"], "<task>", "exec"), names)
@@ -104,7 +104,7 @@ def evaluate(request: dict[str, Any]) -> dict[str, Any]:
 
 
 class Worker:
-    """The parent of the programs."""
+    """The parent process of the programs."""
 
     def __init__(self, output: int, limits: list[tuple[int, int]], code: bytes):
         self.requests, self.replies = os.dup(0), os.dup(1)
@@ -122,7 +122,7 @@ class Worker:
             self.libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
     def serve(self) -> None:
-        """Until standard input closes."""
+        """Serve requests until standard input closes."""
         while header := os.read(self.requests, HEADER.size):
             magic, number, length, milliseconds = HEADER.unpack(header)
             if magic != MAGIC:  # a child died before it had read its body
@@ -148,7 +148,7 @@ class Worker:
             view[:] = self.zeros
 
     def _collect(self, results: int, deadline: float) -> tuple[bytes, int]:
-        """What the child writes until it ends, with a status: k = complete, t = out of time, o = too much output."""
+        """Collect the child's output until it ends, and a status: k = complete, t = out of time, o = too long."""
         size = 0
         with memoryview(self.buffer) as view:
             while size < len(view):
@@ -181,9 +181,9 @@ class Worker:
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    for module in settings["modules"]:  # so that no child has to
+    for module in settings["modules"]:  # once, for all children
         __import__(module)
-    gc.freeze()  # a collection in a child would copy every page of the parent's
+    gc.freeze()  # otherwise a collection in a child would copy every page of the parent
     Worker(settings["output"], settings["limits"], bytes.fromhex(settings["filter"])).serve()
 
 

@@ -1,4 +1,4 @@
-"""A cache of starting work trees on this machine: one folder per content, which is never changed."""
+"""A cache of starting work trees on this machine: one folder per content, never changed."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ LEFT_OUT = CACHES | {".git", ".hg", ".svn"}
 
 
 def cache_folder(chosen: str) -> Path:
-    """The folder of cached bases: the chosen one; otherwise a folder open to all for root, or the user's cache."""
+    """The folder of cached bases: the chosen one; otherwise a folder readable by all for root, or the user's cache."""
     if chosen:
         return Path(chosen).resolve()
     if os.geteuid() == 0:
@@ -25,9 +25,9 @@ def cache_folder(chosen: str) -> Path:
 
 @lru_cache(maxsize=4096)
 def store(tree: str, cache: Path, uid: int) -> str:
-    """The name, below `cache`/bases, of a folder equal to `tree` without history and caches.
+    """Copy `tree` without history and caches below `cache`/bases, unless it is there; returns the folder's name.
 
-    All modification times are the same, and the files belong to `uid` if this process may change their owner.
+    All modification times are equal, and the files belong to `uid` if this process may change their owner.
 
     Raises:
         UserError: if the tree cannot be read.
@@ -75,7 +75,7 @@ def _digest(root: Path) -> str:
 
 
 def _settle(root: Path, uid: int) -> None:
-    """Make everything readable by everybody, with one owner and one modification time."""
+    """Make all files readable by all users, with one owner and one modification time."""
     give = os.geteuid() == 0
     for folder, _, files in os.walk(root, topdown=False):
         for path in [*(Path(folder, name) for name in files), Path(folder)]:

@@ -30,7 +30,7 @@ Tree = dict[str, tuple[str, str, str]]
 """For each file and link: its kind, its mode, and the checksum of its content or its target."""
 
 NOTES = "/var/tmp"
-"""Where this adapter puts files while a command needs them: not in /tmp, which commands list more often."""
+"""Folder for temporary files of this adapter: not /tmp, which commands list more often."""
 
 SHORT_ARGUMENT = 60_000
 """Most characters in a line; Linux allows 131,072 in one argument. Longer data go through a file."""
@@ -39,11 +39,11 @@ LIST = "find . -path ./.git -prune -o \\( -type f -o -type l \\) -printf '%y\\0%
 SUMS = "find . -path ./.git -prune -o -type f -print0 | xargs -0 -r sha256sum -z --"
 SERVICE_SECONDS = 120.0
 REQUEST_SECONDS = 200.0
-"""Seconds that one request may take; swe-rex's client gives up after 300. What may take longer is polled."""
+"""Time limit on one request; swe-rex's client gives up after 300 s. Longer commands are polled."""
 
 CONTAINERS = ("docker", "modal", "fargate", "daytona")
 WITHOUT_WALLS = "local"
-"""swe-rex's deployment in this very process, for tests of this adapter."""
+"""swe-rex's deployment in this process, for tests of this adapter."""
 
 HARMLESS = {
     "type": "docker",
@@ -54,31 +54,31 @@ HARMLESS = {
     "startup_timeout": r"[\d.]+",
     "port": r"\d+|None",
 }
-"""Options that only say which container docker makes, and how their values look. All others need the user's word: they
-run commands on this machine, show its files to containers, or spend what the user's accounts hold."""
+"""Options that only describe docker's container, and the form of their values. All others need the user's consent: they
+run commands on this machine, show its files to containers, or spend the user's money."""
 
 IMAGE = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,255}")
-"""How the name of an image looks. None can pass for an option of docker."""
+"""The form of an image's name. No such name can pass for an option of docker."""
 
 
 @dataclass(frozen=True)
 class SweRex:
     """Boxes of swe-rex. See `base.BoxMaker`.
 
-    A container lives as long as its episode, so a state can be continued once; to continue it a second time, its
-    commands are executed again. Whatever a command has started ends with it. All containers end when this process ends,
-    for whatever reason.
+    A container lives as long as its episode, so a state can be used once; to use it a second time, its commands are
+    executed again. All processes that a command starts end with it. All containers end with this process, for whatever
+    reason.
 
     Attributes:
         deployment: `type` (docker, modal, fargate, daytona) and options of swe-rex's configuration of that type. The
             image comes from the task. swe-rex's type remote is one server for all episodes, so it cannot serve as
-            boxes. Types other than docker, and options such as docker_args, need the user's word, see `HARMLESS`.
-        path: folders put in front of PATH, whether they exist or not: where the images of SWE-bench and R2E-Gym keep
-            the Python that their tests need.
+            boxes. Types other than docker, and options such as docker_args, need the user's consent, see `HARMLESS`.
+        path: folders in front of PATH, even if they do not exist: by default those in which images of SWE-bench and
+            R2E-Gym have the Python for their tests.
         memory_mib: memory of a container of type docker; 0 = no limit. Limits for other types, and on disk, belong in
             `deployment`.
         processes: processes and threads of a container of type docker; 0 = no limit.
-        start_seconds: time limit on starting a container, including pulling and building its image.
+        start_seconds: seconds for starting a container, including pulling and building its image.
     """
 
     deployment: dict[str, Any] = field(default_factory=lambda: {"type": "docker", "python_standalone_dir": "/root"})
@@ -104,7 +104,7 @@ class SweRex:
 
     @property
     def _runtime(self) -> str:
-        """The program that runs containers on this machine; empty if containers run elsewhere."""
+        """The program that runs containers on this machine; "" if they run elsewhere."""
         of_docker = self.deployment["type"] == "docker"
         return str(self.deployment.get("container_runtime", "docker")) if of_docker else ""
 
@@ -122,7 +122,7 @@ class SweRex:
         )
 
     def open(self, base: Base) -> Box:
-        """A container of the task's image; see `base.BoxMaker.open`."""
+        """Open a container of the task's image; see `base.BoxMaker.open`."""
         self.require(base)
         deployment, runtime = self._deployment(base.image), self._runtime
         if runtime:
@@ -131,7 +131,7 @@ class SweRex:
         return SweRexBox(deployment, base, self.path, runtime, self.start_seconds)
 
     def _deployment(self, image: str) -> Any:
-        """What swe-rex starts. Raises UserError if it is not installed, or its options are wrong."""
+        """Make swe-rex's deployment. Raises UserError if swe-rex is not installed, or its options are wrong."""
         os.environ.setdefault("SWE_REX_LOG_STREAM_LEVEL", "CRITICAL")  # read when it is imported
         try:
             from pydantic import TypeAdapter
@@ -151,7 +151,7 @@ class SweRex:
 
 
 def _words_needed(deployment: Mapping[str, Any]) -> list[str]:
-    """The type, if it is not docker, or else the options that reach beyond the container."""
+    """List the type, if it is not docker; otherwise the options that reach beyond the container."""
     if deployment["type"] != "docker":
         return [str(deployment["type"])]
     known = {name: str(value) for name, value in deployment.items() if name in HARMLESS}
@@ -169,7 +169,7 @@ class SweRexBox:
         self._path = "".join(f"{folder}:" for folder in path)
         self._spared = EVERYBODY if base.image else ""
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(lambda loop, context: None)  # swe-rex stops once more what is gone
+        self._loop.set_exception_handler(lambda loop, context: None)  # swe-rex stops what is already gone
         threading.Thread(target=self._loop.run_forever, name="swerex", daemon=True).start()
         try:
             self._start(base.image, start_seconds)
@@ -183,7 +183,7 @@ class SweRexBox:
             _IMAGES[base.image, self._place] = self._image
 
     def _start(self, image: str, seconds: float) -> None:
-        """Start the container. Of those that wait for a new image, the first starts alone and pulls or builds it."""
+        """Start the container. The first of several with a new image starts alone, and pulls or builds the image."""
         if image and image not in _MADE:
             with _FIRST[image]:
                 if image not in _MADE:
@@ -203,7 +203,7 @@ class SweRexBox:
             files.append(source)
         output, status = self._run(f"{self._image.layout}bash --noprofile --norc {shell}", seconds, source, files)
         spent = time.monotonic() - began
-        if status is None:  # the command has killed what waited for it, and may have left something behind
+        if status is None:  # the command has killed the line around it, and may have left processes behind
             self._run("true", SERVICE_SECONDS, "/dev/null", ())
             status = 137
         late = status == 137 and spent >= seconds
@@ -235,7 +235,7 @@ class SweRexBox:
         return pack(Changes(0, tuple(sorted(entries, key=lambda entry: entry.path))))
 
     def restore(self, saved: bytes) -> None:
-        """Works only in a container that still equals its image: later changes are not undone."""
+        """See `base.Box`. Only for a container that still equals its image: later changes are not undone."""
         for entry in unpack(saved).tree:
             if entry.kind == "file":
                 self.write(entry.path, entry.data)
@@ -245,14 +245,14 @@ class SweRexBox:
 
     def close(self) -> None:
         name = getattr(self._deployment, "container_name", None)
-        with suppress(BoxLostError):  # it may be gone already
+        with suppress(BoxLostError):  # the container may be gone already
             self._call(self._deployment.stop(), SERVICE_SECONDS)
         if self._runtime and name:  # swe-rex leaves a container whose server does not answer
             docker.remove(self._runtime, name)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _look(self) -> "_Image":
-        """Inspect a container before anything is done in it."""
+        """Inspect a new container."""
         layout = "setarch $(uname -m) -R "
         allowed = self._within(f"{layout} true")[1] == 0
         version = self._within(f'PATH="{self._path}$PATH" python -m pytest --version')[0]
@@ -266,7 +266,7 @@ class SweRexBox:
             return {path: (kind, mode, sums.get(path, "") if kind == "f" else link) for kind, mode, link, path in parts}
 
     def _entries(self, paths: Sequence[str]) -> list[Entry]:
-        """Files and links as they are now."""
+        """Read the present files and links."""
         if not paths:
             return []
         names = self._store("".join(f"{path}\0" for path in paths).encode())
@@ -282,7 +282,7 @@ class SweRexBox:
         return found
 
     def _store(self, data: bytes) -> str:
-        """Write data to a file in the container and return its path."""
+        """Write data to a file in the container; returns its path."""
         from swerex.runtime.abstract import WriteFileRequest
 
         name, encoded = f"{NOTES}/.{secrets.token_hex(8)}", base64.b64encode(data).decode()
@@ -295,7 +295,7 @@ class SweRexBox:
         return name
 
     def _run(self, shell: str, seconds: float, stdin: str, files: Sequence[str]) -> tuple[str, int | None]:
-        """Output and status of a policy's command; no status if it has killed everything it could."""
+        """Run a policy's command; returns output and status. No status: it has killed the line around it."""
         variables = {**VARIABLES, "PYTEST_ADDOPTS": self._image.pytest_options}
         line = around(shell, self._place, seconds, variables, self._path, stdin, files, self._spared)
         if seconds + SERVICE_SECONDS / 2 <= REQUEST_SECONDS:
@@ -304,7 +304,7 @@ class SweRexBox:
         detached = f"bash -c {shlex.quote(line.text)} > {name}; : > {name}.end"
         self._ask(f"setsid bash -c {shlex.quote(detached)} < /dev/null > /dev/null 2>&1 &", SERVICE_SECONDS)
         waiting = f"for i in {{1..600}}; do [ -e {name}.end ] && echo yes && exit; read -t .1 <> <(:); done"
-        while self._ask(waiting, REQUEST_SECONDS) != "yes\n":  # it is killed with the command's own processes
+        while self._ask(waiting, REQUEST_SECONDS) != "yes\n":  # it may be killed with the command's own processes
             if time.monotonic() - began > seconds + SERVICE_SECONDS:
                 raise BoxLostError("a container did not finish a command")
         return line.read(self._ask(f"cat {name}; rm -f {name} {name}.end", SERVICE_SECONDS))
@@ -316,7 +316,7 @@ class SweRexBox:
         return output
 
     def _within(self, command: str) -> tuple[str, int]:
-        """Output and status of a command of ours in the work tree."""
+        """Run one of our own commands in the work tree; returns output and status."""
         mark = secrets.token_hex(16)
         line = f"cd -- {shlex.quote(self._place)} && {{ {command} ; }} 2>&1; echo {mark}$?"
         output, found, status = self._ask(line, SERVICE_SECONDS).rpartition(mark)
@@ -326,7 +326,7 @@ class SweRexBox:
             return output, int(status)
 
     def _ask(self, line: str, seconds: float) -> str:
-        """What a line of bash prints."""
+        """Run a line of bash; returns its output."""
         from swerex.runtime.abstract import Command
 
         asked = Command(command=["bash", "-c", line], timeout=seconds, shell=False)
@@ -336,14 +336,14 @@ class SweRexBox:
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result(seconds)
-        except Exception as error:  # of swe-rex, of its web client, of the container service
+        except Exception as error:  # from swe-rex, its web client or the container service
             future.cancel()
             raise BoxLostError(f"swe-rex: {one_line(error)}") from error
 
 
 @contextmanager
 def _believed() -> Iterator[None]:
-    """A scope that reads what a container says of itself; a command may have made it say anything."""
+    """A scope that reads a container's statements, which a command may have forged."""
     try:
         yield
     except (ValueError, LookupError, OverflowError, tarfile.TarError) as error:
@@ -356,11 +356,11 @@ _FIRST: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """What is known about an image once one of its containers has been started.
+    """Facts about an image, from its first container.
 
     Attributes:
         tree: the entries of its work tree.
-        layout: prefix of a command that turns address randomisation off; empty where that is not allowed.
+        layout: prefix of a command that turns off address randomisation; empty if that is not allowed.
         pytest_options: the variable PYTEST_ADDOPTS.
     """
 
@@ -370,4 +370,4 @@ class _Image:
 
 
 _IMAGES: dict[tuple[str, str], _Image] = {}
-"""By name and place of the work tree."""
+"""Facts by image name and path of the work tree."""

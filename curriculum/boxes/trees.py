@@ -1,6 +1,6 @@
-"""The changes of a work tree against its base, as a value: equal trees give equal bytes.
+"""Changes of a work tree against its base, as a value: equal trees give equal bytes.
 
-Runs inside a box's walls too, from `box_worker`, so it imports nothing but the standard library.
+`box_worker` runs it inside a box's walls too, so it imports only the standard library.
 """
 
 import errno
@@ -23,10 +23,10 @@ CLOCK_END = EPOCH + 100_000 * MINUTE
 """Later times are the machine's."""
 
 CACHES = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"})
-"""Folders that are never kept: what they hold depends on the time of the day."""
+"""Folders that are never kept: their content depends on the time of day."""
 
 TEMPORARY = re.compile(r"(tmp[a-z0-9_]{8}|tmp\.[A-Za-z0-9]{10}|pytest-of-\w+)(/|$)")
-"""Names that Python, mktemp and pytest give to temporary files, which no later command would find but by chance."""
+"""Names of temporary files of Python, mktemp and pytest, which a later command would find only by chance."""
 
 OPAQUE = "user.overlay.opaque"
 
@@ -52,7 +52,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Everything that commands have changed, as a value.
+    """All changes by commands, as a value.
 
     Attributes:
         clock: commands executed so far.
@@ -66,7 +66,7 @@ class Changes:
 
 
 def pack(changes: Changes) -> bytes:
-    """Changes as bytes; equal changes give equal bytes."""
+    """Pack changes into bytes; equal changes give equal bytes."""
     entries = [(which, entry) for which in ("tree", "scratch") for entry in getattr(changes, which)]
     listed = [(which, e.path, e.kind, e.mode, e.time, len(e.data)) for which, e in entries]
     head = json.dumps([changes.clock, listed]).encode()
@@ -91,19 +91,18 @@ def unpack(packed: bytes) -> Changes:
 
 
 def digest(packed: bytes) -> str:
-    """A short hash of saved changes, to tell whether two trees are equal."""
+    """Hash saved changes: equal trees have equal hashes."""
     return hashlib.blake2b(packed, digest_size=8).hexdigest()
 
 
 def harvest(upper: str, base: str, clock: int, room: int) -> tuple[Entry, ...]:
-    """The changes in the upper layer of an overlay, by path. Nothing may be running in it.
+    """Read the changes in the upper layer of an overlay, by path. Nothing may be running in it.
 
-    Times from the machine's clock are replaced by the box's clock. Folders that are as in the base are left out, and so
-    are caches and sockets.
+    Times from the machine's clock become times of the box's clock. Unchanged folders, caches and sockets are left out.
 
     Args:
-        room: most bytes of all files together, by their lengths; holes and hard links can make files longer than the
-            space that they occupy.
+        room: most bytes of all files together, by their lengths; holes and hard links can make files longer than their
+            space on disk.
 
     Raises:
         OSError: if the files have more bytes, or a path is longer than the system allows.
@@ -134,12 +133,12 @@ def harvest(upper: str, base: str, clock: int, room: int) -> tuple[Entry, ...]:
 
 
 def select_lasting(scratch: Iterable[Entry]) -> tuple[Entry, ...]:
-    """The part of /tmp that is kept."""
+    """Select the part of /tmp to keep."""
     return tuple(entry for entry in scratch if not TEMPORARY.match(entry.path))
 
 
 def harvest_copy(tree: str, base: str, clock: int, room: int) -> tuple[Entry, ...]:
-    """As `harvest`, for a whole copy of the base: how it differs from the base."""
+    """Like `harvest`, for a whole copy of the base: its differences from the base."""
     kept = dict(_walk(tree))
     found = [entry for entry in harvest(tree, base, clock, room) if not _as_in_base(entry, base)]
     missing = sorted(path for path, _ in _walk(base) if path not in kept)
@@ -168,7 +167,7 @@ def _as_in_base(entry: Entry, base: str) -> bool:
 def lay(root: str, entries: Iterable[Entry], base: str, overlay: bool) -> None:
     """Write changes into an empty upper layer, or into a copy of the base.
 
-    Files are made in the order of their paths, so that the order in which a file system lists them is always the same.
+    Files are made in the order of their paths, so that a file system always lists them in the same order.
     """
     entries = sorted(entries, key=lambda entry: entry.path)
     times: dict[str, int] = {}
@@ -205,7 +204,7 @@ def _make(target: str, entry: Entry, overlay: bool) -> None:
 
 
 def _make_parents(root: str, path: str, base: str, times: dict[str, int]) -> None:
-    """Create the missing folders above a path as they are in the base."""
+    """Create the missing folders above a path like those of the base."""
     parts = path.split("/")[:-1]
     for depth in range(1, len(parts) + 1):
         folder = "/".join(parts[:depth])
@@ -225,7 +224,7 @@ def _remove(target: str, keep_folder: bool) -> None:
 
 
 def _walk(root: str, below: str = "") -> Iterator[tuple[str, "os.DirEntry[str]"]]:
-    """Everything below a folder but caches, each with its path; no link is followed."""
+    """Yield all entries below a folder but caches, each with its path; links are not followed."""
     with os.scandir(os.path.join(root, below)) as listed:
         entries = sorted(listed, key=lambda entry: entry.name)
     for entry in entries:

@@ -1,7 +1,7 @@
 """Confines untrusted programs: bubblewrap's options, resource limits, and a filter of system calls.
 
-Two uses share them. A program of the `sandbox` computes in one process and needs nothing else. A command in a work tree
-builds and tests, so it may start processes, write files, and talk to itself over sockets.
+They have two uses. A program of the `sandbox` only computes, in one process. A command in a work tree builds and tests,
+so it may start processes, write files, and talk to itself over sockets.
 """
 
 import os
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
 INTERPRETER = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
-"""What is visible of a Python environment, whose folder may be somebody's home and hold much else."""
+"""Visible parts of a Python environment; its folder may be a home folder with other content."""
 
 USER = "1000"
 
 LAST_CALL = 450
-"""Later calls are refused as if the kernel did not have them. From 424 on all machines number them alike."""
+"""Later calls are refused as if the kernel did not have them. From 424 on, all machines have the same numbers."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class Machine:
     """The system calls of one kind of processor, by their numbers.
 
     Attributes:
-        architecture: what the kernel calls it, so that no program enters by another table of calls.
-        program: what Python needs to compute, to import from a read-only file system and to end. No call that makes a
-            process or a thread, signals another, opens a socket, changes a limit or maps shared memory is among them.
-        never: what no command may call. Keys, tracing and measuring of processes, io_uring, userfaultfd, bpf, modules,
-            clocks, mounts: parts of the kernel that namespaces do not divide, and that no build or test needs. Then
-            memory that belongs to no process: segments of System V, and files without a file system.
-        socket: the call that opens one.
+        architecture: the kernel's number for it, so that no program enters by another table of calls.
+        program: calls that Python needs to compute, to import from a read-only file system and to end. None of them
+            makes a process or a thread, signals another, opens a socket, changes a limit or maps shared memory.
+        never: calls forbidden to commands. Keys, tracing and measuring of processes, io_uring, userfaultfd, bpf,
+            modules, clocks, mounts: parts of the kernel that namespaces do not divide, and that no build or test needs.
+            Also memory that belongs to no process: segments of System V, and files without a file system.
+        socket: the call that opens a socket.
     """
 
     architecture: int
@@ -68,7 +68,7 @@ MACHINES = {
         ),
         socket=41,
     ),
-    # The same calls. Where it lacks an old one (open, stat, poll, access, readlink), the one that took its place.
+    # The same calls, or the successors of old ones that it lacks (open, stat, poll, access, readlink).
     "aarch64": Machine(
         architecture=0xC00000B7,
         program=frozenset(
@@ -92,32 +92,32 @@ MACHINES = {
         socket=198,
     ),
 }
-"""By what `platform.machine()` says."""
+"""Machines by `platform.machine()`."""
 
 COMMAND_SOCKETS = (1, 2, 10, 16)
-"""Unix, the two internets, netlink: the families that a network namespace divides. Others, such as those of virtual
+"""Unix, IPv4, IPv6, netlink: the socket families that a network namespace divides. Others, such as those of virtual
 machines, would reach the host."""
 
 X32_CALLS = 0x40000000
-"""On x86-64, numbers from here are the same calls once more, for programs with short pointers."""
+"""On x86-64, numbers from here on are the same calls for programs with 32-bit pointers."""
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 NOT_PERMITTED, NOT_THERE = 0x00050001, 0x00050026
 
 
 def program_filter(machine: str) -> bytes:
-    """The seccomp program for a program of the `sandbox`."""
+    """Build the seccomp filter for a program of the `sandbox`."""
     return system_call_filter(MACHINES[machine], MACHINES[machine].program)
 
 
 def command_filter(machine: str) -> bytes:
-    """The seccomp program for a command in a work tree; empty for a machine whose calls are not known."""
+    """Build the seccomp filter for a command in a work tree; empty for a machine with unknown calls."""
     known = MACHINES.get(machine)
     return system_call_filter(known, known.command, COMMAND_SOCKETS) if known else b""
 
 
 def system_call_filter(machine: Machine, allowed: Collection[int], families: Sequence[int] = ()) -> bytes:
-    """A seccomp program that lets these calls through, and sockets of these families; all others fail."""
+    """Build a seccomp filter that allows these calls, and sockets of these families; all others fail."""
     load, equal, at_least, above, end = 0x20, 0x15, 0x35, 0x25, 0x06
     program = [(load, 0, 0, 4), (equal, 1, 0, machine.architecture), (end, 0, 0, KILL), (load, 0, 0, 0)]
     program += [(at_least, 0, 1, X32_CALLS), (end, 0, 0, NOT_PERMITTED)]
@@ -132,7 +132,7 @@ def system_call_filter(machine: Machine, allowed: Collection[int], families: Seq
 
 
 def _ranges(numbers: Collection[int]) -> Iterator[tuple[int, int]]:
-    """The runs of successive numbers, each with its first and last."""
+    """Yield the runs of successive numbers, each as its first and last."""
     for first in sorted(number for number in numbers if number - 1 not in numbers):
         last = first
         while last + 1 in numbers:
@@ -141,12 +141,12 @@ def _ranges(numbers: Collection[int]) -> Iterator[tuple[int, int]]:
 
 
 def limits(memory: int, processes: int, file_bytes: int, descriptors: int) -> list[tuple[int, int]]:
-    """Limits on one process by the numbers of `resource`; processor time comes on top.
+    """Limits on one process, by the numbers of `resource`, without processor time.
 
     Args:
         memory: bytes of address space.
         processes: processes and threads of the user.
-        file_bytes: bytes of a file that it writes.
+        file_bytes: bytes of a written file.
         descriptors: open files; the kernel's memory for them is not part of the address space.
     """
     wanted = {"AS": memory, "NPROC": processes, "FSIZE": file_bytes, "NOFILE": descriptors}
@@ -156,7 +156,7 @@ def limits(memory: int, processes: int, file_bytes: int, descriptors: int) -> li
 
 
 def visible_paths(prefix: str) -> list[str]:
-    """Paths of this machine visible inside read-only: system folders, and a Python environment with its interpreter."""
+    """Paths of this machine visible inside, read-only: system folders, a Python environment and its interpreter."""
     paths = [path for path in SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
     python = os.path.realpath(os.path.join(prefix, "bin", "python3"))
     for folder in dict.fromkeys((os.path.dirname(os.path.dirname(python)), prefix)):
@@ -168,14 +168,14 @@ def visible_paths(prefix: str) -> list[str]:
 def bubblewrap_options(
     visible: Mapping[str, str], mounts: Sequence[str], variables: Mapping[str, str], *, forks: bool, folder: str = "/"
 ) -> list[str]:
-    """A separate, read-only root with no network, no capabilities, and processes and users of its own.
+    """Options for a separate, read-only root with no network, no capabilities, and its own processes and users.
 
     Args:
-        visible: path inside -> what is mounted there, read-only.
-        mounts: further options, for what can be written.
-        variables: environment variables, beside those with which bubblewrap itself is started.
-        forks: whether processes can be started inside; then none of them can make another namespace of users.
-        folder: where it starts.
+        visible: path inside -> path to mount there, read-only.
+        mounts: further options, for writable mounts.
+        variables: environment variables, in addition to bubblewrap's own environment.
+        forks: whether programs inside may start processes; these then cannot make another user namespace.
+        folder: working folder inside.
     """
     options = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     options += ["--unshare-user", "--disable-userns"] if forks else []

@@ -1,4 +1,4 @@
-"""A worker process as this side sees it: started, written to, read from until a deadline, ended."""
+"""A client of a worker process: start, write, read until a deadline, end."""
 
 import os
 import select
@@ -8,20 +8,20 @@ from collections.abc import Mapping, Sequence
 
 
 class WorkerProcess:
-    """A process that answers on its standard output what it is asked on its standard input."""
+    """A process that reads requests from standard input and answers on standard output."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,  # read only if it does not start
+            stderr=subprocess.PIPE,  # read only if the process does not start
             env=environment,
             start_new_session=True,
         )
 
     def send(self, data: bytes) -> bool:
-        """Write to it; False if it has ended."""
+        """Write to the process; False if it has ended."""
         assert self._process.stdin is not None
         if self._process.stdin.closed:
             return False
@@ -33,7 +33,7 @@ class WorkerProcess:
         return True
 
     def receive(self, size: int, deadline: float) -> bytes | None:
-        """As many bytes; None if it ends, or the monotonic clock reaches the deadline, before they have come."""
+        """Read `size` bytes; None if the process ends first, or the monotonic clock reaches the deadline."""
         assert self._process.stdout is not None
         source, data = self._process.stdout.fileno(), bytearray()
         while len(data) < size:
@@ -45,7 +45,7 @@ class WorkerProcess:
         return bytes(data)
 
     def stop(self) -> str:
-        """End it, and return the end of what it has written to its error output, in one line."""
+        """End the process; returns the end of its error output, in one line."""
         self._process.kill()
         complaint = self._process.communicate()[1]
         return " ".join(complaint.decode(errors="replace").split())[-300:]

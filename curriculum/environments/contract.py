@@ -1,4 +1,4 @@
-"""The one contract for tasks of a single turn and of many."""
+"""The contract of an environment, for tasks of one turn and of several."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ class StepResult(Generic[Episode]):
 
     Attributes:
         episode: the episode after the response.
-        observation: what the policy reads next; empty once the episode is over.
+        observation: the text that the policy reads next; empty once the episode is over.
         success: None while the episode continues, then its binary outcome.
         truncated: whether a limit (on turns) ended the episode, not the policy.
-        lost: why the episode cannot continue through no fault of the policy: what runs its commands has failed. Such a
-            rollout is removed from its group and does not count as a failure. Empty = nothing is lost.
-        state: what the environment holds afterwards, as a short hash that equal states share, for replays to compare;
-            empty if the observation tells all.
-        seconds: time that tools took.
+        lost: why the episode cannot continue through no fault of the policy, such as a failed box. The rollout is
+            removed from its group and does not count as a failure. Empty = not lost.
+        state: a short hash of the environment's state, for replays to compare; empty if the observation shows the whole
+            state.
+        seconds: seconds of tools.
     """
 
     episode: Episode
@@ -35,29 +35,29 @@ class StepResult(Generic[Episode]):
 
 
 def check(environment: "Environment[Any]") -> None:
-    """Run the environment's own check of this machine, if it has one. Raises UserError if that fails."""
+    """Run the environment's own check of this machine, if it has one. Raises UserError if the check fails."""
     getattr(environment, "check", lambda: None)()
 
 
 class Environment(Protocol[Episode]):
-    """Starts episodes and executes responses in batches, because rollout engines work in batches.
+    """Starts episodes and executes responses, in batches like engines.
 
-    Replaying a prefix is execution: saved responses go through `step` like fresh responses. An environment whose
-    answers are not a function of the episode and the response makes replays diverge; they are dropped and counted.
+    A replay of a prefix is execution: saved responses go through `step` like fresh responses. If an environment's
+    answers are not a function of the episode and the response, replays diverge; they are dropped and counted.
 
-    Episodes are immutable values: `step` returns new episodes, and equal histories make equal episodes. So a replay is
-    done once for all rollouts of a request. An environment that cannot continue one episode twice has an attribute
-    `forkable = False`, and is replayed once for each.
+    Episodes are immutable values: `step` returns new episodes, and equal histories make equal episodes. So one replay
+    serves all rollouts of a request. An environment that cannot continue one episode twice has an attribute
+    `forkable = False`, and replays once per rollout.
 
-    An environment whose `step` takes long has an attribute `slow_tools = True`, and accepts calls from several threads;
-    then attempts do not wait for each other.
+    An environment with a slow `step` has an attribute `slow_tools = True`, and accepts calls from several threads; then
+    attempts do not wait for each other.
 
-    An environment that needs something of this machine has `check()`, which raises UserError where that is missing. It
-    is called before a model is loaded (see `check`).
+    An environment with requirements on this machine has `check()`, which raises UserError if one is missing. It is
+    called before a model is loaded (see `check`).
 
-    An environment that holds resources beside its episodes releases them in `close()`, which is called, if it exists,
-    when all episodes of a collection have ended. Collections that overlap then each have one from `apart()`, whose
-    `close()` leaves the others alone.
+    An environment with resources beside its episodes releases them in `close()`, which is called, if it exists, when
+    all episodes of a collection have ended. Overlapping collections each get their own environment from `apart()`,
+    whose `close()` does not affect the others.
     """
 
     @property
@@ -67,13 +67,13 @@ class Environment(Protocol[Episode]):
 
     @property
     def max_turns(self) -> int:
-        """The most responses an episode can take."""
+        """Most responses of an episode."""
         ...
 
     def start(self, problems: Sequence[Problem]) -> list[Episode]:
-        """One new episode per problem."""
+        """Start one episode per problem."""
         ...
 
     def step(self, episodes: Sequence[Episode], responses: Sequence[str]) -> list[StepResult[Episode]]:
-        """Execute one response in each episode. Episodes that are over must not be passed."""
+        """Execute one response in each episode; none of them may be over."""
         ...

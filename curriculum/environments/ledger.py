@@ -1,4 +1,4 @@
-"""The lab's task of many turns: commands that change an account held by the environment."""
+"""The lab's task of several turns: commands that change an account of the environment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,11 +10,11 @@ from halfway.curriculum.tasks.lab import ledger
 
 @dataclass(frozen=True, slots=True)
 class LedgerEpisode:
-    """An immutable episode: two with the same history are equal.
+    """An immutable episode: equal histories make equal episodes.
 
     Attributes:
         problem_id: the problem's id, for messages.
-        account: the account that the environment holds.
+        account: the account of the environment.
         turns: number of commands executed.
         over: whether the episode has ended.
     """
@@ -30,8 +30,8 @@ class Ledger:
     """Each response is one command; see `halfway.curriculum.tasks.lab.ledger` for the task.
 
     Attributes:
-        max_turns: an episode that has not ended after this many commands has failed and is truncated. The prompt's own
-            allowance of turns, at most nine, holds as well.
+        max_turns: most commands of an episode; one that has not ended by then fails and is truncated. The prompt's own
+            limit, at most nine turns, applies as well.
     """
 
     max_turns: int = 9
@@ -45,7 +45,7 @@ class Ledger:
         return "steps"
 
     def start(self, problems: Sequence[Problem]) -> list[LedgerEpisode]:
-        """One new episode per problem. Raises UserError if a prompt does not belong to this task."""
+        """Start one episode per problem. Raises UserError if a prompt does not belong to this task."""
         return [LedgerEpisode(problem.id, _account(problem)) for problem in problems]
 
     def step(self, episodes: Sequence[LedgerEpisode], responses: Sequence[str]) -> list[StepResult[LedgerEpisode]]:

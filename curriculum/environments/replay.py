@@ -1,4 +1,4 @@
-"""Prefix replay is replay through execution: saved responses pass through the environment like fresh responses."""
+"""Replays prefixes by execution: saved responses go through the environment like fresh ones."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ class Divergence:
     """The first difference between a replay and its recording.
 
     Attributes:
-        step: counted from 1.
-        response: the response that was executed.
-        why: what differed, in words.
-        lost: whether the environment lost the episode, so that it is unknown whether it would have been equal.
+        step: the step, counted from 1.
+        response: the executed response.
+        why: the difference, in words.
+        lost: whether the environment lost the episode, so that its outcome is unknown.
     """
 
     step: int
@@ -31,24 +31,25 @@ def replay(
     states: Sequence[Sequence[str]] | None = None,
     executed: Callable[[int, float], None] = lambda i, seconds: None,
 ) -> list[Episode | Divergence]:
-    """Execute saved responses, turn by turn, and compare what the environment answers with what was recorded.
+    """Execute saved responses, turn by turn, and compare the environment's answers with the record.
 
-    No model is called. Episodes go through `environment.step` in batches, one batch per turn. Answers must be exactly
-    equal: an environment whose answers vary in ways that do not matter removes the variation before anybody reads them.
+    No model runs. Episodes go through `environment.step` in batches, one batch per turn. Answers must be exactly equal:
+    an environment must remove irrelevant variation from its answers.
 
     Args:
-        episodes: where each replay starts.
+        episodes: the start of each replay.
         responses: for each episode, the saved responses of its first turns, possibly none.
         observations: for each episode, the recorded observation after each of these responses.
-        states: likewise, the recorded `StepResult.state`; "" is not compared, and None compares no states at all.
-        executed: called after each response with the number of its episode and the seconds that tools took.
+        states: for each episode, the recorded `StepResult.state` after each response; "" is not compared, and None
+            compares no states at all.
+        executed: called after each response with the index of its episode and the seconds of tools.
 
     Returns:
-        For each episode, the state after its last response; or where it diverged, that is, where observation or state
-        were not as recorded or the episode ended. A diverged episode is not stepped further.
+        For each episode, the state after its last response; or the divergence: observation or state differed from the
+        record, or the episode ended. A diverged episode stops there.
 
     Raises:
-        ValueError: if an episode does not have as many observations, or states, as responses.
+        ValueError: if an episode has not as many observations, or states, as responses.
     """
     states = [[""] * len(said) for said in responses] if states is None else states
     scripts = [
@@ -73,7 +74,7 @@ def replay(
 
 
 def _difference(result: StepResult[Episode], observation: str, state: str) -> str:
-    """What differs from the record, in words; empty if nothing does."""
+    """The difference from the record, in words; empty if there is none."""
     if result.lost:
         return result.lost
     if result.success is not None:

@@ -1,4 +1,4 @@
-"""The one-turn case: the policy answers once and a verifier judges."""
+"""Tasks of one turn: the policy answers once and a verifier judges."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from halfway.curriculum.tasks.verifiers import find_verifier, verify_all
 
 @dataclass(frozen=True, slots=True)
 class SingleTurnEpisode:
-    """A problem, and the response to it once there is one."""
+    """A problem and its response, None before the answer."""
 
     problem: Problem
     response: str | None = None
@@ -19,10 +19,10 @@ class SingleTurnEpisode:
 
 @dataclass(frozen=True)
 class SingleTurn:
-    """Every episode is one response, judged by the verifier that its problem names.
+    """Every episode is one response, judged by the problem's verifier.
 
-    Responses are text without end or other special tokens. The collector deals with responses that the token limit cut:
-    they have failed and are not passed here.
+    Responses are text without special tokens. The collector fails responses cut by the token limit; they do not come
+    here.
     """
 
     @property
@@ -34,7 +34,7 @@ class SingleTurn:
         return 1
 
     def start(self, problems: Sequence[Problem]) -> list[SingleTurnEpisode]:
-        """One new episode per problem. Raises UserError for a verifier that does not exist, before any rollout."""
+        """Start one episode per problem. Raises UserError for an unknown verifier, before any rollout."""
         for name in sorted({problem.verifier for problem in problems}):
             find_verifier(name)
         return [SingleTurnEpisode(problem) for problem in problems]

@@ -1,12 +1,12 @@
-"""Tasks on real repositories: where they come from, when they are valid, who judges.
+"""Tasks on real repositories: sources, checks and judge.
 
-- `task`: what a task is: a base, a fault, tests
+- `task`: a task: a base, a fault, tests
 - `environment`: work trees in which a policy works with a shell
-- `judge`: whether a changed work tree passes
-- `canaries`: tests of unguessable names that have to fail, by which a judge trusts its runner
+- `judge`: judges a changed work tree
+- `canaries`: tests with random names that must fail, to detect a tampered test runner
 - `rows`: tasks as SWE-bench, SWE-Gym, SWE-smith and R2E-Gym publish them
 - `harbor`: tasks as folders of the Harbor framework
-- `checking`: whether a task is valid: untouched it fails, with the reference it passes
-- `archives`: tasks made of source distributions, by `mutation`
+- `checking`: checks a task: untouched it must fail, with the reference it must pass
+- `archives`: tasks made from source distributions, by `mutation`
 - `mutation`: single edits of a function, as faults
 """

@@ -1,4 +1,4 @@
-"""Tasks made here: source distributions of the package index, each with one fault by mutation."""
+"""Makes tasks from source distributions of the package index, each with one fault by mutation."""
 
 import gzip
 import hashlib
@@ -28,7 +28,7 @@ STATEMENT = "The tests of {name} failed after the last change. The fault is some
 NAMED = "\nAmong the tests that fail:\n{tests}\n"
 SHOWN_TESTS = 3
 MOST_BYTES, MOST_TIMES = 64 * 2**20, 100
-"""An archive may stand for so many bytes, or for so many times its own size."""
+"""Most bytes of an unpacked archive, and most times its own size; the larger limit applies."""
 
 MOST_FILES, MOST_LEVELS = 50_000, 50
 
@@ -37,8 +37,8 @@ MOST_FILES, MOST_LEVELS = 50_000, 50
 class RepositoryArchives(Source):
     """Source distributions (tar.gz) with tests, each mutated many times; a mutant that makes tests fail is a task.
 
-    Every mutant is tried in a box with the whole suite, so a task costs about as much time as the suite takes. Tests
-    whose outcome differs between two runs of the unchanged suite are ignored.
+    Every mutant runs the whole suite in a box, so a task costs about as much time as the suite. Tests whose outcome
+    differs between two runs of the unchanged suite are ignored.
 
     Attributes:
         archives: file -> SHA-256 hash of its content.
@@ -58,11 +58,10 @@ class RepositoryArchives(Source):
         require(len(self.box) == 1, "repository_archives.box", self.box, "give one kind of box")
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        """Tasks from all archives in turn."""
+        """Make tasks from all archives in turn."""
         if wanted is None:
             raise UserError(
-                "source repository_archives: each task is made by running tests; say how many to train on, in "
-                "problems.train"
+                "source repository_archives: each task is made by running tests; give their number in problems.train"
             )
         dropped: Counter[str] = Counter()
         examples: list[str] = []
@@ -100,11 +99,11 @@ class RepositoryArchives(Source):
             else:
                 dropped["archive whose tests do not run"] += 1
                 examples.append(
-                    f"{path}: no test passes twice; box.bubblewrap.python names an environment with its needs"
+                    f"{path}: no test passes twice; name an environment with its requirements in box.bubblewrap.python"
                 )
 
     def _tasks(self, project: "Project", stream: Stream, dropped: Counter[str]) -> Iterator[Problem]:
-        """Valid mutants of one project, in an order drawn from the stream."""
+        """Yield valid mutants of one project, in an order drawn from the stream."""
         for mutant in project.shuffle(stream.at(project.name)):
             before = (Path(project.base.tree) / mutant.path).read_text()
             bug = patch(mutant.path, before, mutant.text)
@@ -133,7 +132,7 @@ class Project:
     """One unpacked source distribution.
 
     Attributes:
-        tests: the tests that pass twice on the unchanged tree.
+        tests: tests that pass twice on the unchanged tree.
     """
 
     name: str
@@ -141,13 +140,13 @@ class Project:
     tests: tuple[str, ...] = ()
 
     def files(self) -> list[str]:
-        """The source files that a mutation may change, by path."""
+        """List the source files that a mutation may change, by path."""
         root = Path(self.base.tree)
         paths = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.py") if not path.is_symlink())
         return [path for path in paths if not is_test(path) and not path.startswith(LEFT_OUT)]
 
     def shuffle(self, stream: Stream) -> Iterator[Mutant]:
-        """Every mutant of every file, in a drawn order."""
+        """Yield every mutant of every file, in random order."""
         root = Path(self.base.tree)
         found: list[Site] = []
         for path in self.files():
@@ -160,9 +159,10 @@ class Project:
 
 
 def run_suite(boxes: BoxMaker, base: Base, bug: str, seconds: float) -> set[str]:
-    """The tests that pass in a fresh box with the diff applied; none if the suite hangs or the diff does not apply.
+    """Run the suite in a fresh box with the diff applied; returns the tests that pass.
 
-    Test files are named explicitly, so that a suite is found wherever it is.
+    Returns none if the suite hangs or the diff does not apply. Test files are named explicitly, so that a suite is
+    found wherever it is.
     """
     box = boxes.open(base)
     try:
@@ -177,7 +177,7 @@ def run_suite(boxes: BoxMaker, base: Base, bug: str, seconds: float) -> set[str]
 
 
 def unpack(archive: Path, sha256: str) -> Path:
-    """The folder with an archive's content, unpacked once.
+    """Unpack an archive, once; returns the folder.
 
     Raises:
         UserError: if the file does not exist, is not an archive, or has another hash.
@@ -186,7 +186,7 @@ def unpack(archive: Path, sha256: str) -> Path:
     if not archive.is_file():
         raise UserError(f"{archive}: is not a file; {remedy}")
     found = hashlib.sha256(read_whole(archive, remedy)).hexdigest()
-    require(found == sha256, f"{archive}: SHA-256", found, f"the one with {sha256} was meant; get that version")
+    require(found == sha256, f"{archive}: SHA-256", found, f"expected {sha256}; get that version")
     folder = cache_folder("") / "archives" / found[:24]
     if folder.is_dir():
         return folder
@@ -205,12 +205,12 @@ def _extract(archive: Path, folder: Path) -> None:
     """Unpack an archive as a stream, up to `MOST_BYTES` or `MOST_TIMES` its size, whichever is more.
 
     Raises:
-        ValueError: if it stands for more, or its folders are nested too deeply.
+        ValueError: if it unpacks to more, or its folders are nested too deeply.
     """
     most = max(MOST_BYTES, MOST_TIMES * archive.stat().st_size)
     folder.mkdir()
     with gzip.open(archive) as unpacked:
-        bounded: Any = _Bounded(unpacked, most)  # a stream is read, and nothing else
+        bounded: Any = _Bounded(unpacked, most)  # tarfile only reads a stream
         with tarfile.open(fileobj=bounded, mode="r|") as opened:
             for number, member in enumerate(opened):
                 if number == MOST_FILES or member.name.count("/") > MOST_LEVELS:
@@ -219,7 +219,7 @@ def _extract(archive: Path, folder: Path) -> None:
 
 
 class _Bounded:
-    """A file of which no more than some bytes are read."""
+    """A file with a limit on the bytes read from it."""
 
     def __init__(self, file: gzip.GzipFile, most: int):
         self.file, self.most, self.left = file, most, most

@@ -1,7 +1,6 @@
-"""Tests that must fail, run beside a repository's own: a program that tampers with the test runner passes these too.
+"""Tests that must fail, run beside a repository's own: a program that tampers with the test runner passes them too.
 
-They fail in each of the ways in which tests say that something is wrong, since a program under test may silence any of
-these and leave the others as they are.
+They fail in every way in which a test can fail, since a program under test may silence only some of these ways.
 """
 
 import secrets
@@ -80,12 +79,12 @@ METHOD = """
 
 @dataclass(frozen=True, slots=True)
 class Canaries:
-    """Tests with unpredictable names.
+    """Tests with random names.
 
     Attributes:
-        path: of their file.
-        first: of the one that pytest finds whatever its settings call a test class.
-        text: their file.
+        path: path of their file.
+        first: name of the test that pytest finds whatever its settings for test classes.
+        text: content of their file.
     """
 
     path: str
@@ -93,13 +92,13 @@ class Canaries:
     text: str
 
     def alarm(self, reports: Mapping[str, set[str]]) -> bool:
-        """True if the reports of a run cannot be believed: one of these tests did not fail, or no word of the first."""
+        """True if the reports of a run are not credible: a canary did not fail, or the first is missing."""
         ours = [outcomes for test, outcomes in reports.items() if test.startswith(f"{self.path}::")]
         return reports.get(f"{self.path}::{self.first}") is None or any(outcomes != {"FAILED"} for outcomes in ours)
 
 
 def canaries(folder: str) -> Canaries:
-    """New ones for a folder of a work tree, "" being its root."""
+    """Make new canaries for a folder of a work tree; "" = its root."""
     name, file = f"test_{secrets.token_hex(4)}", f"test_{secrets.token_hex(6)}.py"
     text = TEXT.format(name=name, number=secrets.randbelow(10**6), arrays=ARRAYS)
     text += "".join(METHOD.format(name=name, i=i, assertion=assertion) for i, assertion in enumerate(ASSERTIONS))

@@ -1,6 +1,6 @@
 """Checks that a task is valid: the untouched tree fails and the reference passes, both twice.
 
-Also whether boxes judge rightly on this machine, by a task whose right and wrong answers are known.
+It also checks boxes on this machine with a task of known right and wrong answers.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ TEST = "from answer import answer\n\n\ndef test_answer():\n    assert answer() =
 
 
 class _NoTaskError(Exception):
-    """Why a row is not a valid task, in words that are counted, and what was seen."""
+    """Why a row is not a valid task, in one of a few phrases for counting, and the details."""
 
     def __init__(self, reason: str, seen: str = ""):
         super().__init__(f"{reason} ({seen})" if seen else reason)
@@ -37,7 +37,7 @@ def check_problems(
     parallel: int = 1,
     tell: Callable[[], None] | None = None,
 ) -> Loaded:
-    """The problems that are valid tasks; the others are counted by what is wrong with them.
+    """Select the problems that are valid tasks; others are counted by reason.
 
     Args:
         seconds: time limit on one run of the tests.
@@ -76,10 +76,10 @@ def check(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> None:
         _require(untouched.why in ("tests fail", ""), "tests do not run", untouched.why)
         missing = set(untouched.missing)
         good = [test for test in task.fail_to_pass if test not in missing]
-        # For R2E-Gym it is only known which tests pass in the end.
-        _require(not task.pass_to_pass or not good, "a test passes that is to fail", str(good[:1]))
+        # R2E-Gym lists only the tests that pass in the end.
+        _require(not task.pass_to_pass or not good, "a test that must fail passes", str(good[:1]))
         broken = [test for test in task.pass_to_pass if test in missing]
-        _require(not broken, "a test fails that is to pass all the time", str(broken[:1]))
+        _require(not broken, "a test that must keep passing fails", str(broken[:1]))
         if task.solution or task.bug or (task.folder and (Path(task.folder) / "solution" / "solve.sh").exists()):
             after = [_judge_reference(task, boxes, seconds) for _ in range(TIMES)]
             failing = next((run for run in after if not run.passed), None)
@@ -105,7 +105,7 @@ def _judge_untouched(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> J
 
 
 def _judge_reference(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> Judged:
-    """The reference, judged like a submission."""
+    """Judge the reference like a submission."""
     box = boxes.open(task.base)
     try:
         _begin(box, task, seconds)
@@ -130,16 +130,16 @@ def _begin(box: Box, task: RepositoryTask, seconds: float) -> None:
 
 
 def check_boxes(boxes: BoxMaker, seconds: float) -> None:
-    """Have a known wrong and a known right answer judged, if these boxes open folders.
+    """Judge a known wrong and a known right answer, if these boxes open folders.
 
     Raises:
-        UserError: if either is misjudged, as where pytest is missing or cannot be seen from inside.
+        UserError: if either is misjudged, for example because pytest is missing inside.
     """
     with TemporaryDirectory() as folder:
         base = Base(folder)
         try:
             boxes.require(base)
-        except UserError:  # they open images, and none is known here
+        except UserError:  # these boxes open only images
             return
         (Path(folder) / "answer.py").write_text(WRONG)
         (Path(folder) / "test_answer.py").write_text(TEST)

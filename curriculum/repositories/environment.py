@@ -22,18 +22,18 @@ from halfway.curriculum.support.blocks import find_fenced
 SUBMIT = "submit"
 NO_BLOCK = "[give exactly one block of ```bash with one command, or with submit]\n"
 TRIES = 2
-"""A step whose box is lost is tried once more, which is safe because the state before it is a value."""
+"""Tries of a step whose box is lost; safe, since the state before the step is a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class RepositoryEpisode:
-    """An immutable episode: two with the same history are equal.
+    """An immutable episode: equal histories make equal episodes.
 
     Attributes:
         saved: all changes against the base, including the task's fault; None before the first command.
         commands: the commands executed so far.
         turns: number of responses so far.
-        tool_seconds: time that tools took, which is ignored when episodes are compared.
+        tool_seconds: seconds of tools; ignored in comparisons.
         over: whether the episode has ended.
     """
 
@@ -48,21 +48,21 @@ class RepositoryEpisode:
 
 @dataclass(frozen=True)
 class Repository:
-    """Each response holds one shell command, or the word submit, in a block of ```bash.
+    """Each response is one shell command, or the word submit, in a block of ```bash.
 
-    Every command starts in a fresh box from the state that the previous command left, so that its result depends on
-    nothing else. If boxes cannot be forked, a box lives as long as its episode, and a state that is continued a second
-    time is rebuilt from its commands.
+    Every command starts in a fresh box from the state after the previous command, so its result depends on nothing
+    else. If boxes cannot be forked, a box lives as long as its episode, and a state that is used a second time is
+    rebuilt from its commands.
 
     Attributes:
-        max_turns: an episode that has not been submitted after this many responses has failed, and is truncated.
+        max_turns: most responses of an episode; one that has not been submitted by then fails and is truncated.
         seconds: time limit on one command.
         test_seconds: time limit on the judge's tests.
-        tool_seconds: time limit on all commands of an episode together, after which it has failed and is truncated; 0 =
-            none. Since this is wall-clock time, an episode may end elsewhere when it is run again.
-        observation_chars: a longer output is cut in the middle.
+        tool_seconds: time limit on all commands of an episode together, after which it fails and is truncated; 0 = no
+            limit. It is wall-clock time, so an episode may end at another turn when it is run again.
+        observation_chars: most characters of an output; a longer one is cut in the middle.
         parallel: number of boxes open at once; 0 = one per processor.
-        box: `{name: options}` of registered boxes (in YAML, the name alone will do).
+        box: `{name: options}` of registered boxes, or the name alone.
     """
 
     max_turns: int = 40
@@ -83,11 +83,11 @@ class Repository:
         require(chars >= 200, "repository.observation_chars", chars, "give at least 200")
         require(self.parallel >= 0, "repository.parallel", self.parallel, "give 0 (= one a processor) or more")
         require(len(self.box) == 1, "repository.box", self.box, "give one kind of box, such as {bubblewrap: {}}")
-        assert self.boxes  # refuses options that it does not know
+        assert self.boxes  # refuses unknown options
 
     @property
     def slow_tools(self) -> bool:
-        """True, since attempts must not wait for each other's commands."""
+        """True: attempts must not wait for each other's commands."""
         return True
 
     @property
@@ -115,7 +115,7 @@ class Repository:
         check_boxes(self.boxes, self.test_seconds)
 
     def start(self, problems: Sequence[Problem]) -> list[RepositoryEpisode]:
-        """One new episode per problem. Raises UserError if a problem is not of this kind, or not for these boxes."""
+        """Start one episode per problem. Raises UserError if a problem is of another kind, or not for these boxes."""
         tasks = {problem.answer: from_text(problem.answer, problem.id) for problem in problems}
         for base in {task.base for task in tasks.values()}:
             self.boxes.require(base)
@@ -134,11 +134,11 @@ class Repository:
         return list(self._pool.map(self._step, episodes, responses))
 
     def close(self) -> None:
-        """End the boxes of episodes that were not continued."""
+        """Close the boxes of unfinished episodes."""
         self._live.close()
 
     def apart(self) -> "Repository":
-        """The same environment, with the same limit on parallel commands, for a collection that closes on its own."""
+        """Copy the environment for an overlapping collection; both share the limit on parallel commands."""
         apart = replace(self)
         apart.__dict__.update(boxes=self.boxes, _pool=self._pool)
         return apart
@@ -186,7 +186,7 @@ class Repository:
         return f"{head}\n{shorten(normalise(done.output), self.observation_chars).rstrip()}\n"
 
     def _run(self, episode: RepositoryEpisode, command: str) -> tuple[RepositoryEpisode, Executed]:
-        """The episode after a command. Raises BoxFullError if it has too many files to be kept."""
+        """Run a command in an episode. Raises BoxFullError if it leaves too many files."""
         commands = (*episode.commands, command)
         box = self._box(episode)
         try:
@@ -204,7 +204,7 @@ class Repository:
         return after, done
 
     def _box(self, episode: RepositoryEpisode) -> Box:
-        """An open box in the state of the episode."""
+        """Open a box in the state of the episode."""
         box = self._live.take((episode.problem_id, episode.commands)) if not self.forkable else None
         if box is not None:
             return box
@@ -234,7 +234,7 @@ class Repository:
 
 
 def shorten(text: str, limit: int) -> str:
-    """A text, or its beginning and end if it is longer than `limit` characters."""
+    """Cut the middle of a text that is longer than `limit` characters."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -242,7 +242,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 class _LiveBoxes:
-    """Open boxes by what was done in them, for boxes that cannot be forked."""
+    """Open boxes by their commands so far, for boxes that cannot be forked."""
 
     def __init__(self) -> None:
         self._lock = Lock()

@@ -1,13 +1,13 @@
 """Tasks as folders of the Harbor framework: an instruction, an image, a script that writes the reward.
 
     task.toml                    settings: [task] name, [environment] docker_image and workdir, [verifier] env
-    instruction.md               what is to be done
+    instruction.md               the task, in words
     environment/Dockerfile       the image, unless task.toml names one
-    tests/test.sh                run at /tests in the end; writes /logs/verifier/reward.txt or reward.json
+    tests/test.sh                runs at /tests in the end; writes /logs/verifier/reward.txt or reward.json
     solution/solve.sh            a reference, if there is one
 
-The layout is the one in Harbor's documentation (schema 1.4, and 1.0 as far as it is the same). Tasks that have several
-steps or containers, or are judged in a separate container, are not supported; they are dropped and counted.
+The layout follows Harbor's documentation (schema 1.4, and 1.0 where it is the same). Tasks with several steps or
+containers, or judged in a separate container, are not supported; they are dropped and counted.
 """
 
 import errno
@@ -57,14 +57,15 @@ class HarborTasks(Source):
 
     A submission is judged like those of other repositories, in a fresh work tree: changes outside of it do not count,
     so `halfway validate --rows` drops tasks whose reference makes such changes. The time limits are the environment's,
-    not those in task.toml. A reward of 1 or more is a pass; if there are several, the reward called "reward" decides,
-    or all of them if there is none of that name.
+    not those in task.toml. A reward of 1 or more is a pass. If there are several rewards, the one called "reward"
+    decides; without one of that name, all of them must pass.
 
     Attributes:
         path: the folder.
         heldout_path: folder of the held-out tasks; empty = they are taken from `path`.
-        image: name of the image for tasks whose Dockerfile has to be built, with "{name}" for the task folder's name.
-        trees: a folder with a work tree for each task, by its folder's name, for boxes that run here; empty = images.
+        image: name of the image for tasks whose Dockerfile must be built, with "{name}" for the task folder's name.
+        trees: a folder with a work tree for each task, named like its task folder, for boxes that run here; empty =
+            images.
         place: path of the work tree if neither task.toml nor the Dockerfile gives it.
     """
 
@@ -77,17 +78,17 @@ class HarborTasks(Source):
     def __post_init__(self) -> None:
         require(bool(self.path), "harbor_tasks.path", self.path, "give a folder")
         named = not self.image or "{name}" in self.image
-        require(named, "harbor_tasks.image", self.image, "say with {name} where the folder's name goes")
+        require(named, "harbor_tasks.image", self.image, "put {name} in place of the folder's name")
         require(self.place.startswith("/"), "harbor_tasks.place", self.place, "give an absolute path")
 
     def heldout(self) -> Source | None:
         return replace(self, path=self.heldout_path, heldout_path="") if self.heldout_path else None
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        """All tasks, by the names of their folders."""
+        """Load all tasks, by the names of their folders."""
         folders = list(task_folders(Path(self.path)))
         if not folders:
-            raise UserError(f"{self.path}: no folder with a task.toml is below it; give a folder of Harbor tasks")
+            raise UserError(f"{self.path}: contains no folder with a task.toml; give a folder of Harbor tasks")
         loaded = keep_and_count((str(folder), self._problem(folder)) for folder in folders)
         if not loaded.problems:
             first = loaded.report.examples[0]
@@ -133,7 +134,7 @@ class HarborTasks(Source):
 
 
 def task_folders(root: Path) -> Iterator[Path]:
-    """Folders with a task.toml, by name; no hidden folders, and none inside another."""
+    """Yield folders with a task.toml, by name; no hidden folders, and none inside another."""
     if (root / "task.toml").is_file():
         yield root
         return
@@ -165,7 +166,7 @@ def _trouble(folder: Path, settings: Mapping[str, Any]) -> Bad | None:
 
 
 def _text(path: Path, errors: str = "strict") -> str:
-    """A file's text. Raises ValueError, such as UserError, if it cannot be read."""
+    """Read a file's text. Raises ValueError, such as UserError, if it cannot be read."""
     return read_whole(path, "fix it").decode(errors=errors)
 
 
@@ -175,7 +176,7 @@ def _table(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def without_canary(instruction: str) -> str:
-    """The instruction without the lines at its beginning that mark a benchmark for those who collect training data."""
+    """Remove the first lines that mark a benchmark, a warning not to collect it as training data."""
     lines = instruction.splitlines()
     while lines and ("canary" in lines[0].lower() or not lines[0].strip()):
         lines.pop(0)
@@ -183,7 +184,7 @@ def without_canary(instruction: str) -> str:
 
 
 def run_tests(box: Box, folder: Path, seconds: float) -> tuple[float | None, float]:
-    """Run a task's tests on a box's tree as it is: the reward, None if none was written, and the seconds it took.
+    """Run a task's tests on a box's present tree; returns the reward (None: not written) and the seconds.
 
     Raises:
         UserError: if the folder's tests no longer exist.
@@ -199,14 +200,14 @@ def run_tests(box: Box, folder: Path, seconds: float) -> tuple[float | None, flo
 
 
 def solve(box: Box, folder: Path, seconds: float) -> str:
-    """Run a task's reference in a box, and return its output if it failed, otherwise nothing."""
+    """Run a task's reference in a box; returns its output if it failed, otherwise ""."""
     _bring(box, folder / "solution", "/solution")
     done = box.exec("bash /solution/solve.sh < /dev/null", seconds)
     return "" if done.status == 0 else " ".join(done.output.split())[-200:] or f"status {done.status}"
 
 
 def reward_of(text: str) -> float | None:
-    """The reward in a file: a finite number, or JSON with names; None for anything else that a policy may write."""
+    """Read the reward in a file: a finite number, or JSON with names; None for anything else."""
     try:
         value = json.loads(text)
         named = value if isinstance(value, Mapping) else {"reward": value}
@@ -218,7 +219,7 @@ def reward_of(text: str) -> float | None:
 
 
 def _bring(box: Box, source: Path, target: str) -> None:
-    """Copy a folder to an absolute path in a box, replacing what is there. Raises BoxFullError if there is no room."""
+    """Copy a folder to an absolute path in a box, and replace the content. Raises BoxFullError if there is no room."""
     packed = io.BytesIO()
     try:
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -228,7 +229,7 @@ def _bring(box: Box, source: Path, target: str) -> None:
     name = f"/tmp/{secrets.token_hex(8)}.tar.gz"
     box.write(name, packed.getvalue())
     done = box.exec(UNPACK.format(folder=target, archive=name), SERVICE_SECONDS)
-    if done.status and NO_ROOM in done.output:  # which a submission may have taken
+    if done.status and NO_ROOM in done.output:  # a submission may have filled the disk
         raise BoxFullError(f"{target}: {NO_ROOM}")
     if done.status:
         raise UserError(

@@ -1,11 +1,10 @@
 """Judges whether a changed work tree passes its task: in a fresh tree, with source changes only, by test reports.
 
-A program under test runs in the test runner's process, so it can tamper with the runner. To guard against that, the
-exit status does not count, every listed test has to be reported as passed in the runner's own summary, and failing
-tests, whose names nobody can know beforehand, have to be reported as failed. This does not exclude code that changes
-the outcomes of the listed tests only, nor answers that satisfy the tests without doing what these are meant to test. A
-Harbor task folder has a script instead, whose reward is believed, since no canary can be added to tests that are not
-known here.
+A program under test runs in the test runner's process, so it can tamper with the runner. So the exit status does not
+count. The runner's own summary must report every listed test as passed, and canaries, failing tests with random names,
+as failed. This does not stop code that changes only the outcomes of the listed tests, nor answers that pass the tests
+without solving the task. A Harbor task folder has a script instead, whose reward is trusted: its tests are unknown, so
+they cannot get a canary.
 """
 
 import re
@@ -28,7 +27,7 @@ SETTINGS = frozenset(
         *("sitecustomize.py", "usercustomize.py", ".coveragerc", "pytest.toml", ".pytest.toml"),
     }
 )
-"""Files that configure how tests are run, and are not part of the code."""
+"""Files that configure the tests, and are not part of the code."""
 
 RUNNER = frozenset(
     {
@@ -36,7 +35,7 @@ RUNNER = frozenset(
         *("coverage", "hypothesis", "xdist", "execnet"),
     }
 )
-"""Modules of the test runner, which a file in the work tree could replace."""
+"""Modules of the test runner that a file in the work tree could replace."""
 
 STEERING = frozenset({"sitecustomize", "usercustomize"})
 """Modules that Python imports by itself when it starts."""
@@ -48,7 +47,7 @@ CODE = frozenset(
         *(".rs", ".go", ".java", ".js", ".ts", ".sh"),
     }
 )
-"""Endings of source code. A test may compare with what stands in files of other kinds."""
+"""Endings of source code. Tests may compare with the content of files of other kinds."""
 
 REPORT = re.compile(r"^(PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS) (\S.*)$", re.MULTILINE)
 SUMMARY = re.compile(r"^=+ short test summary info =+$", re.MULTILINE)
@@ -60,7 +59,7 @@ LISTING_SECONDS = 30.0
 LISTING = "ls -A . src 2> /dev/null"
 MODULES = "python3 -I -c 'import pkgutil\nfor m in pkgutil.iter_modules(): print(m.name)' 2> /dev/null"
 PRESENT = "xargs -0 -r ls -d -- 2> /dev/null"
-"""Commands that list the top of a work tree, the modules that can be imported without it, and which paths there are."""
+"""Commands that list the top of a work tree, the modules importable without it, and which of some paths exist."""
 
 APPLY = "git apply --recount --whitespace=nowarn -"
 
@@ -70,10 +69,10 @@ class Judged:
     """A verdict of the judge.
 
     Attributes:
-        passed: whether every listed test passed, and the reports can be believed.
-        why: why not, in one of a few phrases that are counted; empty if passed.
+        passed: whether every listed test passed, and the reports are credible.
+        why: why not, in one of a few phrases for counting; empty if passed.
         missing: listed tests that were not reported as passed.
-        seconds: time that running the tests took.
+        seconds: seconds that the tests took.
     """
 
     passed: bool
@@ -98,11 +97,11 @@ class Untouched:
 
     Attributes:
         tops: names at the top of the base and of its folder src.
-        modules: names that can be imported without the work tree.
+        modules: names of modules importable without the work tree.
         tests: files that the judge runs or adds, whatever their names.
         tests_apart: whether the tests are outside the work tree, so that files of any name may belong to it.
-        faulty: files that the known fault or its solution changes; empty if neither is known.
-        present: those of the changed paths, and of their parents beside tests, that the base has.
+        faulty: files changed by the known fault or its solution; empty if neither is known.
+        present: the changed paths, and their parents beside tests, that exist in the base.
     """
 
     tops: Collection[str] = ()
@@ -114,20 +113,20 @@ class Untouched:
 
     @property
     def beside(self) -> set[str]:
-        """The folders of tests, but for the root: the test runner may import from them before all others."""
+        """The folders of tests except the root; the test runner may import from them first."""
         return {test.rpartition("/")[0] for test in self.tests} - {""}
 
     @property
     def helpers(self) -> set[str]:
-        """Those of them in which the fault is not: whatever they hold belongs to the tests."""
+        """The folders of tests without the fault; all their files belong to the tests."""
         return {folder for folder in self.beside if self.faulty and not any(_in(file, folder) for file in self.faulty)}
 
 
 def read_untouched(box: Box, task: RepositoryTask, changed: Collection[str] = ()) -> Untouched:
-    """Read it from a box in which nothing has been done yet.
+    """Read the facts from a fresh box.
 
     Args:
-        changed: the paths that have been changed.
+        changed: the changed paths.
     """
     tops, modules = (box.exec(command, LISTING_SECONDS).output.split("\n") for command in (LISTING, MODULES))
     tests = {*task.test_files, *PATCHED.findall(task.test_patch)}
@@ -139,10 +138,10 @@ def read_untouched(box: Box, task: RepositoryTask, changed: Collection[str] = ()
 
 
 def countable(entry: Entry, known: Untouched) -> bool:
-    """True if a change may be part of the tree that is judged: source code, but nothing that configures the tests.
+    """True if a change counts in the judged tree: source code, but no configuration of tests.
 
-    A new module may not replace one that the tests can import without the work tree. If the fault is known, what stands
-    beside tests far from it does not count, nor does an existing file that is not code, unless the fault is in such
+    A new module must not replace one that the tests can import without the work tree. If the fault is known, files
+    beside tests far from it do not count, and neither do existing files other than code, unless the fault is in such
     files.
     """
     parts = entry.path.split("/")
@@ -168,14 +167,14 @@ def _compared(path: str, known: Untouched) -> bool:
 
 
 def _places(path: str, known: Untouched) -> Iterator[tuple[str, str]]:
-    """The folders of tests that a path is in, each with the path's next part."""
+    """Yield the folders of tests that contain a path, each with the path's next part."""
     for folder in known.beside:
         if _in(path, folder):
             yield folder, path.removeprefix(f"{folder}/").partition("/")[0]
 
 
 def _replaces(name: str, known: Untouched) -> bool:
-    """True if a file or folder of this name replaces a module that can be imported without the work tree."""
+    """True if a file or folder of this name replaces a module that is importable without the work tree."""
     module = _module(name)
     return module in RUNNER or module in sys.stdlib_module_names or module in known.modules
 
@@ -194,10 +193,10 @@ def _module(name: str) -> str:
 
 
 def source_changes(box: Box, task: RepositoryTask, saved: bytes) -> bytes:
-    """The part of the saved changes that counts.
+    """Select the saved changes that count.
 
     Args:
-        box: one in which nothing has been done yet.
+        box: a fresh box.
     """
     tree = unpack(saved).tree
     known = read_untouched(box, task, [entry.path for entry in tree])
@@ -246,10 +245,10 @@ def judge_in(box: Box, task: RepositoryTask, seconds: float) -> Judged:
 
 
 def reports_of(output: str) -> dict[str, set[str]]:
-    """pytest's report on each test, also by the name that R2E-Gym uses: "Class.test" without the file.
+    """Read pytest's report on each test, also under R2E-Gym's name for it: "Class.test" without the file.
 
-    If there is a summary, only the last one counts, up to its line of totals, and the result is empty if it reports
-    more passed tests than that line. Otherwise a program could print reports of tests that were skipped.
+    Of several summaries only the last one counts, up to its line of totals; the result is empty if it reports more
+    passed tests than that line. Otherwise a program could print reports of skipped tests.
     """
     header = None
     for header in SUMMARY.finditer(output):  # noqa: B007 - the last one is meant

@@ -1,4 +1,4 @@
-"""Faults made by rule: one edit of one expression or statement inside a function. Nothing is run here."""
+"""Makes faults by rule: one edit of one expression or statement inside a function. No code runs here."""
 
 import ast
 import difflib
@@ -39,7 +39,7 @@ class Mutant:
         path: the file.
         function: qualified name of the function that contains it.
         kind: kind of edit.
-        line: where the edit begins, counted from 1.
+        line: first line of the edit, counted from 1.
         text: the whole file with the fault.
     """
 
@@ -52,7 +52,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place where one edit can be made."""
+    """A place for one edit."""
 
     path: str
     source: str
@@ -62,13 +62,13 @@ class Site:
     new: str
 
     def mutant(self) -> Mutant | None:
-        """The file with the edit; None if that changes nothing, or does not parse."""
+        """Apply the edit; None if it changes nothing, or the file then does not parse."""
         text = _splice(self.source, self.node, self.new)
         return None if text is None else Mutant(self.path, self.function, self.kind, self.node.lineno, text)
 
 
 def sites(path: str, source: str) -> Iterator[Site]:
-    """Every place in a file's functions where an edit can be made, in order; none for a file that does not parse."""
+    """Yield every place for an edit in a file's functions, in order; none for a file that does not parse."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -79,7 +79,7 @@ def sites(path: str, source: str) -> Iterator[Site]:
 
 
 def patch(path: str, before: str, after: str) -> str:
-    """The change of one file as a diff that `git apply` accepts."""
+    """Make a diff of one file that `git apply` accepts."""
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
     )
@@ -87,7 +87,7 @@ def patch(path: str, before: str, after: str) -> str:
 
 
 def _functions(node: ast.AST, above: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Functions that are not inside another function."""
+    """Yield functions that are not inside another function."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
             yield above + child.name, child
@@ -191,7 +191,7 @@ EDITS: tuple[tuple[Any, Callable[[Any], Iterator[Edit]]], ...] = (
 
 
 def _splice(source: str, node: Any, new: str) -> str | None:
-    """The source with the node's text replaced; None if that changes nothing, or does not parse."""
+    """Replace the node's text in the source; None if that changes nothing, or the source then does not parse."""
     lines = source.encode().splitlines(keepends=True)  # columns of ast count bytes
     head = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
     tail = lines[node.end_lineno - 1][node.end_col_offset :] + b"".join(lines[node.end_lineno :])

@@ -1,4 +1,4 @@
-"""Tasks as others publish them: rows of SWE-bench, SWE-Gym, SWE-smith and R2E-Gym, as users have them on disk."""
+"""Published tasks: rows of SWE-bench, SWE-Gym, SWE-smith and R2E-Gym, in files on disk."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ IMAGES = {
     "swe_bench": ("swebench/sweb.eval.x86_64.{}:latest", "_1776_"),
     "swe_gym": ("xingyaoww/sweb.eval.x86_64.{}:latest", "_s_"),
 }
-"""Names of the images that are published with the rows, and what replaces the "__" of an instance's id in them."""
+"""Names of the images published with the rows, and the replacement of "__" of an instance's id in them."""
 
 R2E_TESTS = PYTEST.replace("{tests}", "r2e_tests {tests}")
 R2E_TESTS = f"ln -sfn /r2e_tests r2e_tests; {R2E_TESTS}"
@@ -33,15 +33,15 @@ class RepositoryRows(Source):
     list, or a list as JSON text). SWE-smith: the same without test_patch, where patch is the fault, and image_name.
     R2E-Gym: docker_image, problem_statement, expected_output_json; it has no solution as a diff.
 
-    Rows that name no test or lack a column are dropped and counted. `halfway validate --rows` finds out whether a row
-    is a valid task.
+    Rows without tests or without a column are dropped and counted. `halfway validate --rows` checks whether rows are
+    valid tasks.
 
     Attributes:
         path: a file, a folder or a pattern, as of `file`.
         heldout_path: file of the held-out problems, such as another data set; empty = they are taken from `path`.
-        kind: the data set whose columns the rows have; "auto" decides by the first row.
+        kind: the data set that the rows' columns come from; "auto" decides by the first row.
         trees: a folder with a source tree for each instance, named by its id, for boxes that run here; empty = images.
-        command: how tests are run, see `RepositoryTask`; empty = pytest.
+        command: the command that runs tests, see `RepositoryTask`; empty = pytest.
     """
 
     path: str
@@ -53,13 +53,13 @@ class RepositoryRows(Source):
     def __post_init__(self) -> None:
         require(bool(self.path), "repository_rows.path", self.path, "give a file")
         known = not self.command or "{tests}" in self.command
-        require(known, "repository_rows.command", self.command, "say with {tests} where the test files go")
+        require(known, "repository_rows.command", self.command, "put {tests} in place of the test files")
 
     def heldout(self) -> Source | None:
         return replace(self, path=self.heldout_path, heldout_path="") if self.heldout_path else None
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        """All rows in order."""
+        """Load all rows in order."""
         loaded = keep_and_count((row.where, self._problem(row.values)) for row in file_rows(self.path))
         if not loaded.problems:
             first = f" (first: {loaded.report.examples[0]})" if loaded.report.examples else ""
@@ -80,7 +80,7 @@ class RepositoryRows(Source):
 
 
 def kind_of(values: Mapping[str, Any]) -> Kind:
-    """The data set whose columns a row has."""
+    """Recognise the data set of a row by its columns."""
     if "expected_output_json" in values:
         return "r2e_gym"
     if "image_name" in values and "test_patch" not in values:
@@ -89,7 +89,7 @@ def kind_of(values: Mapping[str, Any]) -> Kind:
 
 
 def task_of(values: Mapping[str, Any], kind: str, trees: str = "", command: str = "") -> RepositoryTask | Bad:
-    """The task in a row, or what the row lacks."""
+    """Read the task of a row, or say why there is none."""
     name = str(values.get("instance_id") or values.get("commit_hash") or "")
     if not name:
         return Bad("no instance_id")
@@ -98,7 +98,7 @@ def task_of(values: Mapping[str, Any], kind: str, trees: str = "", command: str 
     if isinstance(tests, Bad) or isinstance(going, Bad):
         return tests if isinstance(tests, Bad) else Bad("PASS_TO_PASS is not a list of tests")
     if not tests:
-        return Bad("no test that is to pass")
+        return Bad("no test that must pass")
     base = _base(values, kind, name, trees)
     patch = _diff(values, "patch")
     if kind != "r2e_gym" and not patch:

@@ -45,12 +45,12 @@ class RepositoryTask:
         base: the work tree before the fault.
         bug: a diff that introduces the fault; empty if the base has it.
         test_patch: a diff with tests that only the judge sees.
-        fail_to_pass: tests that fail because of the fault and have to pass.
-        pass_to_pass: tests that pass despite the fault and have to keep passing.
-        command: the command that runs tests, with "{tests}" for the files of the listed tests; it has to print pytest's
-            lines of passed and failed tests, as its option -rpfE does.
-        solution: a diff that fixes the fault, used only for checks; empty if it is the fault's reverse.
-        folder: a task folder of Harbor, whose script decides instead of listed tests; empty = there is none.
+        fail_to_pass: tests that fail because of the fault and must pass.
+        pass_to_pass: tests that pass despite the fault and must keep passing.
+        command: the command that runs tests, with "{tests}" for the files of the listed tests; it must print pytest's
+            lines of passed and failed tests, as with its option -rpfE.
+        solution: a diff that fixes the fault, only for checks; empty if it is the fault's reverse.
+        folder: a task folder of Harbor, whose script decides instead of listed tests; empty = none.
     """
 
     name: str
@@ -65,7 +65,7 @@ class RepositoryTask:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """All tests that have to pass."""
+        """All tests that must pass."""
         return self.fail_to_pass + self.pass_to_pass
 
     @property
@@ -81,11 +81,11 @@ def to_problem(
     features: Mapping[str, float | str],
     instructions: str = INSTRUCTIONS,
 ) -> Problem:
-    """The problem that a policy gets. Its answer is the task, which the environment reads.
+    """Make the policy's problem. Its answer is the task, for the environment.
 
     Args:
-        statement: what is wrong, in words.
-        instructions: how to work, with {place} and {statement}.
+        statement: description of the fault.
+        instructions: the prompt, with {place} and {statement}.
     """
     prompt = instructions.format(place=task.base.place, statement=statement.strip())
     answer = as_text(task)
@@ -95,7 +95,7 @@ def to_problem(
 
 
 def as_text(task: RepositoryTask) -> str:
-    """A task as JSON."""
+    """Convert a task to JSON."""
     base = task.base
     return json.dumps(
         {

@@ -1,7 +1,6 @@
-"""Consent for what a recipe must not do by itself: it may read data and models; anything else needs a word from
-outside.
+"""Checks the user's consent: a recipe alone may only read data and models.
 
-The environment variable `HALFWAY_ACCEPT` holds those words, separated by commas; SECURITY.md lists them.
+Anything else needs a word in the environment variable `HALFWAY_ACCEPT`, separated by commas; SECURITY.md lists them.
 """
 
 import os
@@ -12,12 +11,12 @@ VARIABLE = "HALFWAY_ACCEPT"
 
 
 def accepted_words() -> tuple[str, ...]:
-    """The words of the user of this process."""
+    """Read the accepted words of this process's user."""
     return tuple(os.environ.get(VARIABLE, "").replace(",", " ").split())
 
 
 def is_accepted(word: str) -> bool:
-    """True if the user has accepted what a word stands for."""
+    """True if the user has given consent to this word."""
     return word in accepted_words()
 
 

@@ -21,11 +21,11 @@ DAMAGED = (
     *(OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError),
     *(EOFError, MemoryError, zlib.error, msgspec.MsgspecError),
 )
-"""What the readers of a damaged file raise."""
+"""Exceptions of readers of a damaged file."""
 
 
 class WriteError(UserError):
-    """A file or folder that cannot be written. `reason` is why, in the operating system's words."""
+    """A file or folder cannot be written. `reason` is the operating system's message."""
 
     def __init__(self, path: Path, reason: str):
         super().__init__(f"{path}: cannot be written ({reason}); make room for it and resume")
@@ -36,30 +36,30 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file atomically: readers see the old content or the new one, never a part.
 
     Raises:
-        WriteError: if it cannot be written; an earlier file stays as it is.
+        WriteError: if it cannot be written; an earlier file does not change.
     """
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """As `write_text`, for bytes."""
+    """Like `write_text`, for bytes."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """As `write_text`, for a value as JSON."""
+    """Like `write_text`, for a value as JSON."""
     write_text(path, json.dumps(value))
 
 
 def read_json(path: Path, remedy: str = "remove it and resume", kind: Any = dict[str, Any]) -> dict[str, Any]:
-    """The object in a file of JSON; empty if there is no file.
+    """Read the object in a JSON file; empty if there is no file.
 
     Args:
-        kind: what the object must be, for example a `msgspec.Struct`; what that does not name may be anything.
+        kind: type of the object, for example a `msgspec.Struct`; fields that it does not name may be anything.
 
     Raises:
-        UserError: if the file holds anything else.
+        UserError: if the file contains anything else.
     """
     with reading(path, remedy):
         if not path.exists():
@@ -71,9 +71,9 @@ def read_json(path: Path, remedy: str = "remove it and resume", kind: Any = dict
 
 @contextmanager
 def reading(path: Path | str, remedy: str) -> Iterator[None]:
-    """Turn what a damaged file makes its reader raise into one line that names the file and the remedy.
+    """Turn the exception of a damaged file's reader into a UserError that names the file and the remedy.
 
-    So does a pipe, a device or a socket, before it is opened.
+    A pipe, a device or a socket is refused before it is opened.
     """
     if not _ends(path):
         raise UserError(f"{path}: is not a regular file; {remedy}")
@@ -86,7 +86,7 @@ def reading(path: Path | str, remedy: str) -> Iterator[None]:
 
 
 def read_whole(path: Path, remedy: str) -> bytes:
-    """A file's bytes. Raises UserError, with the remedy, if it cannot be read."""
+    """Read a file's bytes. Raises UserError, with the remedy, if it cannot be read."""
     with reading(path, remedy):
         return path.read_bytes()
 
@@ -99,10 +99,10 @@ def require_regular_files(folder: Path) -> None:
 
 
 def _ends(path: Path | str) -> bool:
-    """True if a path can be read to an end: opening a pipe waits for ever, and a device has none."""
+    """True if reading a path ends: opening a pipe may wait forever, and a device has no end."""
     try:
         mode = os.stat(path).st_mode
-    except OSError as error:  # its reader says what else is wrong; to `Path.exists`, a link to itself does not exist
+    except OSError as error:  # the reader reports other errors; for `Path.exists`, a link to itself does not exist
         return error.errno != errno.ELOOP
     except ValueError:
         return True
@@ -114,12 +114,12 @@ def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder to write a file to; at the end the file replaces `path`.
 
     Raises:
-        WriteError: if it cannot be written; an earlier file stays as it is.
+        WriteError: if the file cannot be written; an earlier file does not change.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     with writing(path), ExitStack() as undo:
         undo.callback(_remove_file, temporary)
-        # Created anew, since in a folder from elsewhere this name may be a link.
+        # A new file: in a foreign folder this name may be a link.
         temporary.unlink(missing_ok=True)
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666))
         yield temporary
@@ -132,7 +132,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     """Yield a new, empty folder beside `path` to write into; at the end it replaces `path`.
 
     Raises:
-        WriteError: if it cannot be written; an earlier folder stays as it is.
+        WriteError: if it cannot be written; an earlier folder does not change.
     """
     partial = path.with_name(f".{path.name}.partial")
     with writing(path), ExitStack() as undo:
@@ -149,7 +149,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 def made_once(path: Path) -> Iterator[Path]:
     """Yield a new, empty folder in which to make a file or folder; the first process to finish renames it to `path`.
 
-    Several processes may make the same thing at once: each gets its own folder, which is removed at the end.
+    Several processes may make the same file at once: each gets its own folder, which is removed at the end.
 
     Raises:
         WriteError: if it cannot be written.
@@ -164,22 +164,22 @@ def made_once(path: Path) -> Iterator[Path]:
 
 
 def require_no_link(path: Path) -> None:
-    """Raise UserError if a link is where a file or folder of ours belongs: writing would change what it leads to."""
+    """Raise UserError if one of our own paths is a link: writing would change its target."""
     if path.is_symlink():
         raise UserError(
-            f"{path}: is a link to {os.readlink(path)!r}, where Halfway writes its own data; remove the link"
+            f"{path}: is a link to {os.readlink(path)!r}, but Halfway writes its own data here; remove the link"
         )
 
 
 def open_own(path: Path, mode: str = "a") -> IO[Any]:
-    """Open a file of ours for writing, never through a link.
+    """Open one of our own files for writing, never through a link.
 
     Raises:
         UserError: if the path is a link, a pipe or a device.
     """
     require_no_link(path)
     if not _ends(path):
-        raise UserError(f"{path}: is not a regular file, where Halfway writes its own data; remove it")
+        raise UserError(f"{path}: is not a regular file, but Halfway writes its own data here; remove it")
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
 
 
@@ -198,5 +198,5 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def reason(error: OSError) -> str:
-    """Why the operating system refused, in its own words."""
+    """The operating system's reason, in its own words."""
     return os.strerror(error.errno) if error.errno else one_line(error)

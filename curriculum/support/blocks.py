@@ -1,7 +1,7 @@
-"""Marked parts of a response, in time that grows with its length, not with its square.
+"""Finds marked parts of a response, in linear time.
 
-A policy that repeats itself may open a block ten thousand times and close none. A regular expression would look for the
-end once from each opening.
+A policy that repeats itself may open a block ten thousand times and close none. A regular expression would search for
+the end from each opening.
 """
 
 import re
@@ -10,10 +10,10 @@ OPENING, CLOSING = re.compile(r"```(\w+)[ \t]*"), re.compile(r"```[ \t]*")
 
 
 def find_fenced(text: str, *names: str) -> list[tuple[str, str]]:
-    """Name and content of each closed Markdown block with one of these names, or with any name if none is given.
+    """Find each closed Markdown block with one of these names (without names: any), as name and content.
 
-    A block begins with a line such as ```python and ends with the next line ```. What other blocks contain is not set
-    apart: within a block of another name, a line that opens a block counts.
+    A block begins with a line such as ```python and ends with the next line ```. A line that opens a block counts even
+    inside a block of another name.
     """
     blocks: list[tuple[str, str]] = []
     name, inside = "", list[str]()
@@ -31,7 +31,7 @@ def find_fenced(text: str, *names: str) -> list[tuple[str, str]]:
 
 
 def find_between(text: str, opening: str, closing: str) -> list[str]:
-    """The text between each opening mark and the next closing mark, from left to right, without overlaps."""
+    """Find the text between each opening mark and the next closing mark, from left to right, without overlaps."""
     parts: list[str] = []
     start = text.find(opening)
     while start >= 0:

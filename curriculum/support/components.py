@@ -1,4 +1,4 @@
-"""Registered components as a file names them: `name` or `{name: options}`, read into objects and written back."""
+"""Reads and writes registered components, in files `name` or `{name: options}`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -15,10 +15,10 @@ WANTED = "one name, or one {name: options}"
 
 @dataclass(frozen=True)
 class Component(Generic[Part]):
-    """A registered component with the name by which a file asks for it.
+    """A registered component and its name in a file.
 
     Attributes:
-        name: empty where a file names none.
+        name: the name; empty if the file gives none.
         part: the registered dataclass, whose fields are the options.
     """
 
@@ -47,7 +47,7 @@ def at_most_one_of(registry: Registry) -> Reader:
 
 
 def component(value: Any, registry: Registry, path: str) -> Component[Any]:
-    """The component given as `name` or `{name: options}`.
+    """Make the component given as `name` or `{name: options}`.
 
     Raises:
         UserError: for an unknown name or option, or a value that the component refuses.
@@ -63,13 +63,13 @@ def component(value: Any, registry: Registry, path: str) -> Component[Any]:
 
 
 def build(registry: Registry, name: str, options: Any, path: str, at: str) -> Any:
-    """The registered dataclass called `name`, made from a mapping of its options (None means all defaults).
+    """Make the registered dataclass called `name` from a mapping of its options (None = all defaults).
 
     Args:
-        path, at: where the file gives the name and the options.
+        path, at: paths of the name and of the options in the file.
 
     Raises:
-        UserError: as `component` does.
+        UserError: like `component`.
     """
     try:
         kind: type[Any] = registry.get(name)
@@ -85,7 +85,7 @@ def build(registry: Registry, name: str, options: Any, path: str, at: str) -> An
 
 
 def plain(value: Any) -> Any:
-    """Settings as plain data, from which `construct` makes equal ones."""
+    """Convert settings to plain data, from which `construct` makes equal settings."""
     if isinstance(value, Component):
         return value.as_plain()
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Opens DuckDB so that it can read given files, and open and load nothing else."""
+"""Opens DuckDB with access to given files only, and without extensions."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 
 
 def connect(root: Path | None = None) -> "duckdb.DuckDBPyConnection":
-    """An empty database that may read files at or below `root`, and no file if that is None."""
+    """Open an empty database that may read files at or below `root`; None = no files."""
     import duckdb
 
     connection = duckdb.connect(":memory:", config=SETTINGS)

@@ -1,4 +1,4 @@
-"""Ends a process with the one that started it, however that one ends, kill -9 included.
+"""Ends a process with its parent, however the parent ends, kill -9 included.
 
 A process of `multiprocessing` calls `end_with_parent`, a child that Python did not start calls `end_with_starter`, and
 any other command runs inside this script:
@@ -24,7 +24,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent() -> None:
-    """End this process of `multiprocessing` with its parent, which a fork server in between does not hide."""
+    """End this process of `multiprocessing` with its parent, even with a fork server in between."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -58,9 +58,9 @@ def _end_with_input(folder: str) -> None:
 
 
 def shared_blocks(group: int) -> set[str]:
-    """The blocks of `multiprocessing.shared_memory` that a group of processes has open, as paths.
+    """List the blocks of `multiprocessing.shared_memory` that a process group has open, as paths.
 
-    Python's resource tracker would unlink them, but it is killed with the group.
+    Python's resource tracker would remove them, but it is killed with the group.
     """
     blocks: set[str] = set()
     for process in filter(str.isdecimal, os.listdir("/proc") if sys.platform == "linux" else ()):
@@ -72,12 +72,12 @@ def shared_blocks(group: int) -> set[str]:
 
 
 def unlink(blocks: Iterable[str]) -> None:
-    """Remove such blocks; those that are gone already are passed over."""
+    """Remove such blocks, if they still exist."""
     for block in blocks:
         with suppress(OSError):
             os.unlink(block)
 
 
 if __name__ == "__main__":
-    # The thread holds the lock of standard input, so an interpreter that exits in the usual way would abort.
+    # The thread holds the lock of standard input, so a normal exit would abort.
     os._exit(run(sys.argv[1], sys.argv[2:]))

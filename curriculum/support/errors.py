@@ -5,16 +5,16 @@ from typing import TypeVar
 
 Read = TypeVar("Read")
 MOST = 20
-"""Mistakes after which no more are looked for: a file may come from a stranger."""
+"""Most mistakes to report: a file may come from a stranger."""
 LONGEST = 3000
-"""Characters of a message, from the middle of which more are left out."""
+"""Most characters of a message; a longer one is cut in the middle."""
 
 
 class UserError(ValueError):
     """A mistake in a file, an option or a checkpoint. The message names the field, the value and the remedy.
 
     Attributes:
-        others: further mistakes of the same file, which `halfway validate` shows too.
+        others: further mistakes in the same file, for `halfway validate`.
     """
 
     others: tuple["UserError", ...] = ()
@@ -29,19 +29,19 @@ class UserError(ValueError):
         return (self, *self.others)
 
     def within(self, place: str) -> "UserError":
-        """The same mistakes with a place in front of each message."""
+        """Put a place in front of each message."""
         return join_errors([UserError(f"{place}{error}") for error in self.all])
 
 
 def join_errors(errors: Sequence[UserError]) -> UserError:
-    """The first of several mistakes, which holds the others."""
+    """Combine several mistakes into the first one."""
     first, *others = [one for error in errors for one in error.all]
     first.others = tuple(others)
     return first
 
 
 def each(attempts: Sequence[Callable[[], Read]]) -> list[Read]:
-    """Results of all functions. If some raise UserError, the others still run, and all mistakes are raised together."""
+    """Call all functions; returns their results, or raises all their UserErrors together."""
     done: list[Read] = []
     errors: list[UserError] = []
     for attempt in attempts:
@@ -57,6 +57,6 @@ def each(attempts: Sequence[Callable[[], Read]]) -> list[Read]:
 
 
 def require(condition: bool, field: str, value: object, remedy: str) -> None:
-    """Raise the one-line error for a field whose value is not acceptable."""
+    """Raise the one-line error for an invalid value of a field, unless `condition` is true."""
     if not condition:
         raise UserError(f"{field}: {value!r} is not acceptable; {remedy}")

@@ -1,4 +1,4 @@
-"""Packages that only an extra of Halfway installs, and values as they appear in one-line messages."""
+"""Loads packages of Halfway's extras, and formats values for one-line messages."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -26,14 +26,14 @@ _MODULES = {
     "dev": ("statsmodels",),
 }
 EXTRAS: Mapping[str, str] = {module: extra for extra, modules in _MODULES.items() for module in modules}
-"""Module -> the extra that installs it. `pip install halfway` alone installs everything else that is imported."""
+"""Module -> the extra that installs it. `pip install halfway` alone installs all other imports."""
 
 
 def load_extra(module: str, needed_by: str, extra: str = "") -> Any:
     """Import a module of an optional extra: `extra`, or else the one in `EXTRAS`.
 
     Raises:
-        UserError: if it is not installed; the message names the extra that installs it.
+        UserError: if it is not installed; the message names the extra.
     """
     try:
         return import_module(module)
@@ -43,7 +43,7 @@ def load_extra(module: str, needed_by: str, extra: str = "") -> Any:
 
 
 def remedy(error: ModuleNotFoundError) -> str | None:
-    """The package that an import lacks and its extra; None if no extra does, or if it is already installed."""
+    """Name the package that an import lacks and its extra; None if no extra has it, or if it is installed."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS or find_spec(package) is not None:
         return None
@@ -51,14 +51,14 @@ def remedy(error: ModuleNotFoundError) -> str | None:
 
 
 def one_line(value: object, limit: int = 160) -> str:
-    """A value, or an exception with its type, on one line of at most `limit` characters."""
+    """Format a value, or an exception with its type, as one line of at most `limit` characters."""
     text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else repr(value)
     text = clean(" ".join(text.split()))
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def clean(text: str) -> str:
-    """The text with every unprintable character replaced, since some could control a terminal."""
+    """Replace every unprintable character, since some could control a terminal."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)

@@ -1,4 +1,4 @@
-"""Names for things that a YAML file may ask for, filled by this repository and by installed packages."""
+"""Registries of names for YAML files, filled by this repository and by installed packages."""
 
 import difflib
 import sys
@@ -13,7 +13,7 @@ from halfway.curriculum.support.errors import UserError
 
 
 def unknown(what: str, name: object, known: Iterable[str], most: int = 1) -> UserError:
-    """The error for a name that does not exist, with the names that do and are nearest, whatever their case."""
+    """Make the error for an unknown name, with the nearest known names, whatever their case."""
     spelled = {one.lower(): one for one in sorted(known)}
     near = difflib.get_close_matches(str(name).lower(), spelled, n=most, cutoff=0.5)
     choice = f"choose one of {', '.join(spelled.values())}" if spelled else "there is none to choose here, so remove it"
@@ -23,10 +23,10 @@ def unknown(what: str, name: object, known: Iterable[str], most: int = 1) -> Use
 
 @dataclass(frozen=True)
 class Registry:
-    """A table from a name to an importable object, resolved only when asked for.
+    """A table from names to importable objects, imported on use.
 
     Attributes:
-        what: the field of the configuration, for error messages.
+        what: the configuration field, for error messages.
         builtin: name -> "module:attribute".
         group: entry-point group through which an installed package adds names of its own.
         removed: former name -> why it was removed.
@@ -46,7 +46,7 @@ class Registry:
         return sorted({*self.builtin, *self._find_installed(), *self._added})
 
     def get(self, name: str) -> Any:
-        """The object called `name`. Raises UserError, with the nearest known name, if there is none."""
+        """Import the object called `name`. Raises UserError, with the nearest known name, if there is none."""
         if name in self._added:
             return self._added[name]
         if name in self.builtin:
@@ -58,7 +58,7 @@ class Registry:
         raise self.unknown(self.what, name)
 
     def unknown(self, what: str, name: str) -> UserError:
-        """The error for a name that is not here: why it was removed, or the nearest name that is."""
+        """Make the error for an unknown name: why it was removed, or the nearest known name."""
         if name in self.removed:
             return UserError(f"{what}: {name!r} was removed: {self.removed[name]}")
         return unknown(what, name, self.names())
@@ -69,5 +69,5 @@ class Registry:
 
 @cache
 def _find_entry_points(group: str, path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    """The entry points of a group, remembered for a module path: a scan of all installed packages takes 0.1 s."""
+    """Find the entry points of a group, cached by module path: a scan of all installed packages takes 0.1 s."""
     return {point.name: point for point in entry_points(group=group)}

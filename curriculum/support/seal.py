@@ -1,6 +1,6 @@
-"""Parquet files that carry a hash of all their bytes, so that no damage to them goes unnoticed.
+"""Seals Parquet files with a hash of all their bytes, to detect damage.
 
-The hash stands in the file's metadata, and was computed with zeros in its place.
+The hash is in the file's metadata, and is computed with zeros in its place.
 """
 
 import re
@@ -10,21 +10,21 @@ from pathlib import Path
 from halfway.curriculum.support.errors import UserError
 
 KEY, BLANK = "halfway.seal", "blake2b:" + "0" * 40
-"""The entry of a table's metadata with which it is written before `seal`."""
+"""The entry of a table's metadata before `seal`."""
 FOOTER = 1 << 20
-"""Bytes at the end of a file among which the entry is looked for."""
+"""Bytes at the end of a file to search for the entry."""
 _SEAL = re.compile(rb"halfway\.seal.{1,8}?blake2b:([0-9a-f]{40})", re.DOTALL)
 
 
 def seal(file: Path) -> None:
-    """Replace the blank in a file that has just been written by the hash of its bytes."""
+    """Replace the blank in a new file by the hash of its bytes."""
     content = file.read_bytes()
     assert content.count(BLANK.encode()) == 1, f"{file} was not written with one blank"
     file.write_bytes(content.replace(BLANK.encode(), b"blake2b:" + _hash(content)))
 
 
 def require_sealed(file: Path) -> None:
-    """Raise UserError if a file carries a hash that is not that of its bytes; one without a hash is taken as it is."""
+    """Raise UserError if a file's hash does not match its bytes; a file without a hash passes."""
     with open(file, "rb") as opened:
         opened.seek(max(0, file.stat().st_size - FOOTER))
         found = _SEAL.findall(opened.read())

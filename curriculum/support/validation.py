@@ -19,9 +19,9 @@ class Reader:
     """Reads a field of a type that YAML does not have. The field's type hint is `Annotated[Type, Reader(...)]`.
 
     Attributes:
-        read: makes the value from what the file holds and the field's path; raises UserError.
-        wanted: what to give, for error messages.
-        registry: that of the component which the field names, if it names one.
+        read: makes the value from the file's value and the field's path; raises UserError.
+        wanted: description of valid values, for error messages.
+        registry: registry of the named component, if the field names one.
     """
 
     read: Callable[[Any, str], Any]
@@ -30,17 +30,17 @@ class Reader:
 
 
 def construct(kind: type[Options], data: Any, path: str = "") -> Options:
-    """An instance of the dataclass `kind`, including its nested dataclasses, with the values of a mapping.
+    """Make an instance of the dataclass `kind`, including nested dataclasses, from a mapping.
 
-    What the mapping leaves out keeps its default, also inside a nested dataclass. Text that reads as a number is
-    accepted as one, and a number as text.
+    Fields that the mapping leaves out keep their defaults, also in nested dataclasses. Text that reads as a number is
+    accepted as a number, and a number as text.
 
     Args:
         path: dotted path of `data` in the file, for error messages.
 
     Raises:
-        UserError: for the first unknown, missing or ill-typed field, with its path, its value and a remedy; it holds
-            all others. Errors raised by the dataclass itself get the path in front.
+        UserError: for the first unknown, missing or ill-typed field, with its path, its value and a remedy; `others`
+            has the rest. Errors of the dataclass itself get the path in front.
     """
     errors = list(islice(_name_errors(kind, data, path), MOST))
     made = _made(kind, data, path, path, None, errors) if isinstance(data, Mapping) else None
@@ -58,10 +58,10 @@ def _made(
     default: Options | None,
     errors: list[UserError],
 ) -> Options | None:
-    """An instance whose other fields are those of `default`; errors of a dataclass itself get `root` in front.
+    """Make an instance; missing fields come from `default`. Errors of a dataclass itself get `root` in front.
 
     Args:
-        errors: gets every mistake in `data` but wrong names. Where there is any, None is returned.
+        errors: collects every mistake in `data` but wrong names. If there is any, None is returned.
     """
     values: dict[str, Any] = {}
     by_name, hints, before = {field.name: field for field in _known(kind)}, _hints(kind), len(errors)
@@ -92,15 +92,15 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     for reader in getattr(hint, "__metadata__", ()):
         return reader.read(value, path)
     if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)  # such as name=2026, whose quotes a shell removes
+        return str(value)  # such as name=2026: a shell removes the quotes
     try:
         return msgspec.convert(value, hint, strict=False)
-    except (msgspec.ValidationError, UnicodeError):  # the second for text that is none, such as half a character
+    except (msgspec.ValidationError, UnicodeError):  # the second for broken text, such as half a character
         raise _wrong_type(path, value, hint) from None
 
 
 def _name_errors(kind: type[Any], data: Any, path: str) -> Iterator[UserError]:
-    """What is wrong with the names: anything but a mapping, unknown fields, and required fields that are absent."""
+    """Yield the errors of the names: no mapping, unknown fields, and missing required fields."""
     if not isinstance(data, Mapping):
         yield UserError(f"{path or 'configuration'}: {data!r} is not acceptable; give a mapping of fields")
         return
@@ -129,7 +129,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _is_options(hint: Any) -> bool:
-    """True if a field is a dataclass of options, nested in the file as well."""
+    """True if a field is a nested dataclass of options."""
     return isinstance(hint, type) and is_dataclass(hint)
 
 
@@ -147,7 +147,7 @@ def _wrong_type(path: str, value: Any, hint: Any) -> UserError:
 
 
 def _describe(hint: Any) -> str:
-    """What a type hint asks for, in words."""
+    """Describe a type hint in words."""
     simple = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "null"}
     for reader in getattr(hint, "__metadata__", ()):
         return str(reader.wanted)
@@ -169,6 +169,6 @@ def _join(path: str, name: object) -> str:
 
 
 def _under(path: str, message: str) -> str:
-    """A message with the path in front, unless its first word already ends the path ("greso.floor: ...")."""
+    """Put the path in front of a message, unless its first word already ends the path ("greso.floor: ...")."""
     head, _, rest = message.partition(".")
     return f"{path}.{rest}" if path.split(".")[-1] == head and rest else f"{path}: {message}" if path else message

@@ -1,7 +1,7 @@
-"""Reads YAML files and lays them over the files that they name as `base`; the results are plain, unchecked mappings.
+"""Reads YAML files and merges each over its `base`; the results are plain, unchecked mappings.
 
-Needs PyYAML only where a file is read. A file may come from a stranger, so what it can cost is bounded: its bytes, its
-depth, and its values, counting those behind an alias each time that it is used.
+Only reading a file needs PyYAML. A file may come from a stranger, so its bytes, its depth and its values are limited;
+values behind an alias count at each use.
 """
 
 import os
@@ -17,7 +17,7 @@ from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-"""The checkout, or the installed package, which contains recipes and starting models."""
+"""The checkout or the installed package, with recipes and starting models."""
 
 MOST_BYTES, MOST_VALUES, DEEPEST, MOST_BASES, MOST_DIGITS = 1 << 18, 50_000, 50, 20, 100
 TEXT = "tag:yaml.org,2002:str"
@@ -25,10 +25,10 @@ TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "fl
 """The kinds of values that a file may hold."""
 
 Prepare = Callable[[Mapping[str, Any], Path], dict[str, Any]]
-"""What is done to the content of each file before it is laid over its base, given the file's folder."""
+"""Changes the content of each file before the merge, given the file's folder."""
 
-# Mappings that hold one alternative: naming another one replaces the lower layer's choice instead of adding to it.
-# Those with two words do so in every part of a study too, such as `solver.rollouts.engine`.
+# Mappings with one alternative: another one replaces the lower layer's choice instead of adding to it. Those with two
+# words do so in every part of a study too, such as `solver.rollouts.engine`.
 ALTERNATIVES = frozenset(
     {
         *(("budget",), ("costs",), ("domain",), ("environment",)),
@@ -39,14 +39,14 @@ ALTERNATIVES = frozenset(
 
 
 def candidates(path: Path, folder: Path) -> tuple[Path, ...]:
-    """The places to which a path written in a file of `folder` may lead, in order of preference."""
+    """List the places that a path in a file of `folder` may mean, in order of preference."""
     return (folder / path, Path.cwd() / path, REPOSITORY / path)
 
 
 def read(path: Path, prepare: Prepare | None = None) -> dict[str, Any]:
-    """The mapping in a YAML file, with the file that it names as `base` underneath.
+    """Read the mapping in a YAML file, merged over its `base`.
 
-    A relative `base` is looked up next to the file, then in the current folder, then in the repository.
+    A relative `base` is searched next to the file, then in the current folder, then in the repository.
 
     Raises:
         UserError: if the file is missing, is not a YAML mapping, or names itself as base.
@@ -55,12 +55,12 @@ def read(path: Path, prepare: Prepare | None = None) -> dict[str, Any]:
 
 
 def complete(raw: Mapping[str, Any], prepare: Prepare | None = None) -> dict[str, Any]:
-    """A mapping given in Python as `read` gives one from a file in the current folder."""
+    """Like `read`, for a mapping from Python instead of a file in the current folder."""
     return _with_base(prepare(raw, Path()) if prepare else raw, Path(), prepare, ())
 
 
 def _read(path: Path, prepare: Prepare | None, above: tuple[Path, ...]) -> dict[str, Any]:
-    resolved = Path(os.path.realpath(path))  # `resolve` has no line for a link to itself
+    resolved = Path(os.path.realpath(path))  # `resolve` raises on a link to itself
     if resolved in above:
         raise UserError(f"base: {str(path)!r} names itself as base, through {above[-1].name}; remove one `base:`")
     if len(above) > MOST_BASES:
@@ -73,7 +73,7 @@ def _read(path: Path, prepare: Prepare | None, above: tuple[Path, ...]) -> dict[
 def _with_base(
     raw: Mapping[str, Any], folder: Path, prepare: Prepare | None, above: tuple[Path, ...]
 ) -> dict[str, Any]:
-    """A run laid over the file that its `base` names, or a comparison over another.
+    """Merge a run over its `base`, or a comparison over another comparison.
 
     Otherwise a comparison (which has `arms`) keeps `base`, the run that its arms share, fully read.
     """
@@ -93,7 +93,7 @@ def _with_base(
 
 
 def base_file(name: str, folder: Path) -> Path:
-    """The file that a `base` names. Raises UserError if it is not found."""
+    """Find the file of a `base`. Raises UserError if it is not found."""
     path = Path(name).expanduser()
     for candidate in candidates(path, folder):
         if candidate.exists():
@@ -103,7 +103,7 @@ def base_file(name: str, folder: Path) -> Path:
 
 
 def parse(path: Path) -> dict[str, Any]:
-    """The mapping in one YAML file. "3e-4" is a number here, although plain YAML 1.1 reads it as text."""
+    """Parse the mapping in one YAML file. "3e-4" is a number here, unlike in plain YAML 1.1."""
     import yaml
 
     try:
@@ -117,12 +117,12 @@ def parse(path: Path) -> dict[str, Any]:
         reason = str(error) if isinstance(error, UserError) else f"is not readable as YAML: {one_line(error)}"
         raise UserError(f"{path}: {reason}") from None
     if not isinstance(content, dict) or not content:
-        raise UserError(f"{path}: holds a list or nothing; a mapping of fields is needed")
+        raise UserError(f"{path}: holds a list or nothing; give a mapping of fields")
     return {str(k): v for k, v in content.items()}
 
 
 def nodes(path: Path) -> Any:
-    """The nodes of a file that `parse` can read, which know their lines."""
+    """Parse a file into nodes with line numbers. `parse` must be able to read it."""
     loader = _loader()(_text(path))
     try:
         return loader.get_single_node()
@@ -131,7 +131,7 @@ def nodes(path: Path) -> Any:
 
 
 def _text(path: Path) -> bytes:
-    """The bytes of a regular file. Raises UserError for anything else, such as a pipe, and for too long a file."""
+    """Read the bytes of a regular file. Raises UserError for anything else, such as a pipe, and for long files."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         raise UserError(f"is {'a folder' if stat.S_ISDIR(mode) else 'not a regular file'}; give a YAML file")
@@ -143,7 +143,7 @@ def _text(path: Path) -> bytes:
 
 
 def load(text: bytes) -> Any:
-    """The content of YAML text. Raises UserError if it is too large, too deep or refers to itself."""
+    """Load YAML text. Raises UserError if it is too large, too deep or refers to itself."""
     loader = _loader()(text)
     try:
         node = loader.get_single_node()
@@ -155,13 +155,13 @@ def load(text: bytes) -> Any:
 
 def _require_moderate(count: int, depth: int) -> None:
     if count > MOST_VALUES:
-        raise UserError(f"stands for more than {MOST_VALUES:,} values, with those behind its aliases; write fewer")
-    if depth > DEEPEST:  # where the file itself is flatter, an alias refers to what it is part of
+        raise UserError(f"has more than {MOST_VALUES:,} values, counted at each use of an alias; write fewer")
+    if depth > DEEPEST:  # if the file itself is flatter, an alias refers to a node that contains it
         raise UserError(f"is nested more than {DEEPEST} levels deep, or refers to itself; remove the nesting")
 
 
 def _require_small(root: Any) -> None:
-    """Check number and depth of the values, those behind an alias counted whenever it is used."""
+    """Check number and depth of the values; those behind an alias count at each use."""
     waiting, count = [(root, 1)], 0
     while waiting:
         node, depth = waiting.pop()
@@ -185,7 +185,7 @@ NUMBER = re.compile(
 
 @cache
 def _loader() -> type[Any]:
-    """PyYAML's safe loader with YAML 1.2's numbers, no dates, and an error for a key that is given twice."""
+    """Make PyYAML's safe loader with YAML 1.2's numbers, no dates, and an error for a duplicate key."""
     import yaml
 
     base: Any = yaml.SafeLoader
@@ -216,7 +216,7 @@ def _loader() -> type[Any]:
                     raise refuse(f"found duplicate key {key}", key_node)
                 keys.add(key)
             self.flatten_mapping(node)
-            # A name is text, also where YAML 1.1 reads `off` as false and `010` as 8.
+            # A name is always text; YAML 1.1 reads `off` as false and `010` as 8.
             node.value = [(yaml.ScalarNode(TEXT, key.value, key.start_mark), value) for key, value in node.value]
             mapping: dict[Any, Any] = super().construct_mapping(node, deep)
             return mapping

@@ -1,7 +1,7 @@
-"""Shows the answers of a file to their verifiers: many at a time, and not again for a file that has been checked.
+"""Checks the answers of a file with their verifiers: many at a time, and once per file.
 
-A verifier that judges in processes of its own takes milliseconds for an answer, so what it says about a file is
-remembered in the user's cache, under a hash of the file, of the options with which it was read, and of the verifier.
+A verifier with its own processes takes milliseconds for an answer. So the results for a file are cached for the user,
+under a hash of the file, of the options with which it was read, and of the verifier.
 """
 
 import os
@@ -23,16 +23,16 @@ from halfway.curriculum.tasks.helpers import PROCESSES
 from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
 
 PACKAGES = ("latex2sympy2_extended", "math-verify", "reasoning-gym", "sympy")
-"""What built-in verifiers read answers with."""
+"""Packages with which built-in verifiers read answers."""
 
 
 class AnswerChecks:
-    """The checks of one file's answers; what they have found is remembered once the block ends without an error."""
+    """The checks of one file's answers; the results are cached when the block ends without an error."""
 
     def __init__(self, path: Path, options: str):
         """
         Args:
-            options: everything besides the file on which its problems depend.
+            options: all other settings that determine the problems.
         """
         self._path, self._options = path, options
         self._memory: Path | None = None
@@ -46,21 +46,21 @@ class AnswerChecks:
 
     def __exit__(self, kind: object, *rest: object) -> None:
         if kind is None and self._memory is not None and self._known is None and self._stat() == self._state:
-            with suppress(UserError):  # it is a cache
+            with suppress(UserError):  # only a cache
                 write_json(self._memory, self._found)
 
     def _stat(self) -> tuple[int, ...]:
-        """What changes if the file does."""
+        """Facts about the file that change with its content."""
         with suppress(OSError):
             found = self._path.stat()
             return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
         return ()
 
     def checked(self, numbers: Sequence[int], made: Sequence[Problem | Bad]) -> list[Problem | Bad]:
-        """The same rows; in place of a problem whose verifier cannot read its answer, why it is bad.
+        """Check rows; a problem whose verifier cannot read its answer becomes a `Bad`.
 
         Args:
-            numbers: the number of each row in the file.
+            numbers: number of each row in the file.
         """
         result, apart = list(made), []
         named = {problem.verifier for problem in made if isinstance(problem, Problem)}
@@ -79,7 +79,7 @@ class AnswerChecks:
         return result
 
     def _troubles(self, numbers: Sequence[str], problems: Sequence[Problem]) -> list[str]:
-        """What each verifier says against an answer, empty if nothing: remembered, or found by all helpers together."""
+        """Each verifier's complaint about an answer, "" if none: from the cache, or from all helpers together."""
         if not self._opened:
             self._open({problem.verifier for problem in problems})
         if self._known is not None:
@@ -103,7 +103,7 @@ class AnswerChecks:
 
 
 def _trouble(problem: Problem) -> str:
-    """What a verifier says against an answer that it cannot read; empty if it can."""
+    """A verifier's complaint about an answer that it cannot read; "" if it can."""
     try:
         find_verifier(problem.verifier)(problem, "")
     except UserError:
@@ -119,7 +119,7 @@ def _unreadable(problem: Problem, why: str) -> Bad:
 
 @cache
 def _program() -> tuple[str, ...]:
-    """The code of readers and verifiers, and the versions of the packages that it uses."""
+    """The code of readers and verifiers, and the versions of its packages."""
     code = [blake2b(path.read_bytes()).hexdigest() for path in sorted(Path(__file__).parent.rglob("*.py"))]
     versions = []
     for package in PACKAGES:
@@ -129,7 +129,7 @@ def _program() -> tuple[str, ...]:
 
 
 def _folder() -> Path | None:
-    """The folder of what is remembered; None if there cannot be one that is this user's alone."""
+    """The folder of the cache; None if it cannot be this user's alone."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halfway" / "answers"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Verifiers that compare a response with an answer as texts and as numbers; what a verifier is."""
+"""The contract of a verifier, and verifiers that compare a response with an answer as text or as numbers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from halfway.curriculum.tasks.words import units_differ
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """There is no verdict through no fault of the policy, so the rollout is lost and does not count as a failure.
+    """No verdict, through no fault of the policy: the rollout is lost and does not count as a failure.
 
     Attributes:
         reason: one line.
@@ -35,7 +35,7 @@ Verifier = Callable[[Problem, str], bool | Lost]
 
 @dataclass(frozen=True)
 class Batched:
-    """A verifier that judges many responses together in less time than one after the other.
+    """A verifier that judges many responses together, faster than one by one.
 
     Attributes:
         judge: the verdict on each response, in order.
@@ -55,13 +55,13 @@ def exact(problem: Problem, response: str) -> bool:
 def numeric(problem: Problem, response: str, *, tolerance: float = 1e-6) -> bool:
     """True if the final number is the answer: an integer exactly, others within a relative `tolerance` of 1e-6.
 
-    The final number is that of the last box, of the last <answer> or of the last "####", which must hold one number, or
-    else the last of the whole response, unless the response denies it ("not 42"). What stands before </think> does not
-    count. An answer of 0 equals only 0, and one
-    with a known unit, such as 5 meters, no number with another ("5 feet").
+    The final number is in the last box, the last <answer> or after the last "####", which must contain one number;
+    otherwise it is the last number of the response, unless the response denies it ("not 42"). Text before </think> does
+    not count. An answer of 0 equals only 0. An answer with a known unit, such as 5 meters, does not equal a number with
+    another unit ("5 feet").
 
     Args:
-        tolerance: largest relative difference from an answer that is not an integer; 0 = none. In files:
+        tolerance: largest relative difference from an answer that is not an integer; 0 = exact. In files:
             "numeric(tolerance=0.01)".
 
     Raises:

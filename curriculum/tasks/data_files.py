@@ -1,7 +1,7 @@
-"""Rows of data files as people have them: JSON Lines, JSON, CSV or Parquet, packed or not, one file or many shards.
+"""Reads rows of data files: JSON Lines, JSON, CSV or Parquet, packed or not, one file or many shards.
 
-DuckDB reads tables and unpacks Zstandard. JSON is decoded by msgspec, since DuckDB writes its numbers anew: 1.50 would
-become 1.5. A number with a fraction or an exponent is a `Decimal`, which keeps its digits.
+DuckDB reads tables and unpacks Zstandard. msgspec decodes JSON, since DuckDB reformats numbers: 1.50 would become 1.5.
+A number with a fraction or an exponent is a `Decimal`, which keeps its digits.
 """
 
 import csv
@@ -36,32 +36,32 @@ KINDS = {
 }
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 MOST_ENTRIES = 100_000
-"""Files and folders among which the data files of a folder or a pattern are looked for."""
+"""Most files and folders to search for the data files of a folder or a pattern."""
 FORMATS = "a .jsonl, .json, .csv or .parquet file, packed as .gz or .zst or not, or a folder or pattern of such files"
 ABOUT = frozenset({"dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json"})
-"""Files about a data set that the library `datasets` writes beside its rows."""
+"""Files about a data set that `datasets` writes beside the rows."""
 SPLITS = re.compile(r"(?<![a-z])(train|test|eval|val|dev)(?:ing|idation|id|uation)?(?:set|data|s)?(?![a-z])")
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?!\d)")
 
 UNPACKED, DENSEST = 64 << 20, 100
-"""Bytes that every packed file may stand for, and how many times its size a larger one may."""
+"""Bytes to which every packed file may unpack; a larger one may unpack to this many times its size."""
 BLOCK = 1 << 20
-"""Bytes of JSON Lines, and of a table's texts, that are decoded at a time."""
+"""Bytes of JSON Lines, and of a table's texts, to decode at a time."""
 LONGEST_LINE = 32 << 20
-"""Bytes of a line; a file without line ends is no reason to fill the memory."""
+"""Most bytes of a line: a file without line ends must not fill the memory."""
 MOST_ROWS, LONGEST = 2048, f"max_line_size = {LONGEST_LINE}, buffer_size = {2 * LONGEST_LINE}"
 FEW = 16
 LARGEST_JSON = 1 << 30
-"""Bytes of a JSON file, which is read whole."""
+"""Most bytes of a JSON file, which is read whole."""
 POINTER = b"version https://git-lfs"
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
 UNREADABLE = (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
-"""What decoding JSON raises, text that is not UTF-8 included."""
+"""Exceptions of decoding JSON, also for text that is not UTF-8."""
 EXPONENT = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)[eE][+-]?\d+|nan", re.IGNORECASE)
 
 
 class Bad(NamedTuple):
-    """Why a row is not a problem. `reason` is what the report counts, `detail` what it shows of the first rows."""
+    """Why a row is not a problem. The report counts rows by `reason`, and shows the `detail` of the first rows."""
 
     reason: str
     detail: str = ""
@@ -85,7 +85,7 @@ class Block(NamedTuple):
 
     Attributes:
         numbers: the line or row number of each row.
-        unit: stands before the number in a row's place: "row " or nothing.
+        unit: text before the number in a row's place: "row " or nothing.
     """
 
     path: Path
@@ -98,7 +98,7 @@ class Block(NamedTuple):
 
 
 def value_at(values: Mapping[str, Any], path: str) -> Any:
-    """The value of a column, which may lie inside another, as in "reward_model.ground_truth"; None if there is none."""
+    """The value of a column, possibly inside another, as in "reward_model.ground_truth"; None if there is none."""
     if path in values:
         return values[path]
     found: Any = values
@@ -108,19 +108,19 @@ def value_at(values: Mapping[str, Any], path: str) -> Any:
 
 
 def json_value(text: str) -> Any:
-    """A value that a cell holds as JSON. Returns a `Bad` if it is not JSON."""
+    """Decode a cell with JSON. Returns a `Bad` if it is not JSON."""
     return _json(text.encode("utf-8", "surrogatepass"))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """The mapping that a cell is, or holds as JSON; empty if it is neither."""
+    """The mapping in a cell, decoded if it is JSON; empty if there is none."""
     if isinstance(value, str) and value.startswith("{"):
         value = json_value(value)
     return value if isinstance(value, Mapping) else {}
 
 
 def column_names(values: Mapping[str, Any]) -> list[str]:
-    """The columns of a row, those inside others as dotted paths."""
+    """The columns of a row, nested ones as dotted paths."""
     found: list[str] = []
     for name, value in values.items():
         inside = _mapping(value)
@@ -132,13 +132,13 @@ def column_names(values: Mapping[str, Any]) -> list[str]:
 
 
 def kind_of(path: Path) -> tuple[str, str]:
-    """The kind of a data file, and how it is packed, by its name; empty where the name does not say."""
+    """The kind and the packing of a data file, by its name; empty if the name does not show them."""
     packed = PACKED.get(path.suffix.lower(), "")
     return KINDS.get((path.with_suffix("") if packed else path).suffix.lower(), ""), packed
 
 
 def stem(path: str) -> str:
-    """A file's name without endings; of a pattern, what stands before it stops being plain."""
+    """A file's name without endings; of a pattern, the part before its first special character."""
     is_pattern = glob.has_magic(path) and not Path(path).exists()
     plain = Path(re.split(r"[*?\[]", path)[0].rstrip("-_.") if is_pattern else path)
     while plain.suffix.lower() in (*PACKED, *KINDS):
@@ -147,10 +147,10 @@ def stem(path: str) -> str:
 
 
 def require_few(folder: Path, pattern: str) -> None:
-    """Refuse a pattern with folders, or all below a folder ("**"), that would search more than `MOST_ENTRIES` files.
+    """Refuse a pattern with folders, or with "**", that would search more than `MOST_ENTRIES` files.
 
     Raises:
-        UserError: one line with the folder.
+        UserError: naming the folder.
     """
     *folders, last = Path(pattern).parts or ("",)
     if last != "**" and not any(map(glob.has_magic, folders)):
@@ -165,10 +165,10 @@ def require_few(folder: Path, pattern: str) -> None:
 
 
 def shards(path: str) -> list[Path]:
-    """The data files at a path: a file, a folder's, or those of a pattern, in the natural order of their names.
+    """Find the data files at a path, a file, a folder or a pattern, in the natural order of their names.
 
     Raises:
-        UserError: if there are none, or a folder holds files of several kinds or splits.
+        UserError: if there are none, or a folder has files of several kinds or splits.
     """
     given = Path(path).expanduser()
     if given.is_dir():
@@ -180,7 +180,7 @@ def shards(path: str) -> list[Path]:
         _require_alike(path, [file.relative_to(given) for file in files])
         require_all(path, files)
     else:
-        base = next((folder for folder in given.parents if folder.is_dir()), Path("."))  # its brackets are no pattern
+        base = next((folder for folder in given.parents if folder.is_dir()), Path("."))  # may contain brackets
         pattern = str(given.relative_to(base))
         require_few(base, pattern)
         found = [] if given.exists() else glob.glob(pattern, root_dir=base, recursive=True)
@@ -192,23 +192,23 @@ def shards(path: str) -> list[Path]:
 
 
 def in_order(files: Sequence[Path]) -> list[Path]:
-    """The files in the order of the numbers in their names."""
+    """Sort files by the numbers in their names."""
     return sorted(files, key=lambda file: re.sub(r"\d+", lambda number: number[0].zfill(20), str(file)))
 
 
 def require_all(path: str, files: Sequence[Path]) -> None:
-    """Raise UserError if files named ...-00000-of-00003 are not all there, as after a download that was interrupted."""
+    """Raise UserError if some of the files named ...-00000-of-00003 are missing, as after an interrupted download."""
     sets: dict[tuple[str, int], set[int]] = {}
     for file in files:
         if found := SHARD.search(str(file)):
             sets.setdefault((str(file)[: found.start()], int(found[2])), set()).add(int(found[1]))
     for (name, number), there in sets.items():
         if len(there) < number:
-            raise UserError(f"{path}: has {len(there)} of the {number} files {Path(name).name}-*; get the others too")
+            raise UserError(f"{path}: has {len(there)} of the {number} files {Path(name).name}-*; get the others")
 
 
 def _require_alike(path: str, files: Sequence[Path]) -> None:
-    """Raise UserError if a folder's files cannot be parts of one set."""
+    """Raise UserError if a folder's files cannot belong to one data set."""
     for what, found in (
         ("kinds", {kind_of(file)[0] for file in files}),
         ("splits", {" ".join(sorted(set(SPLITS.findall(str(file).lower())))) for file in files}),
@@ -219,17 +219,17 @@ def _require_alike(path: str, files: Sequence[Path]) -> None:
 
 
 def file_rows(path: str) -> Iterator[FileRow]:
-    """All rows of the files at a path, with all columns. Raises UserError like `blocks`."""
+    """Yield all rows of the files at a path, with all columns. Raises UserError like `blocks`."""
     for file in shards(path):
         for block in blocks(file):
             yield from (FileRow(block.where(place), row) for place, row in enumerate(block.rows))
 
 
 def blocks(path: Path, columns: Sequence[str] | None = None, few: bool = False) -> Iterator[Block]:
-    """The rows of a file in blocks.
+    """Yield the rows of a file in blocks.
 
     Args:
-        columns: names or dotted paths that a table must have; None = all that there are. Rows of JSON have all.
+        columns: names or dotted paths that a table must have; None = all its columns. Rows of JSON have all.
         few: whether the first `FEW` rows of a table are enough.
 
     Raises:
@@ -238,7 +238,7 @@ def blocks(path: Path, columns: Sequence[str] | None = None, few: bool = False) 
     kind, packed = kind_of(path)
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # opening a pipe waits for ever, and a device has no end
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe may wait forever, and a device has no end
             raise UserError(f"{path}: is not a regular file; give {FORMATS}")
         if kind == "json" and status.st_size > LARGEST_JSON:
             raise UserError(f"{path}: has more than {LARGEST_JSON >> 20} MiB; give it as JSON Lines")
@@ -253,7 +253,7 @@ def blocks(path: Path, columns: Sequence[str] | None = None, few: bool = False) 
             yield from _csv(path, packed, columns) if kind == "csv" else _parquet(path, columns, f" LIMIT {FEW}" * few)
     except FileNotFoundError:
         raise UserError(
-            f"problem file: {str(path)!r} does not exist; correct the source's path (a relative one is looked for "
+            f"problem file: {str(path)!r} does not exist; correct the source's path (a relative one is searched "
             "beside the YAML file, in the current folder and in the repository)"
         ) from None
     except (OSError, EOFError, zlib.error) as error:
@@ -261,21 +261,21 @@ def blocks(path: Path, columns: Sequence[str] | None = None, few: bool = False) 
 
 
 def sample(path: Path) -> list[Mapping[str, Any]]:
-    """The first few rows of a file, with all columns."""
+    """Read the first few rows of a file, with all columns."""
     first = next(blocks(path, few=True), None)
     return [row for row in first.rows[:FEW] if not isinstance(row, Bad)] if first else []
 
 
 def _require_moderate(path: Path, unpacked: int) -> None:
     if unpacked > UNPACKED and unpacked > DENSEST * path.stat().st_size:
-        raise UserError(f"{path}: stands for more than {DENSEST} times its size; give it as JSON Lines")
+        raise UserError(f"{path}: unpacks to more than {DENSEST} times its size; give it as JSON Lines")
 
 
 # ---------------------------------------------------------------- JSON
 
 
 def _pieces(path: Path, packed: str) -> Iterator[bytes]:
-    """The bytes of a file, unpacked, without the mark with which some editors begin UTF-8 files."""
+    """Yield the unpacked bytes of a file, without the byte order mark of some editors."""
     total = 0
     for piece in _unpack(path, packed):
         yield piece if total else piece.removeprefix(b"\xef\xbb\xbf")
@@ -315,7 +315,7 @@ def _lines(path: Path, pieces: Iterator[bytes]) -> Iterator[Block]:
 
 
 def _decode(path: Path, lines: bytes, first: int) -> Block:
-    """The rows in whole lines."""
+    """Decode whole lines into rows."""
     try:
         rows = DECODER.decode_lines(lines)
         if len(rows) == lines.count(b"\n") + (lines[-1:] != b"\n") and all(type(row) is dict for row in rows):
@@ -327,7 +327,7 @@ def _decode(path: Path, lines: bytes, first: int) -> Block:
 
 
 def _json(text: bytes) -> Any:
-    """A value in JSON, also with NaN and lone surrogates as Python writes them. Returns a `Bad` if it is not JSON."""
+    """Decode JSON, also with Python's NaN and lone surrogates. Returns a `Bad` if it is not JSON."""
     try:
         return DECODER.decode(text)
     except UNREADABLE:
@@ -343,7 +343,7 @@ def _parse(line: bytes) -> Row:
 
 
 def _array(path: Path, text: bytes) -> Iterator[Block]:
-    """The rows of a list of objects, or of JSON Lines under a wrong ending."""
+    """Yield the rows of a list of objects, or of JSON Lines with the wrong file ending."""
     values = _json(text)
     if isinstance(values, Bad):
         if text.lstrip()[:1] == b"{":
@@ -362,10 +362,10 @@ def _array(path: Path, text: bytes) -> Iterator[Block]:
 
 
 def _fetch(path: Path, query: str, what: str, rows: int = 64) -> Iterator[list[tuple[Any, ...]]]:
-    """The rows of a query on one file, about `BLOCK` characters of text at a time.
+    """Yield the rows of a query on one file, about `BLOCK` characters of text at a time.
 
     Args:
-        what: how the file ought to be written, for the error.
+        what: the expected format of the file, for the error.
     """
     import duckdb
 
@@ -382,7 +382,7 @@ def _fetch(path: Path, query: str, what: str, rows: int = 64) -> Iterator[list[t
 
 @contextmanager
 def _plainly_named(path: Path) -> Iterator[str]:
-    """The path or, if DuckDB would take it for a pattern, that of a link to the file."""
+    """Yield the path or, if DuckDB would read it as a pattern, the path of a link to the file."""
     if not glob.has_magic(str(path)):
         yield str(path)
         return
@@ -393,7 +393,7 @@ def _plainly_named(path: Path) -> Iterator[str]:
 
 
 def _size(cells: Sequence[Any]) -> int:
-    """About how many bytes the cells of a row take."""
+    """Approximate number of bytes of a row's cells."""
     return sum(
         len(cell) if isinstance(cell, str | bytes) else 8 * len(cell) if isinstance(cell, list) else 8 for cell in cells
     )
@@ -432,7 +432,7 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Blo
 
 
 def _mixes_line_ends(path: Path, packed: str) -> bool:
-    """True if lines end in more than one way, or in carriage returns alone, neither of which DuckDB reads.
+    """True if lines end in more than one way, or in carriage returns alone; DuckDB reads neither.
 
     Raises:
         UserError: if there is a line that is too long.
@@ -470,15 +470,15 @@ def _csv_by_python(path: Path, packed: str, names: Sequence[str], delimiter: str
 
 
 def _plain_cell(cell: str | None) -> Any:
-    """A cell of a table in which everything is text: a number with an exponent, and NaN, are numbers."""
+    """Convert a cell of an all-text table: a number with an exponent, and NaN, become numbers."""
     if cell and EXPONENT.fullmatch(cell):
-        with suppress(ArithmeticError):  # an exponent of twenty digits
+        with suppress(ArithmeticError):  # such as an exponent of twenty digits
             return Decimal(cell)
     return cell
 
 
 def _heading(path: Path, packed: str) -> tuple[list[str], str]:
-    """The column names of a table in CSV, and what separates them."""
+    """Read the column names of a CSV table, and its delimiter."""
     beginning = b""
     for piece in _pieces(path, packed):
         beginning += piece
@@ -497,7 +497,7 @@ TABLE = "FROM read_parquet(?, hive_partitioning = false)"
 
 
 def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[Block]:
-    """As `blocks`, for a table whose floating-point numbers are read by their shortest decimal form."""
+    """Like `blocks`, for a Parquet table; floating-point numbers are read in their shortest decimal form."""
     what = "a Parquet file"
     require_sealed(path)
     stated = next(_fetch(path, "SELECT sum(total_uncompressed_size) FROM parquet_metadata(?)", what))[0][0] or 0
@@ -519,13 +519,13 @@ def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[
 
 
 def _types(path: Path, columns: str) -> dict[str, str]:
-    """The types of columns of a Parquet file, by name."""
+    """Read the types of columns of a Parquet file, by name."""
     described = _fetch(path, f"DESCRIBE SELECT {columns} {TABLE}", "a Parquet file")
     return {row[0]: row[1] for rows in described for row in rows}
 
 
 def _column(path: Path, name: str, types: Mapping[str, str]) -> tuple[str, str]:
-    """SQL for a column, or for a value inside one, with the name by which its rows have it."""
+    """Build the SQL of a column, or of a value inside one, and its name in the rows."""
     top, _, inside = name.partition(".")
     if name in types:
         return name, _quote(name)
@@ -536,7 +536,7 @@ def _column(path: Path, name: str, types: Mapping[str, str]) -> tuple[str, str]:
     cell = ".".join(map(_quote, name.split(".")))
     if all(re.search(rf'[("\s]{re.escape(part)}["\s]', types[top]) for part in inside.split(".")):
         with suppress(UserError):
-            _types(path, cell)  # not the first rows, in which it may be null
+            _types(path, cell)  # not from the first rows, which may have nulls
             return name, cell
     known = dict.fromkeys(inner for row in sample(path) for inner in column_names(row))
     if name not in known:

@@ -1,4 +1,4 @@
-"""Compares expressions by math-verify, with guards where it finds different answers equal."""
+"""Compares expressions by math-verify, with guards against false equality."""
 
 import logging
 import re
@@ -41,25 +41,25 @@ SYMBOLIC_TIMEOUT = 5
 """Seconds that math-verify may take for one parse or comparison."""
 
 MOST = 8
-"""Time limits that one answer can reach, after which its process is ended: two texts with two readings each."""
+"""Time limits per answer after which its process ends: two texts with two readings each."""
 
 TOLERANCE = 1e-6
-"""Relative difference up to which two numbers that are not integers are equal, as math-verify rounds."""
+"""Relative tolerance for numbers that are not integers, as math-verify rounds."""
 
 
 def _judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
-    """Whether the final expression equals the answer: plain numbers exactly, words as text, all else by math-verify.
+    """Compare final expressions with answers: plain numbers exactly, words as text, all else by math-verify.
 
-    An integer is equal or not; other plain numbers may differ by a millionth of the answer. Words are equal whatever
-    their case and article, options by their letter or, as in (A) 12, by what it stands for. Dates and scores such as
-    3-1 are no differences. Where math-verify says "equal", these still fail: numbers with different leading digits
-    below 1e-6, known units that differ (feet, meters), bases that differ (1010_2, 1010_3), a chain of equations with
-    two values (2+2=5), for a value an equation to be solved (x^2=4 for 4), and an answer that the response denies
-    outside a box. What stands before </think> does not count. A response in one line without words is its own final
-    expression, as is what follows "answer is" or "answer:" at the end of an unmarked one. Which of several numbers in
-    other unmarked text is meant cannot be told, so that a refusal in a sentence that names the answer may pass: ask for
-    a box.
-    Each parse and comparison may take `SYMBOLIC_TIMEOUT` seconds.
+    Integers must be equal; other plain numbers may differ by a millionth of the answer. Words ignore case and articles.
+    Options are equal by letter or, as in (A) 12, by content. Dates and scores such as 3-1 are not subtractions. Even if
+    math-verify says "equal", these fail: numbers with different leading digits below 1e-6, different known units (feet,
+    meters), different bases (1010_2, 1010_3), a chain of equations with two values (2+2=5), an equation to solve
+    instead of a value (x^2=4 for 4), and an answer that the response denies outside a box.
+
+    Text before </think> does not count. A response in one line without words is its own final expression, and so is the
+    text after "answer is" or "answer:" at the end of an unmarked response. In other unmarked text with several numbers
+    the final one is unclear, so a refusal that names the answer may pass: ask for a box. Each parse and comparison may
+    take `SYMBOLIC_TIMEOUT` seconds.
 
     Raises:
         ValueError: if math-verify finds no expression in an answer.
@@ -82,7 +82,7 @@ symbolic = Batched(_judge)
 
 
 def symbolically(answer: str, response: str, seconds: int) -> bool | None:
-    """The verdict, inside a helper's process: None if a time-out kept math-verify from finding the texts equal."""
+    """Judge one response in a helper's process; None if a time-out stopped math-verify."""
     response = after_thoughts(response)
     final = final_answer(response)
     final = final and re.sub(r"^\s*\*\*(.*?)\*\*\s*$", r"\1", final)
@@ -98,13 +98,13 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
         given = plain_number(without_unit(final))
     if reference is not None and given is not None and not hedges(response):
         return close(given, reference, TOLERANCE)
-    if reference is not None and not response:  # as when answers are checked: it can be read
+    if reference is not None and not response:  # a check of answers: this one is readable
         return False
     math_verify = load_extra("math_verify", "the symbolic verifier")
     with _time_outs() as late:
         parsed = _symbolic_reference(answer, seconds)
         if not parsed:
-            _symbolic_reference.cache_clear()  # a busy machine's time-out is not for ever
+            _symbolic_reference.cache_clear()  # do not cache a busy machine's time-out
             if late:
                 return None
             raise ValueError(f"math-verify finds no expression in the answer {answer!r}")
@@ -141,19 +141,19 @@ _BARE_WORD = re.compile(r"(?<!\\)(?<![^\W\d_])(?!(?:sqrt|log|ln|exp|sin|cos|tan|
 
 
 def _is_bare(response: str) -> bool:
-    """True if a response without marks is one expression: a line without words or delimiters."""
+    """True if an unmarked response is one expression: a line without words or delimiters."""
     line = response.strip()
     delimited = "$" in line or "\\(" in line or "\\[" in line
     return 0 < len(line) <= 100 and "\n" not in line and not delimited and not _BARE_WORD.search(_unwrap(line))
 
 
 def _unwrap(text: str) -> str:
-    """The text without its LaTeX commands."""
+    """Remove LaTeX commands from a text."""
     return re.sub(r"\\(?:begin|end)\{\w+\*?\}|\\[a-zA-Z]+", " ", text)
 
 
 def _judge_text(expected: str, response: str, final: str | None, seconds: int) -> bool | None:
-    """The verdict where answer and response are words or options; None where they are to be compared as expressions."""
+    """Compare words or options; None if answer and response must be compared as expressions."""
     if (code := read_code(expected)) is not None:
         given_code = last_code(response) if final is None else read_code(final)
         return given_code == code and not hedges(response) and not (final is None and denies_code(response))
@@ -178,7 +178,7 @@ def _judge_text(expected: str, response: str, final: str | None, seconds: int) -
 
 
 def _is_same(expected: str, given: str, seconds: int) -> bool:
-    """True if two texts are the same expression, or the same text if the first cannot be read as one."""
+    """True if two texts are the same expression, or the same text if the first is not an expression."""
     try:
         return symbolically(expected, _box(given), seconds) is True
     except ValueError:
@@ -190,12 +190,12 @@ def _box(text: str) -> str:
 
 
 def equivalent(answers: Sequence[str]) -> bool | None:
-    """Whether final answers, each as it would stand in a box, are all mathematically equal to each other.
+    """Compare final answers, each as in a box: True if all are mathematically equal.
 
-    math-verify's comparison is not symmetric, so both directions have to hold.
+    math-verify's comparison is not symmetric, so both directions must hold.
 
     Returns:
-        None if one of them cannot be read as an expression.
+        None if one of them is not an expression.
     """
     load_extra("math_verify", "the comparison of answers")
     seconds = MOST * SYMBOLIC_TIMEOUT * max(1, len(answers))
@@ -217,7 +217,7 @@ def equivalently(answers: Sequence[str], seconds: int) -> bool | None:
 
 @contextmanager
 def _time_outs() -> Iterator[list[str]]:
-    """What math-verify reports of its own time-outs meanwhile, which it takes for answers that are not equal."""
+    """Collect math-verify's reports of its own time-outs, after which it calls answers unequal."""
     found: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: found.append(record.msg)  # type: ignore[method-assign]
@@ -231,7 +231,7 @@ def _time_outs() -> Iterator[list[str]]:
 
 @lru_cache(maxsize=4096)
 def _symbolic_reference(answer: str, seconds: int) -> tuple[Any, ...]:
-    # math-verify looks for LaTeX only between delimiters, and a bare x+1 is an expression to the reader of a data set.
+    # math-verify reads LaTeX only between delimiters, but data sets have bare expressions such as x+1.
     text = _spell_out(answer)
     delimited = text.count("$") >= 2 or any(mark in text for mark in ("\\boxed", "\\(", "\\["))
     if not delimited:
@@ -245,7 +245,7 @@ _FUNCTION = re.compile(r"(?<![\\a-zA-Z])(sin|cos|tan|log|ln|exp)(?=\s?\()")
 
 
 def _spell_out(text: str) -> str:
-    """The text as math-verify can read it: signs of degrees, products and functions in LaTeX, numbers `tidy`."""
+    """Rewrite a text for math-verify: signs of degrees, products and functions in LaTeX, numbers `tidy`."""
     text = _FUNCTION.sub(r"\\\1", _DEGREES.sub(r"^{\\circ}", _PRODUCT.sub(r" \\cdot ", text)))
     text = re.sub(r"(?<=[\w)}])( ?)\*\*\1(?=[\d({])", "^", text)  # x**2
     text = re.sub(r"(?<![a-zA-Z\\])sqrt\s?\(([^()]*)\)", r"\\sqrt{\1}", text)
@@ -253,7 +253,7 @@ def _spell_out(text: str) -> str:
     text = re.sub(r"(?<![a-zA-Z\\])pi(?![a-zA-Z])|\N{GREEK SMALL LETTER PI}", r"\\pi ", text)
     text = re.sub(r"\N{SQUARE ROOT}\s?(\d+|[a-z])", r"\\sqrt{\1}", text)
     text = re.sub(r"\\[bB]igg?[lr](?![a-zA-Z])", "", text)
-    braced = re.sub(r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)  # else it reads nothing but the factor before it
+    braced = re.sub(r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)  # otherwise it reads only the factor before it
     plain = tidy(re.sub(r"\\\$\s?(?=[\d.])", "", braced))
     return plain.replace("\\fbox", "\\boxed").replace("\\varnothing", "\\emptyset")
 
@@ -261,7 +261,7 @@ def _spell_out(text: str) -> str:
 def _numbers_apart(references: Sequence[Any], given: Sequence[Any]) -> bool:
     """True if all pairs of parsed numbers differ by more than one part in ten thousand.
 
-    math-verify rounds to six decimals or so, and so takes all small numbers for equal.
+    math-verify rounds to about six decimals, so all small numbers are equal to it.
     """
     lefts, rights = ([_value(part) for part in parts] for parts in (references, given))
     pairs = [(left, right) for left, right in product(lefts, rights) if left is not None and right is not None]
@@ -277,7 +277,7 @@ def _value(part: Any) -> complex | None:
 
 
 def _kind(text: str) -> str | None:
-    """Whether a text in brackets is a set or a tuple (or an open interval); None for all else."""
+    """The kind of a text in brackets: a set or a tuple (or an open interval); None for all else."""
     core = re.sub(r"\\(?:left|right)(?![a-zA-Z])|[\s$]", "", text)
     if core.startswith("\\{") and core.endswith("\\}"):
         return "set"
@@ -292,7 +292,7 @@ _RELATION = re.compile(
 def _contradicts_itself(stated: str, seconds: int) -> bool:
     """True if an answer is a chain of equations with two different values, such as 4=5 or 2+2=5.
 
-    A decimal may be another side cut or rounded to its digits, as in 1/3=0.33.
+    A decimal may be another side, cut or rounded to its digits, as in 1/3=0.33.
     """
     one = "=" in stated and not re.search(r"[,;]|\\text|\b(?:and|or)\b", stated)
     sides = [side for side in stated.split("=") if side.strip()][-MOST:] if one else []
@@ -309,6 +309,6 @@ def _side(text: str, seconds: int) -> float | None:
 
 
 def _last_place(side: str) -> float:
-    """One in the last place of a decimal; for all else what rounding takes."""
+    """One in the last place of a decimal; for all else the rounding error."""
     places = re.fullmatch(r"[\s$-]*\d*\.(\d+)[\s$.]*", side)
     return float(10 ** -len(places[1])) if places else 1e-9

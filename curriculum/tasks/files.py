@@ -39,22 +39,22 @@ from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, Sourc
 from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
 
 MOST_NAMES = 8
-"""Columns that a complaint about a row lists."""
+"""Most columns to list in a complaint about a row."""
 NO_FEATURES: Mapping[str, float] = {}
 FLOAT = re.compile(r"-?(?:0|[1-9]\d*)\.\d+")
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")
 """Floating point, and numbers, as programs write them into tables of text."""
 PYTHONIC = re.compile(r"\[\s*\{'(?:role|content)': ")
-"""How a list of messages begins that Python, not JSON, wrote into a cell of text."""
+"""The beginning of a list of messages that Python, not JSON, wrote into a text cell."""
 MOST_DIGITS = 400
 """A number that would be longer without its exponent keeps it."""
 
 
 def keep_and_count(tried: Iterable[tuple[str, Problem | Bad]]) -> Loaded:
-    """The problems among what was tried, in order; everything else, including repeated ids, is counted by reason.
+    """Keep the problems, in order; all other items, including repeated ids, are counted by reason.
 
     Args:
-        tried: where each item stands, and the problem or why it is not one.
+        tried: place of each item, and the problem or why it is not one.
     """
     found: dict[str, Problem] = {}
     bad: list[tuple[str, Bad]] = []
@@ -79,25 +79,25 @@ class Rows(Source):
     neither text nor number nor, for a feature, a list of numbers), repeats the id or the prompt and answer of an
     earlier row, names no known verifier, or has an answer that its verifier cannot read. Blank lines are ignored.
 
-    A number is read as it is written, but without an exponent. In a column with gaps whose numbers are all whole,
-    which tables hold as floating point, 42.0 is read as 42.
+    A number is read as written, but without an exponent. In a column of whole numbers with gaps, which tables store as
+    floating point, 42.0 is read as 42.
 
-    The order of the problems is a function of the stream and their ids, so which rows are held out does not depend on
-    their order in the file.
+    The order of the problems is a function of the stream and their ids, so the choice of held-out rows does not depend
+    on their order in the file.
 
     Attributes:
-        prompt_column, answer_column: names of columns, or dotted paths such as reward_model.ground_truth. Where there
-            is no prompt or answer, the columns of verl, TRL, GSM8K, Big-Math, DeepMath and the like are recognised.
-        answer_after: the mark after whose last occurrence in a row's answer the answer proper stands, such as "####";
-            empty = recognised if all of the first rows have GSM8K's.
+        prompt_column, answer_column: names of columns, or dotted paths such as reward_model.ground_truth. If these
+            columns do not exist, those of verl, TRL, GSM8K, Big-Math, DeepMath and the like are recognised.
+        answer_after: mark before the answer proper, such as "####"; its last occurrence counts. Empty = recognised if
+            all of the first rows have GSM8K's.
         id_column: column of stable, unique ids; empty = a hash of the content.
         verifier: registered name of the verifier.
         verifier_column: column that names a verifier for each row, or null for `verifier`; empty = no such column.
-        solution_column: column of reference solutions, from which hints are cut; empty = there are none, but for
-            GSM8K's. A row may lack one.
+        solution_column: column of reference solutions, from which hints are cut; empty = none, except GSM8K's. A row
+            may lack one.
         feature_columns: columns whose numbers, texts or lists of numbers become features of the problems.
-        check_answers: whether each answer is shown to its verifier while loading (a millisecond per row for "symbolic",
-            the first time that a file is read).
+        check_answers: whether to check each answer with its verifier while loading (1 ms per row for "symbolic", on
+            the first reading of a file).
         on_bad_row: "refuse" the file, or "drop" the row, count it and continue.
     """
 
@@ -112,28 +112,28 @@ class Rows(Source):
     check_answers: bool = True
     on_bad_row: Literal["refuse", "drop"] = "refuse"
     other_features: ClassVar[bool] = False
-    """Whether whatever other columns a row has are features too, as in files that Halfway writes."""
+    """Whether a row's other columns are features too, as in files that Halfway writes."""
 
     rates: ClassVar[tuple[str, ...]] = ()
     """Features that are numbers from 0 to 1."""
 
     def __post_init__(self) -> None:
         if self.verifier.partition("(")[0] in VERIFIERS.names():
-            find_verifier(self.verifier)  # raises for options that it has not
+            find_verifier(self.verifier)  # raises for unknown options
         else:
             raise unknown(f"{type(self).__name__.lower()}.verifier", self.verifier, VERIFIERS.names())
 
     def files(self) -> list[Path]:
-        """The data files. Raises UserError if there are none."""
+        """Find the data files. Raises UserError if there are none."""
         raise NotImplementedError
 
     @property
     def label(self) -> str:
-        """The problems' source, part of ids made from content."""
+        """The problems' source, a part of ids made from content."""
         raise NotImplementedError
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        """All good rows of the files.
+        """Load all good rows of the files.
 
         Raises:
             UserError: if a file cannot be read, there are no rows, there are bad rows and `on_bad_row` is "refuse", or
@@ -163,11 +163,11 @@ class Rows(Source):
         return Loaded(tuple(problems), report)
 
     def options(self) -> dict[str, Any]:
-        """The options that say how rows are read."""
+        """The options for reading rows."""
         return {each.name: getattr(self, each.name) for each in fields(Rows)} | {"features": self.other_features}
 
     def columns(self) -> list[str] | None:
-        """The columns that the rows of a table must have; None = all that there are."""
+        """The columns that a table must have; None = all its columns."""
         texts = (self.prompt_column, self.answer_column, self.id_column, self.verifier_column, self.solution_column)
         return None if self.other_features else list(dict.fromkeys(filter(None, (*texts, *self.feature_columns))))
 
@@ -182,7 +182,7 @@ class Rows(Source):
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """A block that makes many objects and no circles of them, in which looking for circles would take a fifth."""
+    """Turn off garbage collection, a fifth of the time, for code that makes many objects without cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -228,7 +228,7 @@ class File(Rows):
 
 @dataclass(frozen=True, kw_only=True)
 class Pool(File):
-    """Problems with a probe's guess of their pass rates, as `halfway propel export` writes them."""
+    """Problems with pass rates predicted by a probe, as written by `halfway propel export`."""
 
     id_column: str = "id"
     verifier_column: str = "verifier"
@@ -239,7 +239,7 @@ class Pool(File):
 
 @dataclass(frozen=True, kw_only=True)
 class Surveyed(File):
-    """Problems with the pass rates of a starting policy, as `halfway survey` writes them."""
+    """Problems with the pass rates of a starting policy, as written by `halfway survey`."""
 
     id_column: str = "id"
     verifier_column: str = "verifier"
@@ -251,10 +251,10 @@ class Surveyed(File):
 
 @dataclass
 class _Reader:
-    """Makes problems from rows, remembering the place of each earlier row.
+    """Makes problems from rows, and detects repetitions of earlier rows.
 
     Attributes:
-        as_integers: whether numbers such as 42.0 are read as 42.
+        as_integers: whether to read numbers such as 42.0 as 42.
         bad: rows that are not problems, each with its place.
     """
 
@@ -278,7 +278,7 @@ class _Reader:
 
     @property
     def whole_with_gaps(self) -> bool:
-        """True if the answers look like integers that a table holds as floating point since some are missing."""
+        """True if the answers look like integers with gaps, which a table stores as floating point."""
         return self.gaps and self.decimals and not self.fractions and not self.as_integers
 
     def read(self, files: Sequence[Path]) -> "_Reader":
@@ -294,12 +294,12 @@ class _Reader:
         return self
 
     def doubts(self) -> list[str]:
-        """One line if prompts occur with several answers."""
+        """One line of warning if prompts occur with several answers."""
         if not self._doubts:
             return []
         first, second = map(self._where, self._doubts[0])
         more = f", and {len(self._doubts) - 1} more such rows" if len(self._doubts) > 1 else ""
-        return [f"warning: {second}: has the prompt of {first} and another answer{more}; both train, so correct one"]
+        return [f"warning: {second}: has the prompt of {first} but another answer{more}; both train, so correct one"]
 
     def _where(self, place: int) -> str:
         block = bisect_right(self._starts, place) - 1
@@ -319,14 +319,14 @@ class _Reader:
                 self.bad.append((self._where(place), problem))
 
     def _new(self, problem: Problem, place: int) -> Problem | Bad:
-        """The problem, which is kept, unless an earlier one has its id, or its prompt and answer."""
+        """Keep a problem, unless an earlier one has its id, or its prompt and answer."""
         number = len(self.problems)
         same = self._prompts.setdefault(problem.prompt, number)
         if same != number:
             earlier = self.problems[same]
             if earlier.answer == problem.answer:
                 return Bad("repeats the prompt and answer of an earlier row", self._where(self._places[same]))
-        by_id = same != number or self.file.id_column  # else the id is a hash of a new prompt
+        by_id = same != number or self.file.id_column  # otherwise the id is a hash of a new prompt
         if by_id and self._ids.setdefault(problem.id, number) != number:
             if same == number:
                 del self._prompts[problem.prompt]
@@ -339,7 +339,7 @@ class _Reader:
         return problem
 
     def _made(self, rows: Sequence[Row]) -> list[Problem | Bad]:
-        """The problem in each row. Rows of two texts, if no more is asked for, take half of the time of others."""
+        """Make the problem of each row. Rows of two texts, without further columns, take half the time."""
         if not self._plain or self._texts:
             return [self._problem(row) for row in rows]
         made: list[Problem | Bad] = []
@@ -361,7 +361,7 @@ class _Reader:
         return made
 
     def _all_new(self, made: Sequence[Problem | Bad], start: int) -> bool:
-        """Keep all of a block's rows at once, if they are problems and neither prompts nor ids have occurred before."""
+        """Keep all rows of a block at once, if they are problems with new prompts and ids."""
         good = [problem for problem in made if isinstance(problem, Problem)]
         prompts = dict(zip([problem.prompt for problem in good], count(len(self.problems)), strict=False))
         if len(prompts) < len(made) or not self._prompts.keys().isdisjoint(prompts):
@@ -380,7 +380,7 @@ class _Reader:
         if isinstance(values, Bad):
             return values
         file = self.file
-        answer = self._answer(values)  # first, since a row without a prompt may be the gap in a column of integers
+        answer = self._answer(values)  # first: a row without a prompt may be the gap in a column of integers
         messages = _messages(values, file.prompt_column)
         if isinstance(messages, Bad):
             return messages
@@ -413,7 +413,7 @@ class _Reader:
     def _answer(self, values: Mapping[str, Any]) -> str | Bad:
         file = self.file
         value = value_at(values, file.answer_column)
-        if self._texts and isinstance(value, str):  # as pandas writes floating point
+        if self._texts and isinstance(value, str):  # pandas writes integers with gaps as floating point
             value = Decimal(value) if FLOAT.fullmatch(value) else value
             self.fractions |= not isinstance(value, Decimal)
         if value is None or value != value:
@@ -432,7 +432,7 @@ class _Reader:
 
 
 def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | Bad:
-    """The messages of a prompt; none if it is not a list of objects."""
+    """The messages of a prompt; () if it is not a list of objects."""
     listed = value_at(values, column)
     if isinstance(listed, str) and listed[:1] == "[":
         if PYTHONIC.match(listed):
@@ -457,7 +457,7 @@ def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | B
 
 
 def _content(content: Any) -> Any:
-    """The text of a message, which may be a list of parts; None if a part is not text."""
+    """The text of a message, possibly a list of parts; None if a part is not text."""
     if not isinstance(content, list):
         return content
     texts = [part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)]
@@ -465,14 +465,14 @@ def _content(content: Any) -> Any:
 
 
 def message_text(messages: Sequence[Message]) -> str:
-    """Messages as one text; a single user message becomes its content."""
+    """Join messages into one text; a single user message becomes its content."""
     if len(messages) == 1 and messages[0].role == "user":
         return messages[0].content
     return "\n\n".join(f"{message.role}: {message.content}" for message in messages)
 
 
 def _text(values: Mapping[str, Any], column: str, listed: bool = False) -> str | Bad:
-    """The text of a column, or, if it may be `listed`, that of a list of one."""
+    """The text of a column; with `listed`, also from a list of one."""
     value = value_at(values, column)
     if listed and isinstance(value, list) and len(value) == 1:  # as in OlympiadBench
         [value] = value
@@ -487,26 +487,26 @@ def _text(values: Mapping[str, Any], column: str, listed: bool = False) -> str |
 
 
 def _solution(values: Mapping[str, Any], column: str) -> str | Bad:
-    """A row's solution; empty where it is absent, null, NaN or blank."""
+    """A row's solution; "" if it is absent, null, NaN or blank."""
     value = value_at(values, column)
     lacking = value is None or value != value or (isinstance(value, str) and not value.strip())
     return "" if lacking else _text(values, column)
 
 
 def plain_number(number: int | Decimal) -> str:
-    """A number with all its digits and without an exponent."""
+    """Write a number with all its digits and without an exponent."""
     short = isinstance(number, int) or abs(number.adjusted()) <= MOST_DIGITS
     return f"{number:f}" if short and isinstance(number, Decimal) else str(number)
 
 
 def _names(values: Mapping[str, Any]) -> str:
-    """The first few columns of a row."""
+    """Names of the first few columns of a row."""
     shown = [str(name) for name in values][:MOST_NAMES]
     return ", ".join(shown + ["..."] * (len(values) > len(shown))) or "nothing"
 
 
 def _feature(values: Mapping[str, Any], column: str, texts: bool) -> float | str | tuple[float, ...] | Bad:
-    """A feature as it stands in the row: a number, a text, or a vector."""
+    """Read a feature of a row: a number, a text, or a vector."""
     value = value_at(values, column)
     if texts and isinstance(value, str) and NUMBER.fullmatch(value):
         value = Decimal(value)
@@ -527,13 +527,13 @@ def _float(number: Decimal | int | float) -> float:
 
 
 def _prompt(problem: Problem) -> Any:
-    """The value from which `File` reads the prompt."""
+    """The value of the prompt for `File` to read back."""
     return [asdict(message) for message in problem.messages] or problem.prompt
 
 
 @lru_cache(maxsize=64)
 def _is_found(verifier: str) -> bool:
-    """True if a name, perhaps with options, is that of a verifier."""
+    """True if a verifier has this name, perhaps with options."""
     try:
         find_verifier(verifier)
     except UserError:
@@ -542,9 +542,9 @@ def _is_found(verifier: str) -> bool:
 
 
 def write_problems(problems: Iterable[Problem], path: str, features: bool = False) -> None:
-    """Write problems as JSONL that `File(path, id_column="id", verifier_column="verifier")` reads back.
+    """Write problems as JSONL for `File(path, id_column="id", verifier_column="verifier")` to read back.
 
-    Reference solutions, if any, are read back by `solution_column="solution"`.
+    `solution_column="solution"` reads back reference solutions, if there are any.
 
     Args:
         features: whether to write the problems' features too, as further columns (see `File.feature_columns`).

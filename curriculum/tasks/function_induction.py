@@ -1,6 +1,6 @@
-"""The verifier of function induction: a function is run on hidden inputs, in the sandbox.
+"""The verifier of function induction: runs a function on hidden inputs, in the sandbox.
 
-The answer of a problem is a `Reference`: inputs that the solver has not seen, and what the right function returns.
+The answer of a problem is a `Reference`: inputs hidden from the solver, and the right function's results.
 """
 
 import json
@@ -22,7 +22,7 @@ PURE_MODULES = (
     *("bisect", "cmath", "collections", "collections.abc", "copy", "decimal", "fractions", "functools", "heapq"),
     *("itertools", "math", "operator", "re", "statistics", "string", "typing"),
 )
-"""Modules of the standard library that compute and do nothing else; the sandbox has them imported already."""
+"""Pure modules of the standard library, already imported in the sandbox."""
 
 
 def last_python_block(response: str) -> str | None:
@@ -38,7 +38,7 @@ class Reference:
     Attributes:
         seconds: time limit on a function over all inputs.
         inputs: the hidden inputs, each as the text of a tuple literal.
-        results: what the right function returns for them, as `Result.key`.
+        results: the right function's results on them, as `Result.key`.
     """
 
     seconds: float
@@ -46,7 +46,7 @@ class Reference:
     results: tuple[str, ...]
 
     def as_text(self) -> str:
-        """As JSON."""
+        """Convert to JSON."""
         return json.dumps(asdict(self))
 
 
@@ -62,9 +62,9 @@ def reference_of(answer: str) -> Reference:
 
 @dataclass
 class Memory:
-    """Remembers what programs did, so that an equal program need not run again.
+    """Caches the outcomes of programs, so that an equal program does not run again.
 
-    A program that ran out of time, or whose worker died, is not remembered, since the machine may be to blame.
+    A program that ran out of time, or whose worker died, is not cached: the machine may be to blame.
 
     Attributes:
         capacity: largest number of programs; the oldest are forgotten.
@@ -75,7 +75,7 @@ class Memory:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, jobs: Sequence[Job], options: SandboxOptions) -> list[Outcome]:
-        """Run the programs, as `Sandbox.run` does. Raises UserError if there is no sandbox."""
+        """Run the programs like `Sandbox.run`. Raises UserError if there is no sandbox."""
         distinct = dict.fromkeys(jobs)
         with self.lock:
             known = {job: self.outcomes[job] for job in distinct if job in self.outcomes}
@@ -104,10 +104,10 @@ def run(jobs: Sequence[Job], seconds: float, processes: int = 1) -> list[Outcome
 
 
 def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
-    """Whether the function in each response gives the reference's results on its problem's hidden inputs.
+    """Judge each response: its function must give the reference's results on the problem's hidden inputs.
 
-    A response may define anything else beside the function. Results are compared by Python's ==, outside the sandbox;
-    the code that runs inside sees the hidden inputs but none of their results.
+    A response may define more than the function. Results are compared by Python's ==, outside the sandbox; the code
+    inside sees the hidden inputs but none of their results.
 
     Raises:
         ValueError: if a problem's answer does not belong to this task.
@@ -118,7 +118,7 @@ def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     for row, (reference, response) in enumerate(zip(references, responses, strict=True)):
         code = last_python_block(response)
         if code is not None:
-            # Both lanes are used, and equal programs go to the same lane.
+            # Use both lanes; equal programs go to the same lane.
             jobs[reference.seconds].append((row, Job(code, "f", reference.inputs, zlib.crc32(code.encode()) % 2)))
     verdicts = [False] * len(problems)
     for seconds, numbered in jobs.items():

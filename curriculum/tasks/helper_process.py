@@ -1,8 +1,8 @@
-"""The process in which one text after the other is judged; `helpers` starts several, and replaces those that end.
+"""A process that judges one text after the other; `helpers` starts several, and replaces those that end.
 
 Messages in both directions: a length, then JSON. A request names a function, as "module:name", and gives its arguments;
-the reply is its value, or why it refuses the reference. Nothing else reaches the other side: both standard outputs of
-what runs here go nowhere.
+the reply is its value, or why it refuses the reference. Nothing else reaches the other side: the standard output and
+error of the code here are discarded.
 """
 
 import json
@@ -20,7 +20,7 @@ HEADER = struct.Struct("<I")
 
 
 def limit_memory(mib: int) -> None:
-    """Limit the address space to what is used now and this much more, where the system can tell."""
+    """Limit the address space to its present size and this much more, if the system reports the size."""
     used = Path("/proc/self/statm")
     if used.exists():
         size = int(used.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE") + mib * 2**20
@@ -30,12 +30,12 @@ def limit_memory(mib: int) -> None:
 
 
 def answer(function: str, arguments: list[Any]) -> dict[str, Any]:
-    """What a function returns; "error" if it finds the reference unreadable, "raised" if it fails otherwise."""
+    """Call a function; returns its value, "error" for an unreadable reference, or "raised" for other exceptions."""
     module, _, name = function.partition(":")
     try:
         return {"value": getattr(import_module(module), name)(*arguments)}
     except MemoryError:
-        os._exit(1)  # much may be half done; a new process judges the rest
+        os._exit(1)  # the state may be inconsistent; a new process judges the rest
     except ValueError as error:
         return {"error": str(error)}
     except Exception as error:
@@ -43,7 +43,7 @@ def answer(function: str, arguments: list[Any]) -> dict[str, Any]:
 
 
 def read(source: int, size: int) -> bytes:
-    """As many bytes; ends the process where there are no more."""
+    """Read `size` bytes; end the process if there are no more."""
     data = bytearray()
     while len(data) < size:
         part = os.read(source, size - len(data))
@@ -56,7 +56,7 @@ def read(source: int, size: int) -> bytes:
 def main() -> None:
     memory, *modules = sys.argv[1:]
     requests, replies = os.dup(0), os.dup(1)
-    end_with_starter()  # outside Linux it ends when it next reads
+    end_with_starter()  # outside Linux, the process ends at its next read
     for module in modules:
         import_module(module)
     nowhere = os.open(os.devnull, os.O_RDWR)

@@ -1,7 +1,7 @@
-"""Processes that judge what a policy has written, so that no text can stop the trainer, hang it or take its memory.
+"""Processes that judge a policy's texts, so that no text can stop the trainer, hang it or fill its memory.
 
-There are several, each with one text at a time and a limit on its memory. One that ends is replaced and its text tried
-once more; one that does not answer in time is ended. A text that cannot be judged has failed, and is counted.
+Each judges one text at a time, under a memory limit. A process that ends is replaced, and its text tried once more; a
+process that does not answer in time is ended. A text that cannot be judged fails, and is counted.
 """
 
 import json
@@ -22,21 +22,21 @@ from halfway.curriculum.boxes.worker_process import WorkerProcess
 from halfway.curriculum.tasks.helper_process import HEADER
 
 PROCESSES = min(16, max(2, os.cpu_count() or 1))
-"""They compute all the time, so more than one a core would not be faster."""
+"""They compute all the time, so more than one per core would not be faster."""
 
 MEMORY_MIB = 1024
 START_SECONDS = 120.0
 TRIES = 2
 MAX_REPLY = 2**24
 PASSED_ON = ("LD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR")
-"""Environment variables that helpers see; no text can find a secret in them."""
+"""Environment variables of helpers; none contains a secret."""
 
 Reason = Literal["time", "died", "raised"]
 
 
 @dataclass(frozen=True, slots=True)
 class Unjudged:
-    """Why there is no verdict on a text: it took too long, ended its process twice, or its reader failed."""
+    """Why a text has no verdict: it took too long, ended its process twice, or its reader failed."""
 
     reason: Reason
 
@@ -47,25 +47,25 @@ class Helpers:
     def __init__(self, processes: int = PROCESSES, memory_mib: int = MEMORY_MIB, modules: Sequence[str] = ()):
         """
         Args:
-            memory_mib: memory that a process may take in addition to what it has once it has started.
-            modules: imported beforehand, so that no text waits for them.
+            memory_mib: MiB that a process may use in addition to its memory after the start.
+            modules: modules to import in advance, so that no text waits for them.
         """
-        # Not -m: it would look in the current folder first.
+        # Not -m, which searches the current folder first.
         line = "from halfway.curriculum.tasks.helper_process import main; main()"
         self._command = [sys.executable, "-P", "-c", line, str(memory_mib), *modules]
         self._local = threading.local()
         self._threads = ThreadPoolExecutor(processes, "judge")  # a process ends with the thread that started it
 
     def map(self, function: str, tasks: Sequence[Sequence[Any]], seconds: float) -> list[Any]:
-        """The function's value for each task, in order, or an `Unjudged`, which is counted.
+        """Call the function for each task; returns its values in order, `Unjudged` for failures, which are counted.
 
         Args:
-            function: "module:name"; its arguments and its value can be written as JSON.
+            function: "module:name"; its arguments and its value must be JSON data.
             tasks: the arguments of each call.
             seconds: limit on each call.
 
         Raises:
-            ValueError: as the function, which says so that the reference cannot be read.
+            ValueError: if the function raises it, for a reference that cannot be read.
             UserError: if a process does not start.
         """
         bodies = [json.dumps({"function": function, "arguments": list(task)}).encode() for task in tasks]
@@ -89,7 +89,7 @@ class Helpers:
         return count(Unjudged("died"))
 
     def _process(self) -> WorkerProcess:
-        """This thread's process."""
+        """Get this thread's process."""
         if "process" not in vars(self._local):
             self._local.process = self._start()
         process = self._local.process
@@ -138,7 +138,7 @@ def add_counts(unjudged: Mapping[str, int]) -> None:
 
 
 def take_counts() -> dict[str, int]:
-    """Number of texts that could not be judged in this process since the last call, by reason."""
+    """Take the number of texts that could not be judged in this process since the last call, by reason."""
     with _LOCK:
         counts = dict(sorted(_COUNTS.items()))
         _COUNTS.clear()
@@ -147,7 +147,7 @@ def take_counts() -> dict[str, int]:
 
 @contextmanager
 def count_apart() -> Iterator[dict[str, int]]:
-    """What cannot be judged in the block, by reason, once it ends; `take_counts` later gives the rest alone."""
+    """Count separately the texts that cannot be judged in the block, by reason; `take_counts` leaves them out."""
     before, apart = take_counts(), dict[str, int]()
     try:
         yield apart
@@ -162,5 +162,5 @@ def _get_helpers(process: int, modules: tuple[str, ...]) -> Helpers:
 
 
 def get_helpers(*modules: str) -> Helpers:
-    """This process's helpers that have imported these modules."""
+    """Get this process's helpers with these modules imported."""
     return _get_helpers(os.getpid(), modules)

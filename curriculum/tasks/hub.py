@@ -1,4 +1,4 @@
-"""Problems of a data set on the Hugging Face hub, or in its local cache. No code of a data set is run."""
+"""Problems of a data set on the Hugging Face hub, or in its local cache. Never runs code of a data set."""
 
 import glob
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,26 +15,26 @@ from halfway.curriculum.tasks.files import Rows
 from halfway.curriculum.tasks.sources import Source
 
 CONVERTED = "refs/convert/parquet"
-"""The revision in which the hub keeps data sets, also such as need a script, as Parquet."""
+"""The revision in which the hub keeps data sets as Parquet, even those made by a script."""
 MOST_README = 1 << 20
-"""Bytes of a README that are read: its head is at its beginning."""
+"""Bytes of a README to read, for its head."""
 MOST_STARS = 3
-"""The search for a pattern takes a time that each ** multiplies by the number of folders."""
+"""Most ** in a pattern: each multiplies the time of the search by the number of folders."""
 
 
 class UnreachableError(UserError):
-    """A data set that neither the local cache nor the hub gives."""
+    """A data set that is neither in the local cache nor reachable on the hub."""
 
 
 @dataclass(frozen=True)
 class Hub(Rows):
-    """Rows of a data set on the Hugging Face hub; what its local cache holds is read without a network.
+    """Rows of a data set on the Hugging Face hub; files in its local cache need no network.
 
     Attributes:
         name: owner/name.
         split: the split to train on.
-        config: a configuration that the data set's README names, such as GSM8K's "main"; empty = its default or first.
-        revision: a branch, a tag or, so that later runs read the same rows, a commit.
+        config: a configuration from the data set's README, such as GSM8K's "main"; empty = its default or first.
+        revision: a branch, a tag or a commit; with a commit, later runs read the same rows.
         heldout_split: the split of the held-out problems; empty = they are taken from `split`.
     """
 
@@ -60,10 +60,10 @@ class Hub(Rows):
         about = self._fetch(["README.md", script])
         readme = about / "README.md"
         patterns, said = _patterns(readme, self)
-        # fnmatch, by which the hub's client chooses, wants a folder for **/
+        # The hub's client uses fnmatch, which needs a folder for **/
         folder = self._fetch([*patterns, *(pattern.replace("**/", "") for pattern in patterns)])
         found = _data_files(folder, patterns)
-        if not found and not said and self.split == "train":  # nothing is named by a split: all is for training
+        if not found and not said and self.split == "train":  # no file is named by a split: all are for training
             folder = self._fetch([f"*{ending}*" for ending in KINDS])
             found = _data_files(folder, ["**/*"])
             if any(SPLITS.search(str(path.relative_to(folder)).lower()) for path in found):
@@ -88,7 +88,7 @@ class Hub(Rows):
         return in_order(found)
 
     def _fetch(self, patterns: list[str]) -> Path:
-        """The local folder of the data set, with the files that fit; what the cache holds if there is no network."""
+        """Download the matching files; returns the local folder. Without a network, it has the cached files."""
         hub = load_extra("huggingface_hub", f"the data set {self.name}")
         options: dict[str, Any] = {"repo_type": "dataset", "revision": self.revision, "allow_patterns": patterns}
         try:
@@ -99,7 +99,7 @@ class Hub(Rows):
                 "HF_HUB_OFFLINE"
             ) from None
         except hub.errors.GatedRepoError:
-            why = "must be asked for; accept its terms on its page, then `hf auth login`"
+            why = "needs access; accept its terms on its page, then `hf auth login`"
         except hub.errors.RevisionNotFoundError:
             why = f"has no revision {self.revision!r}; correct hub.revision"
         except hub.errors.RepositoryNotFoundError:
@@ -110,7 +110,7 @@ class Hub(Rows):
 
 
 def _data_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
-    """The data files of the folder that fit; links to what has not been downloaded too."""
+    """List the matching data files of the folder, including links to files that are not downloaded."""
     for pattern in patterns:
         inside = not Path(pattern).is_absolute() and ".." not in Path(pattern).parts
         require(inside, "hub: data_files of its README", pattern, "only files of the data set are read")
@@ -122,7 +122,7 @@ def _data_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def _patterns(readme: Path, wanted: Hub) -> tuple[list[str], bool]:
-    """The files of a split, and whether the README says them; else they are named or in a folder named by it."""
+    """Patterns of a split's files, and whether the README gives them; otherwise file or folder names show the split."""
     configs = _configs(readme)
     names = [str(each.get("config_name", "")) for each in configs]
     if wanted.config or configs:
@@ -140,7 +140,7 @@ def _patterns(readme: Path, wanted: Hub) -> tuple[list[str], bool]:
 
 
 NAMES = {"validation": ("validation", "valid", "val", "dev"), "test": ("test", "eval"), "train": ("train", "training")}
-"""What files of a split are called."""
+"""Words for a split in names of files."""
 
 
 def _usual(split: str) -> list[str]:
@@ -149,7 +149,7 @@ def _usual(split: str) -> list[str]:
 
 
 def _said(config: Mapping[str, Any], split: str) -> list[str]:
-    """The patterns of a split in a configuration of a README; none if it names no files."""
+    """Read the patterns of a split from a README's configuration; none if it names no files."""
     stated = config.get("data_files")
     if not stated:
         return []
@@ -167,7 +167,7 @@ def _said(config: Mapping[str, Any], split: str) -> list[str]:
 
 
 def _configs(readme: Path) -> list[Mapping[str, Any]]:
-    """The configurations that a README's head names."""
+    """Read the configurations in a README's head."""
     with reading(readme, "load the data set again"):
         text = b""
         if readme.exists():

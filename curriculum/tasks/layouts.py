@@ -1,4 +1,4 @@
-"""Columns by which widespread data sets are known."""
+"""Columns of widespread data sets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from halfway.curriculum.tasks.data_files import column_names, value_at
 CONVERSATION = "messages"
 PROMPTS = ("prompt", CONVERSATION, "question", "problem")
 ANSWERS = ("answer", "reward_model.ground_truth", "final_answer", "ground_truth", "solution")
-"""Columns of prompts and answers; the first that a row has is taken."""
+"""Columns of prompts and answers; the first one in a row counts."""
 OPTIONS = ("choices", "options")
 SOLUTION, LONGEST = "solution", 64
-"""The column that may hold a whole solution, and the most characters of an answer proper in it."""
+"""The column that may have a whole solution, and the most characters of its answer proper."""
 MARK = "####"
-"""GSM8K's answers are solutions that end in this mark and the answer proper."""
+"""The mark before the answer proper, at the end of GSM8K's solutions."""
 
 
 class Columns(Protocol):
-    """Options of a source that a layout fills in where they are left alone."""
+    """Options of a source that a layout fills in if they have their defaults."""
 
     @property
     def prompt_column(self) -> str: ...
@@ -32,7 +32,7 @@ class Columns(Protocol):
 
 @dataclass(frozen=True)
 class Layout:
-    """A layout's name and the options that it stands for. As text, one line that says how rows are read."""
+    """A layout's name and its options. As text, one line about how rows are read."""
 
     name: str
     columns: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Layout:
 
 
 def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | None:
-    """The layout of a file's first rows; None where the columns given are there, or none that is known."""
+    """Recognise the layout of a file's first rows; None if they have the given columns, or no known layout."""
     known = dict.fromkeys(name for row in rows for name in column_names(row))
     filled = {name: True for name in known if any(value_at(row, name) is not None for row in rows)}
     prompt = _first(filled, given.prompt_column, PROMPTS)
@@ -61,7 +61,7 @@ def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | No
 
 
 def unseen_options(rows: Sequence[Mapping[str, Any]], given: Columns) -> str:
-    """The column of a multiple-choice question's options that prompts do not show; empty if there is none."""
+    """Find the column of multiple-choice options that the prompts do not show; "" if there is none."""
     for name in OPTIONS:
         options = [(row, listed) for row in rows if (listed := _listed(row.get(name)))]
         shown = [_shows(value_at(row, given.prompt_column), listed) for row, listed in options]
@@ -71,7 +71,7 @@ def unseen_options(rows: Sequence[Mapping[str, Any]], given: Columns) -> str:
 
 
 def _listed(value: Any) -> list[str]:
-    """Options as texts, given as a list, or by their letters or as {"text": [...]} in a mapping; else empty."""
+    """Options as texts, from a list, or a mapping by letters or with {"text": [...]}; otherwise empty."""
     if isinstance(value, Mapping):
         value = value["text"] if "text" in value else list(value.values())
     listed = isinstance(value, list) and len(value) > 1 and all(isinstance(each, str) for each in value)
@@ -85,12 +85,12 @@ def _shows(prompt: Any, listed: Sequence[str]) -> bool:
 
 
 def _is_final(solution: Any) -> bool:
-    """True if the final answer of a solution can be told from its other text."""
+    """True if the final answer of a solution is marked."""
     return not isinstance(solution, str) or len(solution) <= LONGEST or MARK in solution or "\\boxed" in solution
 
 
 def _first(known: Mapping[str, Any], given: str, others: Sequence[str]) -> str:
-    """The column given, unless it is the usual one and missing; then the first of the others, in any case."""
+    """The given column, unless it is the usual one and missing; then the first of the others, ignoring case."""
     if given in known or given != others[0]:
         return given
     return next((name for other in others for name in known if name.casefold() == other), given)

@@ -1,11 +1,11 @@
-"""Reads numbers exactly from text and LaTeX, and finds the place where a response gives its final answer."""
+"""Reads numbers exactly from text and LaTeX, and finds the final answer of a response."""
 
 import re
 import unicodedata
 from fractions import Fraction
 from functools import lru_cache
 
-# A sign belongs to the number unless it stands between two operands, as in 5-3.
+# A sign belongs to the number unless it is between two operands, as in 5-3.
 _UNSIGNED = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
 _TIMES = r"(?:x|\*|\\times|\\cdot|[\N{MULTIPLICATION SIGN}\N{MIDDLE DOT}\N{DOT OPERATOR}])"
 _POWER = rf"(?:\s?{_TIMES}\s?10\s?(?:\^|\*\*)\s?\{{?(?P<ten>[+-]?\d+)\}}?)"
@@ -51,7 +51,7 @@ _SUPERSCRIPT = re.compile("\u207b?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 
 
 def tidy(text: str) -> str:
-    """The text with one spelling of minus signs, thousands, money and fractions, and with 1.5e-3 written in digits.
+    """Unify the spelling of minus signs, thousands, money and fractions, and write 1.5e-3 in digits.
 
     Mixed numbers (1 1/2), repeating decimals and characters such as \u00bd become LaTeX fractions.
     """
@@ -64,7 +64,7 @@ def tidy(text: str) -> str:
 
 
 def last_number(text: str) -> Fraction | None:
-    """The last number in a text, exactly, or None.
+    """Read the last number in a text, exactly; None if there is none.
 
     Reads signs, thousands separators, decimals, repeating ones too, exponents of up to three digits (1.5e-3 and 1.5 x
     10^-3), powers, fractions (3/4 or a LaTeX frac), and mixed numbers (1 3/4). A number that directly follows a letter,
@@ -76,7 +76,7 @@ def last_number(text: str) -> Fraction | None:
 
 @lru_cache(maxsize=4096)
 def only_number(text: str) -> Fraction:
-    """The number that a reference consists of, apart from money signs, units and a text before "####" or a box.
+    """Read the number of a reference, without money signs, units and text before "####" or a box.
 
     Raises:
         ValueError: if there is none, more than one, or an expression around it, such as a root.
@@ -103,7 +103,7 @@ def _only_number(text: str) -> Fraction:
 
 
 def plain_number(text: str) -> Fraction | None:
-    """The value of a text that is nothing but a number, perhaps with a money sign; else None."""
+    """The value of a text that is only a number, perhaps with a money sign; otherwise None."""
     core = tidy(text).strip().removesuffix(".")
     core = core.strip("$").strip() if core.count("$") == 2 else core.replace("$", "", 1)
     core = _LONE_SIGN.sub(r"\1\2-", core)
@@ -112,14 +112,14 @@ def plain_number(text: str) -> Fraction | None:
 
 
 def after_thoughts(response: str) -> str:
-    """The part of a response outside its thoughts: after its last </think>, and before a <think> that has no end."""
+    """The part of a response outside its thoughts: after its last </think>, and before an unclosed <think>."""
     return response.rpartition("</think>")[2].partition("<think>")[0]
 
 
 def final_answer(text: str) -> str | None:
-    """What the text marks as its answer: its last box, else its last <answer>, else the line of its last "####".
+    """Find the marked answer of a text: its last box, else its last <answer>, else the line of its last "####".
 
-    That line counts only if nothing follows it or it is a number: headings in Markdown begin with "####", too.
+    That line counts only if it is the last one or a number: headings in Markdown begin with "####", too.
     """
     if boxes := list(_BOX.finditer(text)):
         start, depth = boxes[-1].end(), 1
@@ -135,9 +135,9 @@ def final_answer(text: str) -> str | None:
 
 
 def stated_number(response: str) -> Fraction | None:
-    """The number that a response gives as its answer: its `final_answer`, or else the last number of the response.
+    """Read the number that a response gives as its answer: its `final_answer`, or else its last number.
 
-    A marked answer has to be one number, after its last "=" if there is one; a sentence between tags gives its last
+    A marked answer must be one number, after its last "=" if there is one; a sentence between tags gives its last
     number. None if there is none, or if the response denies it or names two.
     """
     marked = final_answer(response)
@@ -153,7 +153,7 @@ def stated_number(response: str) -> Fraction | None:
         return alone
     try:
         return _only_number(side)
-    except ValueError:  # sentences pass between tags, but not in boxes
+    except ValueError:  # sentences are allowed between tags, but not in boxes
         prose = re.search(r"[^\W\d_]{2,} [^\W\d_]{2,}", side) and not re.search(r"\b(?:or|not)\b", side)
         return last_number(side) if prose and not _BOX.search(response) else None
 
@@ -162,7 +162,7 @@ _UNIT_AFTER = re.compile(r"\s*(?:\\[,;! ]|\\(?:text|mathrm)\s*\{|\s)*(?!an?\b)[A
 
 
 def last_quantity(text: str) -> str:
-    """The last number of a text with the word after it, such as "5 feet"; empty if there is no number."""
+    """The last number of a text with the word after it, such as "5 feet"; "" if there is no number."""
     plain = tidy(text)
     matches = list(_NUMBER.finditer(plain))
     word = _UNIT_AFTER.match(plain, matches[-1].end()) if matches else None
@@ -175,7 +175,7 @@ _BOX_BEFORE = re.compile(
 
 
 def hedges(text: str) -> bool:
-    """True if the last box directly follows one with another answer, as in \\boxed{4} or \\boxed{5}."""
+    """True if the last box directly follows a box with another answer, as in \\boxed{4} or \\boxed{5}."""
     boxes = list(_BOX.finditer(text))
     before = _BOX_BEFORE.search(text[: boxes[-1].start()][-200:]) if boxes else None
     return before is not None and before[1].strip() != (final_answer(text) or "").strip()
@@ -203,7 +203,7 @@ def _is_false(stated: str) -> bool:
 
 
 def _arithmetic(text: str) -> Fraction | None:
-    """The value of a text of plain numbers and + - * without brackets; None for all else."""
+    """The value of a text of plain numbers and + - * without brackets; None for all other texts."""
     plain = re.sub(r"\\(?:times|cdot)(?![a-zA-Z])|\N{MULTIPLICATION SIGN}", "*", tidy(text)).replace("$", "")
     if not re.fullmatch(r"\s*[\d.,]+(?:\s*[-+*]\s*[\d.,]+)*\s*", plain):
         return None
@@ -223,9 +223,9 @@ _BASE = re.compile(r"[\dA-F]+\s*_\s*\{?\s*(\d+)\s*\}?[\s$.]*")
 
 
 def bases_differ(answer: str, final: str) -> bool:
-    """True if one text is a number in a base, as in 1010_2, and the other a number in another one.
+    """True if one text is a number in a base, as in 1010_2, and the other a number in another base.
 
-    A number without base is decimal if it is the answer; in a response it may be in the answer's base.
+    An answer without a base is decimal; a response without one may be in the answer's base.
     """
     asked, given = (_BASE.fullmatch(text.strip(" $")) for text in (answer, final))
     if asked is None:
@@ -267,7 +267,7 @@ def only_denied(text: str, number: Fraction) -> bool:
 
 
 def _names_two(plain: str) -> bool:
-    """True if a text ends in two different numbers with "or" between them, or in "between 1 and 2"."""
+    """True if a text ends in two different numbers joined by "or", or in "between 1 and 2"."""
     matches = list(_NUMBER.finditer(plain))[-2:]
     if len(matches) < 2 or _value(matches[0]) == _value(matches[1]):
         return False
@@ -277,14 +277,14 @@ def _names_two(plain: str) -> bool:
 
 
 def close(number: Fraction, reference: Fraction, tolerance: float) -> bool:
-    """True if a number equals an integer reference exactly, and any other within a relative tolerance."""
+    """True if a number equals an integer reference exactly, or any other reference within a relative tolerance."""
     if number == reference or reference.denominator == 1:
         return number == reference
     return abs(number - reference) <= Fraction(repr(tolerance)) * abs(reference)
 
 
 def normalise(text: str) -> str:
-    """Unicode's composed form (NFC), line ends as "\\n", and no white space at both ends."""
+    """Convert to Unicode's composed form (NFC), line ends to "\\n", and strip white space."""
     return unicodedata.normalize("NFC", text).replace("\r\n", "\n").strip()
 
 
@@ -307,25 +307,25 @@ def _value(found: "re.Match[str]") -> Fraction | None:
 
 
 def _fraction_in_ascii(found: "re.Match[str]") -> str:
-    """\u00bd as 1/2, with a space before it."""
+    """Rewrite \u00bd as 1/2, with a space before it."""
     return " " + unicodedata.normalize("NFKC", found[0]).replace("\N{FRACTION SLASH}", "/")
 
 
 def _improper(found: "re.Match[str]") -> str:
-    """1 1/2 as \\frac{3}{2}; a fraction of one or more, as in "2 3/2", is a number of its own."""
+    """Rewrite 1 1/2 as \\frac{3}{2}; a fraction of one or more, as in "2 3/2", is a separate number."""
     whole, over, under = int(found[1]), int(found[2] or found[4]), int(found[3] or found[5])
     return f"\\frac{{{whole * under + over}}}{{{under}}}" if over < under else found[0]
 
 
 def _repeating(found: "re.Match[str]") -> str:
-    """0.1\\overline{6} as \\frac{15}{90}."""
+    """Rewrite 0.1\\overline{6} as \\frac{15}{90}."""
     before, after, again = found[1] or "0", found[2], found[3]
     nines = (10 ** len(again) - 1) * 10 ** len(after)
     return f"\\frac{{{int(before + after + again) - int(before + after)}}}{{{nines}}}"
 
 
 def _digits(found: "re.Match[str]") -> str:
-    """1.5e-3 as 0.0015."""
+    """Rewrite 1.5e-3 as 0.0015."""
     digits, power = found[1], int(found[2])
     whole, _, part = digits.partition(".")
     point = len(whole) + power

@@ -1,4 +1,4 @@
-"""The families of reasoning-gym: their problems, and their own scores as verdicts."""
+"""The families of reasoning-gym: their problems, and verdicts from their own scores."""
 
 import ast
 import builtins
@@ -25,18 +25,18 @@ from halfway.curriculum.tasks.numbers import plain_number, stated_number
 from halfway.curriculum.tasks.sources import Loaded, Source, content_id, distinct
 
 CHUNK = 4096
-"""Number of entries in one reasoning-gym data set; longer sequences continue in further data sets."""
+"""Entries per reasoning-gym data set; longer sequences continue in further data sets."""
 
 SUCCESS = 1.0
-"""Smallest score of a family that is a success; partial credit is a failure."""
+"""Least score of a success; partial credit is a failure."""
 
 LITERAL = frozenset({"binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion"})
-"""Families that call `eval` on an answer, for partial credit if it is a list. They get `ast.literal_eval` instead."""
+"""Families that call `eval` on an answer, for partial credit if it is a list. We give them `ast.literal_eval`."""
 
 EVALUATING = frozenset(
     {"countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration"}
 )
-"""Families that parse an answer, and texts of the entry, with sympy, which evaluates them."""
+"""Families that parse answers and texts of the entry with sympy, which evaluates them."""
 
 ARITHMETIC = frozenset({"bitwise_arithmetic"})
 """Families that call `eval` on a text of the entry, an expression of whole numbers."""
@@ -45,7 +45,7 @@ SLOW = frozenset({"rush_hour"})
 """Families that take minutes for an answer such as A+999999999."""
 
 SECONDS = 30.0
-"""Limit on one answer of theirs."""
+"""Time limit on one answer of these families."""
 
 FORMULA = re.compile(r"[\w\s+\-*/%().,!^]*", re.ASCII)
 ATTRIBUTE, NAME = re.compile(r"\.\s*[A-Za-z_]"), re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -57,13 +57,12 @@ ROOTS = ("sqrt", "cbrt", "root")
 class ReasoningGym(Source):
     """Problems of one reasoning-gym family, judged by the family itself.
 
-    The answer of each problem is a Python literal with the family, its configuration and the whole entry, which is
-    what `verify` reads.
+    The answer of each problem is a Python literal with the family, its configuration and the whole entry, for `verify`.
 
     A few families (word_ladder, ransom_note, isomorphic_strings and others) depend on Python's hash seed, so each
-    process draws different problems. Set PYTHONHASHSEED for them, or write the problems to a file once
-    (`write_problems` of `halfway.curriculum.tasks.files`) and train from that. `fingerprint` tells whether two sets are
-    equal.
+    process draws different problems. For these, set PYTHONHASHSEED, or write the problems to a file once
+    (`write_problems` of `halfway.curriculum.tasks.files`) and train from that. Equal sets have equal fingerprints
+    (`fingerprint`).
 
     Attributes:
         family: name of the data set, for example "chain_sum".
@@ -77,7 +76,7 @@ class ReasoningGym(Source):
         return distinct(f"reasoning_gym/{self.family}", wanted, self._draws(stream.integer() % 2**31))
 
     def _draws(self, seed: int) -> Iterator[Problem]:
-        # Entry i is a function of seed + i, so that chunks continue each other; families take seeds below 2^32.
+        # Entry i is a function of seed + i, so chunks continue each other; families accept seeds below 2^32.
         for first in count_up(0, CHUNK):
             create = self._family()
             with self._errors():
@@ -120,7 +119,7 @@ class ReasoningGym(Source):
 
 
 def _plain(value: Any) -> Any:
-    """The same value without NumPy scalars and fractions, whose texts are no literals."""
+    """Replace NumPy scalars and fractions in a value: their texts are not literals."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Fraction):
@@ -133,13 +132,13 @@ def _plain(value: Any) -> Any:
 
 
 def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
-    """Whether the score from the family's own `score_answer` is at least `SUCCESS`.
+    """Judge responses by the family's own `score_answer`: at least `SUCCESS` passes.
 
-    The text between the last <answer> tags is judged, or the whole response, stripped, if there are no tags. Some
-    families raise on text that they cannot read. Such a response fails, as long as the family can still score the
-    entry's own answer; if it cannot, the entry is broken and the exception is passed on.
+    The text between the last <answer> tags counts, or the whole response, stripped, if there are no tags. Some families
+    raise on text that they cannot read. Such a response fails if the family can still score the entry's own answer;
+    otherwise the entry is broken, and the exception is raised.
 
-    Families that evaluate what they read do it in `helpers`.
+    Families that evaluate their input run in `helpers`.
     """
     verdicts: dict[int, bool] = {}
     tasks: list[tuple[str, str]] = []
@@ -157,14 +156,14 @@ verify = Batched(judge)
 
 
 def passes(answer: str, response: str) -> bool:
-    """The verdict on one response; see `judge`."""
+    """Judge one response, see `judge`."""
     tags = find_between(response, "<answer>", "</answer>")
     said = (tags[-1] if tags else response).strip()
     carried = _unpack_answer(answer)
     entry, score_answer = carried["entry"], _family(carried["family"], repr(carried["config"])).score_answer
     if carried["family"] in EVALUATING and not is_formula(said):
         return False
-    if carried["family"] in ("countdown", "puzzle24"):  # sympy would take sign(9), and puzzle24 any four numbers
+    if carried["family"] in ("countdown", "puzzle24"):  # sympy would accept sign(9), and puzzle24 any four numbers
         numbers = sorted(re.findall(r"\d+", said))  # texts: int() refuses 5,000 digits
         if not OPERATIONS.fullmatch(said) or "**" in said or numbers != sorted(map(str, entry["metadata"]["numbers"])):
             return False
@@ -174,7 +173,7 @@ def passes(answer: str, response: str) -> bool:
         return said == str(entry["answer"])
     if carried["family"] == "gsm_symbolic":  # which drops the sign, so that -348 is 348
         return stated_number(said) == plain_number(entry["answer"])
-    if carried["family"] == "coin_flip":  # which takes a prefix such as 0 for 0.27, and minutes for 1e999999999
+    if carried["family"] == "coin_flip":  # which accepts a prefix such as 0 for 0.27, and takes minutes for 1e999999999
         number, reference = plain_number(said), plain_number(entry["answer"])
         return number is not None and reference is not None and abs(number - reference) <= Fraction(1, 10_000)
     try:
@@ -190,13 +189,13 @@ def require_harmless(family: str, entry: Mapping[str, Any]) -> None:
 
     Entries come from problem files, which may be a stranger's.
     """
-    if family == "composite":  # its members would escape the rules below, and those for answers
+    if family == "composite":  # its members would escape these rules, and those for answers
         raise ValueError("it is of the family composite; use the families that it combines, each by itself")
     metadata = entry.get("metadata") if isinstance(entry, Mapping) else None
     if not isinstance(metadata, Mapping):
         raise ValueError(f"its entry of {family} has no metadata")
     if family in EVALUATING:
-        # Some answers of the family's own hold integrals that sympy could not solve.
+        # Some of the family's own answers contain integrals that sympy could not solve.
         found = (
             text for text in _texts([entry.get("answer"), metadata]) if not is_formula(text.replace("Integral", ""))
         )
@@ -209,7 +208,7 @@ def require_harmless(family: str, entry: Mapping[str, Any]) -> None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts in nested lists and mappings."""
+    """Yield all texts in nested lists and mappings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -234,9 +233,9 @@ def is_arithmetic(text: str) -> bool:
 
 
 def is_formula(text: str) -> bool:
-    """True if a text holds numbers, symbols and mathematical functions only.
+    """True if a text contains only numbers, symbols and mathematical functions.
 
-    sympy evaluates what it parses as Python, so `__import__("os")` would be executed.
+    sympy evaluates its input as Python, so it would execute `__import__("os")`.
     """
     if not FORMULA.fullmatch(text) or ATTRIBUTE.search(text):
         return False

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from halfway.curriculum import Problem, ProblemSet, Stream, UserError
 
 MAX_REPEATS = 1000
-"""A generating source gives up after this many consecutive draws of problems that it has drawn before."""
+"""A generating source stops after this many consecutive repeated draws."""
 
 MAX_EXAMPLES = 5
-"""How many dropped rows a report names."""
+"""Most dropped rows that a report names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class SourceReport:
     Attributes:
         kept: problems kept.
         dropped: reason -> number of rows or draws.
-        examples: the first few dropped rows, each with where it stands and why.
-        notes: what a user should know of the rows that were kept, one line each.
+        examples: the first few dropped rows, each with its place and reason.
+        notes: notes for the user on the kept rows, one line each.
     """
 
     kept: int
@@ -50,10 +50,10 @@ class Loaded(NamedTuple):
 
 @dataclass(frozen=True)
 class ProblemSplit:
-    """Problems that train, problems that never train, and the report on all of them.
+    """Training problems, held-out problems, and the report on all of them.
 
     Attributes:
-        generated: problems beside those that train, for controllers that propose them.
+        generated: further problems, for controllers that propose them.
     """
 
     trained: tuple[Problem, ...]
@@ -71,31 +71,31 @@ class Source:
     """Gives problems. A source is a frozen dataclass whose fields are its options."""
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        """Problems in an order that is a function of the stream alone; asking for more never changes the first few.
+        """Load problems in an order that depends on the stream alone; a larger `wanted` never changes the first ones.
 
         Args:
-            wanted: how many are needed. A generating source gives that many, all with distinct prompts. A finite source
-                gives all its problems, whatever is wanted.
+            wanted: number of problems. A generating source gives this many, with distinct prompts. A finite source
+                gives all its problems, whatever the number.
 
         Raises:
-            UserError: if a generating source is not told how many, or cannot find that many; if the source is
+            UserError: if a generating source gets no number, or cannot find that many problems; if the source is
                 malformed.
         """
         raise NotImplementedError
 
     def heldout(self) -> "Source | None":
-        """The source of the held-out problems, if it is a different one."""
+        """The source of the held-out problems; None = the same source."""
         return None
 
 
 def split(source: Source, train: int | None, heldout: int, stream: Stream) -> ProblemSplit:
-    """A training set and held-out problems that share no id and no prompt with it.
+    """Split a source into a training set and held-out problems that share no id and no prompt with it.
 
-    The held-out problems are the first of what `load` gives, or come from the source's own held-out source. They do not
+    The held-out problems are the first problems of `load`, or come from the source's held-out source. They do not
     depend on `train`.
 
     Args:
-        train: size of the training set; None = all that the source has.
+        train: size of the training set; None = all problems of the source.
         heldout: number of held-out problems; 0 = none.
 
     Raises:
@@ -135,23 +135,23 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
 
 
 def with_also(parts: ProblemSplit, source: Source, wanted: int | None, stream: Stream) -> ProblemSplit:
-    """The split with another source's problems in its training set, behind its own; none of them is held out.
+    """Append another source's problems to the training set; none of them is held out.
 
     Args:
-        wanted: how many to ask the source for; None = all that it has.
+        wanted: number of problems from the source; None = all.
 
     Raises:
-        UserError: if nothing is left of them.
+        UserError: if none of them is usable.
     """
     chosen, report = _beside(parts, source, wanted, stream, "also")
     return replace(parts, trained=(*parts.trained, *chosen), report=report)
 
 
 def with_generated(parts: ProblemSplit, source: Source, stream: Stream) -> ProblemSplit:
-    """The split with another source's problems beside its training set, for controllers that propose them.
+    """Add another source's problems beside the training set, for controllers that propose them.
 
     Raises:
-        UserError: if nothing is left of them.
+        UserError: if none of them is usable.
     """
     chosen, report = _beside(parts, source, None, stream, "generated")
     return replace(parts, generated=tuple(chosen), report=report)
@@ -160,7 +160,7 @@ def with_generated(parts: ProblemSplit, source: Source, stream: Stream) -> Probl
 def _beside(
     parts: ProblemSplit, source: Source, wanted: int | None, stream: Stream, field: str
 ) -> tuple[list[Problem], SourceReport]:
-    """Another source's problems and the report of both.
+    """Load another source's problems; returns them and the report of both sources.
 
     Problems that share an id or a prompt with the training set or the held-out problems are left out and counted.
     """
@@ -173,7 +173,7 @@ def _beside(
         remedy = "export another pool" if field == "generated" else "give another source"
         raise UserError(f"problems.{field}: none of {len(why)} tasks is usable, all are {' or '.join(known)}; {remedy}")
     own = Counter(loaded.report.dropped) + Counter(reason for reason in why if reason)
-    if wanted is not None and len(chosen) > wanted:  # a finite source gives all that it has
+    if wanted is not None and len(chosen) > wanted:  # a finite source gives all its problems
         own["not needed"] += len(chosen) - wanted
         chosen = chosen[:wanted]
     dropped = Counter(parts.report.dropped) + Counter({f"{field}, {reason}": n for reason, n in own.items()})
@@ -183,12 +183,12 @@ def _beside(
 
 
 def content_id(source: str, prompt: str, answer: str) -> str:
-    """An id that depends on what the problem says, and on nothing else."""
+    """Make an id from the problem's content alone."""
     return content_ids(source)(prompt, answer)
 
 
 def content_ids(source: str) -> Callable[[str, str], str]:
-    """`content_id` of many problems of one source, as a function of prompt and answer."""
+    """Make `content_id` for many problems of one source, as a function of prompt and answer."""
     encoded = source.encode("utf-8", "surrogatepass")
     begin = len(encoded).to_bytes(8, "little") + encoded
 
@@ -201,11 +201,9 @@ def content_ids(source: str) -> Callable[[str, str], str]:
 
 
 def distinct(name: str, wanted: int | None, draws: Iterator[Problem]) -> Loaded:
-    """The first `wanted` problems whose prompts and ids differ."""
+    """Draw the first `wanted` problems with different prompts and ids."""
     if wanted is None:
-        raise UserError(
-            f"source {name}: it generates problems without end; set problems.train or also_train to a number"
-        )
+        raise UserError(f"source {name}: generates problems endlessly; set problems.train or also_train to a number")
     found: dict[str, Problem] = {}
     ids: set[str] = set()
     repeats = in_a_row = 0

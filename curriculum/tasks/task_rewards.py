@@ -1,4 +1,4 @@
-"""The verifier `taskset`: rewards of a task of the package verifiers, computed in helpers; what tasks are refused."""
+"""The verifier `taskset`: computes rewards of tasks of the package verifiers in helpers; refuses unsuitable tasks."""
 
 import asyncio
 import inspect
@@ -17,10 +17,10 @@ from halfway.curriculum.tasks import helpers
 from halfway.curriculum.tasks.answers import Batched, Lost
 
 SECONDS = 60.0
-"""Limit on the scoring of one response."""
+"""Time limit on scoring one response."""
 
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
-"""What a task set may be called; verifiers would import what follows the last / of anything."""
+"""Valid names of a task set; verifiers would import the part after the last / of any name."""
 
 HOOKS = ("setup", "finalize", "stage_verifier")
 """Methods that a task runs around an attempt, in its runtime."""
@@ -44,7 +44,7 @@ def build_taskset(name: str, config: str) -> Any:
 
 
 def _plugged(config: Mapping[str, Any]) -> str:
-    """What a configuration would import or ask besides the task set itself; empty if nothing."""
+    """Name what a configuration would import or call besides the task set itself; "" if nothing."""
     task = config.get("task")
     if not isinstance(task, Mapping):
         return ""
@@ -58,7 +58,7 @@ def _plugged(config: Mapping[str, Any]) -> str:
 
 
 def require_one_response(name: str, task: Any) -> None:
-    """Raise UserError if a task needs more than a response to be judged."""
+    """Raise UserError if judging a task needs more than a response."""
     base = load_extra("verifiers.v1", "source taskset").Task
     own = type(task)
     rewards = task.hooks("reward")
@@ -81,11 +81,11 @@ def _needs_runtime(reward: Callable[..., Any]) -> bool:
 
 
 def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool | Lost]:
-    """Whether the rewards of each problem's task sum to at least its `passes_at`; `Lost` where they raise.
+    """Judge responses: a task's rewards must sum to at least its `passes_at`; `Lost` if they raise.
 
     Raises:
         UserError: if a task set is not accepted.
-        ValueError: if an answer is not one that the source wrote.
+        ValueError: if an answer does not come from the source.
     """
     carried = [_unpack(problem.answer) for problem in problems]
     for name in sorted({each["taskset"] for each in carried}):
@@ -117,15 +117,15 @@ def _unpack(answer: str) -> dict[str, Any]:
     carried = json.loads(answer)
     fields = {"taskset": str, "config": dict, "data": dict, "passes_at": float | int}
     if not isinstance(carried, dict) or not all(isinstance(carried.get(name), kind) for name, kind in fields.items()):
-        raise ValueError("it is not a task that the source taskset wrote")
+        raise ValueError("it is not a task of the source taskset")
     return carried
 
 
 def score(answer: str, response: str) -> float | str:
-    """The sum of a task's rewards for a response, or why there is none. Runs inside a helper's process.
+    """Sum a task's rewards for a response, or return why there is none. Runs in a helper's process.
 
     Raises:
-        ValueError: if the task cannot be made again.
+        ValueError: if the task cannot be rebuilt.
     """
     try:
         task = _read_task(answer)
@@ -152,7 +152,7 @@ _read_taskset = lru_cache(maxsize=8)(build_taskset)
 
 
 async def _score(task: Any, response: str) -> float:
-    """The reward of a trace that holds the task's messages and the response."""
+    """Compute the reward of a trace with the task's messages and the response."""
     vf = load_extra("verifiers.v1", "the verifier taskset")
     graph = load_extra("verifiers.v1.graph", "the verifier taskset")
     traces = load_extra("verifiers.v1.trace", "the verifier taskset")

@@ -1,7 +1,7 @@
-"""Task sets of the package verifiers: their tasks are problems, their rewards verdicts.
+"""Task sets of the package verifiers: their tasks become problems, their rewards verdicts.
 
-A task set is code of an installed package, so it runs only with a word in HALFWAY_ACCEPT: in this process where its
-tasks are loaded, in a helper where responses are scored.
+A task set is code of an installed package, so it runs only with a word in HALFWAY_ACCEPT: in this process to load
+tasks, in a helper to score responses.
 """
 
 import json
@@ -25,20 +25,19 @@ from halfway.curriculum.tasks.task_rewards import build_taskset, require_one_res
 
 @dataclass(frozen=True)
 class TaskSet(Source):
-    """Tasks of a task set of the package verifiers (0.4, `verifiers.v1`) that one response answers.
+    """Single-response tasks of a task set of the package verifiers (0.4, `verifiers.v1`).
 
-    The rewards of a task judge the response: it passes if their weighted sum is at least `passes_at`. A rollout whose
-    rewards raise is lost, not failed. Task sets with tools, judges, hooks or rewards that need a runtime, containers or
-    an environment of their own are refused. Needs HALFWAY_ACCEPT=taskset:NAME.
+    A response passes if the weighted sum of the task's rewards is at least `passes_at`. A rollout whose rewards raise
+    is lost, not failed. Task sets with tools, judges, hooks or rewards that need a runtime, containers or their own
+    environment are refused. Needs HALFWAY_ACCEPT=taskset:NAME.
 
-    A prompt that is text stays text, as `model.chat` decides; a system prompt or a list of messages needs a chat
-    template.
+    A text prompt stays text, subject to `model.chat`; a system prompt or a list of messages needs a chat template.
 
     Attributes:
-        name: the name by which verifiers finds the installed package.
+        name: name of the installed package for verifiers.
         config: options of the task set.
-        heldout_config: options that replace some of these for the held-out problems; empty = they are taken from all.
-        passes_at: the smallest sum of rewards that is a success.
+        heldout_config: options that replace some of these for the held-out problems; empty = one set for both.
+        passes_at: least sum of rewards of a success.
     """
 
     name: str
@@ -51,7 +50,7 @@ class TaskSet(Source):
         return TaskSet(self.name, changed, passes_at=self.passes_at) if self.heldout_config else None
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
-        """All tasks of a finite task set, in an order by the stream and their keys; the first of an infinite one.
+        """Load all tasks of a finite task set, in an order by the stream and their keys; the first of an infinite one.
 
         Raises:
             UserError: if the task set is not accepted, missing or refused, raises, or has no task for one response.
@@ -59,7 +58,7 @@ class TaskSet(Source):
         with _errors(self.name):
             taskset = _open_taskset(self.name, json.dumps(self.config))
             if not taskset.bounded and wanted is None:
-                raise UserError(f"source taskset: {self.name} has tasks without end; give problems.train")
+                raise UserError(f"source taskset: {self.name} has endlessly many tasks; give problems.train")
             tasks = iter(taskset) if taskset.bounded else islice(taskset, wanted)
             loaded = keep_and_count((f"{self.name}, task {i}", self._problem(task)) for i, task in enumerate(tasks))
         if not loaded.problems:
@@ -101,14 +100,14 @@ def _messages(data: Any) -> tuple[Message, ...] | Bad:
 
 @lru_cache(maxsize=8)
 def _open_taskset(name: str, config: str) -> Any:
-    """The task set of an accepted package. Raises UserError if it needs more than a response."""
+    """Load the task set of an accepted package. Raises UserError if it needs more than a response."""
     require_accepted(f"taskset:{name}", f"source taskset: {name}", "runs the code of that package")
     return build_taskset(name, config)
 
 
 @contextmanager
 def _errors(name: str) -> Iterator[None]:
-    """Turn what a task set raises while it loads into a UserError."""
+    """Turn a task set's exceptions while it loads into a UserError."""
     try:
         yield
     except UserError:

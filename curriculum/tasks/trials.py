@@ -10,20 +10,20 @@ from halfway.curriculum.tasks.numbers import close, final_answer, plain_number
 from halfway.curriculum.tasks.verifiers import find_verifier, verify_all
 
 TRIED = ("exact", "numeric", "symbolic")
-"""Verifiers whose answers are texts that a response could hold."""
+"""Verifiers whose answers are texts that a response could contain."""
 EXAMPLES, LONGEST = 3, 100
-"""Number of wrong verdicts that are shown, and the characters of each text."""
+"""Most wrong verdicts to show, and most characters of each text."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A verifier's verdicts on texts whose right verdict is known.
+    """A verifier's verdicts on texts with known right verdicts.
 
     Attributes:
-        verifier: its name, with options.
+        verifier: name of the verifier, with options.
         references: number of problems whose answers were rendered.
-        right, right_passed: number of renderings of right answers, and of those that passed.
-        wrong, wrong_passed: number of near misses, and of those that passed.
+        right, right_passed: number of renderings of right answers, and how many passed.
+        wrong, wrong_passed: number of near misses, and how many passed.
         examples: sentences about the first wrong verdicts.
     """
 
@@ -43,7 +43,7 @@ class Trial:
 
 
 def try_verifiers(problems: Sequence[Problem], most: int = 64) -> Iterator[Trial]:
-    """Try each verifier that the problems name and that is in `TRIED`, on at most `most` problems spread evenly."""
+    """Try each verifier of the problems that is in `TRIED`, on at most `most` evenly spread problems."""
     for name in dict.fromkeys(problem.verifier for problem in problems):
         if name.partition("(")[0] in TRIED:
             mine = [problem for problem in problems if problem.verifier == name]
@@ -67,11 +67,10 @@ def _try(name: str, problems: Sequence[Problem]) -> Trial:
 
 
 def renderings(answer: str, verifier: str) -> Iterator[tuple[str, bool]]:
-    """Responses to a problem with this answer, and whether each is right.
+    """Yield responses to a problem with this answer, and whether each is right.
 
-    Right are the answer as it stands and, but for `exact`, in a box and in a sentence. Near misses of a number are one
-    off, its negative, and another last digit; of other answers, a changed term. A refusal that names the answer is
-    wrong, too.
+    Right: the answer itself and, except for `exact`, in a box and in a sentence. Near misses of a number: one off, its
+    negative, and another last digit; of other answers: a changed term. A refusal that names the answer is wrong, too.
     """
     final = (final_answer(answer) or answer).strip()
     tolerance = getattr(find_verifier(verifier), "keywords", {}).get("tolerance", TOLERANCE)
@@ -95,7 +94,7 @@ def renderings(answer: str, verifier: str) -> Iterator[tuple[str, bool]]:
 
 
 def _other_digit(text: str, number: Fraction) -> Fraction:
-    """The number with another last digit; one with a denominator such as 3 gets another numerator."""
+    """Change the last digit of a number; with a denominator such as 3, change the numerator."""
     digits = text.replace(",", "").lstrip("+-$\\")
     places = len(digits.partition(".")[2]) if digits.replace(".", "").isdigit() else 0
     if not digits.replace(".", "").isdigit():

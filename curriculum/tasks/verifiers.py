@@ -1,4 +1,4 @@
-"""Verifiers by name: each judges one response against the answer that the problem carries."""
+"""Verifiers by name: each judges one response against the problem's answer."""
 
 import math
 import re
@@ -33,7 +33,7 @@ _WITH_OPTIONS = re.compile(r"(\w+)\((.+)\)")
 
 
 def find_verifier(name: str) -> Verifier:
-    """The verifier of a name such as "numeric", or of a name with options such as "numeric(tolerance=0.01)".
+    """Find the verifier of a name such as "numeric", perhaps with options, as in "numeric(tolerance=0.01)".
 
     Raises:
         UserError: if there is no such verifier, or it has no such option.
@@ -58,13 +58,13 @@ def find_verifier(name: str) -> Verifier:
 
 
 def verify(problem: Problem, response: str) -> bool | Lost:
-    """Whether the response solves the problem, by the verifier that the problem names.
+    """Judge a response by the problem's verifier.
 
-    A response on which the verifier raises has failed, and is counted (see `helpers.take_counts`), unless the verifier
+    A response on which the verifier raises fails, and is counted (see `helpers.take_counts`), unless the verifier
     raises on an empty response too: then the problem is to blame.
 
     Args:
-        response: the policy's text, without end or other special tokens.
+        response: the policy's text, without special tokens.
 
     Raises:
         UserError: if there is no such verifier, if it raises on any response, or if its verdict is not a boolean.
@@ -93,7 +93,7 @@ def verify(problem: Problem, response: str) -> bool | Lost:
 
 
 def _reads(verifier: Verifier, problem: Problem) -> bool:
-    """Whether the verifier can judge an empty response to the problem."""
+    """True if the verifier can judge an empty response to the problem."""
     try:
         verifier(problem, "")
     except Exception:
@@ -115,7 +115,7 @@ def verify_all(problems: Sequence[Problem], responses: Sequence[str]) -> list[bo
                 found = list(verifier.judge([problems[i] for i in rows], [responses[i] for i in rows]))
         except UserError:
             raise
-        except Exception:  # one of them is to blame; judging them one by one shows which
+        except Exception:  # judge one by one to find the response to blame
             together = False
         if not together:
             found = [verify(problems[i], responses[i]) for i in rows]

@@ -1,4 +1,4 @@
-"""Reads what algebra takes for products of letters: words, the letter of a choice, units."""
+"""Reads words, letters of options and units, which algebra would read as products of letters."""
 
 import re
 from typing import NamedTuple
@@ -12,7 +12,7 @@ _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 
 def read_words(text: str) -> str | None:
-    """The text in lower case, without an article or a full stop; None unless it is all letters."""
+    """Convert a text to lower case, without article and full stop; None unless it is all letters."""
     bare = " ".join(_SPACES.sub(" ", re.sub(r"[{}$*\"]", "", _WRAPPER.sub("", text))).split()).rstrip(".!")
     return _ARTICLE.sub("", bare.casefold(), count=1) if _WORDS.fullmatch(bare) else None
 
@@ -20,8 +20,8 @@ def read_words(text: str) -> str | None:
 def is_word(text: str) -> bool:
     """True if letters are a word or a name, not a product such as xy, abc or kmn.
 
-    A word is marked as text, in capitals (two or more), or "no", has four letters, or three with a vowel among them
-    that do not follow each other in the alphabet.
+    A word is marked as text, in capitals (two or more), or "no"; or it has four letters, or three with a vowel that do
+    not follow each other in the alphabet.
     """
     words = read_words(text)
     if words is None:
@@ -38,7 +38,7 @@ _DOUBTED = re.compile(r"\b(?:not|never|no|nor|if|whether|cannot|doubt)\b|n't\b|\
 
 
 def stated_words(response: str) -> str:
-    """What a response says at its end after "answer" or "result"; all of it if it does not, or doubts it."""
+    """The text after a last "answer" or "result" of a response; the whole response if it has none, or doubts it."""
     text = response.strip()
     found = _STATED.search(text)
     sentence = re.split(r"[.!?\n]\s", text[: found.start()])[-1] if found else ""
@@ -57,16 +57,16 @@ def _codes(text: str) -> list["re.Match[str]"]:
 
 
 def read_code(text: str) -> tuple[str, ...] | None:
-    """The parts of a date such as 2024-01-02 or 1/2/2024, a score or a range such as 3-1; None for other texts.
+    """Read the parts of a date such as 2024-01-02 or 1/2/2024, a score or a range such as 3-1; None for other texts.
 
-    Algebra would take them for differences and quotients, and so one date for another.
+    Algebra would read them as differences and quotients, and confuse one date with another.
     """
     found = _codes(text.strip().removesuffix("."))
     return _parts(found[0]) if len(found) == 1 and found[0][0] == found[0].string else None
 
 
 def last_code(text: str) -> tuple[str, ...] | None:
-    """`read_code` of the last one in a text."""
+    """`read_code` of the last date, score or range in a text."""
     found = _codes(text)
     return _parts(found[-1]) if found else None
 
@@ -78,7 +78,7 @@ def denies_code(text: str) -> bool:
 
 
 def _parts(found: "re.Match[str]") -> tuple[str, ...] | None:
-    """The parts, of dates without leading zeros; None for points and fractions that are no dates, such as 1/2/3."""
+    """The parts, of dates without leading zeros; None for points and fractions that are not dates, such as 1/2/3."""
     parts = re.split(r"[-/.]", found[0])
     dated = len(parts) == 3 and 4 in (len(parts[0]), len(parts[2]))
     if not dated and found[1] in ("/", "."):
@@ -87,7 +87,7 @@ def _parts(found: "re.Match[str]") -> tuple[str, ...] | None:
 
 
 class Choice(NamedTuple):
-    """The letter of an option, and what the text says after it."""
+    """The letter of an option, and the text after it."""
 
     letter: str
     rest: str
@@ -110,7 +110,7 @@ _STATED_WITH_CONTENT = re.compile(
 
 
 def read_choice(text: str) -> Choice | None:
-    """The option that a text consists of, perhaps with its content, as in A, (a) and \\textbf{(A) }12."""
+    """Read a text that is only an option, perhaps with its content, as in A, (a) and \\textbf{(A) }12."""
     core = text.strip().strip("$*").strip()
     if found := _LONE_CHOICE.fullmatch(re.sub(r"[{}]", "", _WRAPPER.sub("", core)).strip()):
         return Choice(found[1].upper(), "")
@@ -119,7 +119,7 @@ def read_choice(text: str) -> Choice | None:
 
 
 def stated_choice(response: str) -> Choice | None:
-    """The option that an unmarked response consists of, or names at its end after "answer", "option" or "choice"."""
+    """Read the option of an unmarked response: the whole response, or after a last "answer", "option" or "choice"."""
     found = _STATED_CHOICE.search(response[-80:])
     if whole := _STATED_WITH_CONTENT.search(response[-80:].rstrip(" .*$")):
         return Choice(whole[1].upper(), whole[2])
@@ -175,7 +175,7 @@ _LAST_WORD = re.compile(r"\d[^=]*?([A-Za-z]+)\}?(?:\^\{?(\d)\}?)?[\s.$}]*$")
 
 
 def units_differ(answer: str, final: str) -> bool:
-    """True if both end in a number with a known unit, and the units differ."""
+    """True if both texts end in a number with a known unit, and the units differ."""
     found = [_LAST_WORD.search(text[-60:]) for text in (answer, final)]
     units = [_UNITS.get(one[1].lower()) if one else None for one in found]
     powers = {one[2] for one in found if one and one[2]}
@@ -183,6 +183,6 @@ def units_differ(answer: str, final: str) -> bool:
 
 
 def without_unit(text: str) -> str:
-    """The text without a known unit after its number, as in "12 dollars"."""
+    """Remove a known unit after the number of a text, as in "12 dollars"."""
     found = re.fullmatch(r"(.*\d)\s*([A-Za-z]+)\s*", text)
     return found[1] if found and found[2].lower() in _UNITS else text

@@ -1,6 +1,6 @@
-"""Renders chat templates. A template is a program that comes with the model, so it runs in a process with limits.
+"""Renders chat templates. A template is a program from the model's author, so it runs in a process with limits.
 
-The process imports this module; nothing else of the run is in it.
+The process imports only this module of the run.
 """
 
 import os
@@ -14,11 +14,11 @@ from halfway.curriculum.tasks.helpers import Helpers, Unjudged
 
 SECONDS, MEMORY_MIB = 20.0, 512
 MOST_ADDED, MOST_TIMES = 1 << 18, 10
-"""Characters that a template may write beside the messages, and how often it may repeat them."""
+"""Characters that a template may add to the messages, and how often it may repeat the messages."""
 
 
 def render(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
-    """The messages as the tokenizer's chat template writes them, up to where the response begins.
+    """Render messages with the tokenizer's chat template, up to the start of the response.
 
     Raises:
         UserError: if the template refuses the messages, or takes too much time, memory or text.
@@ -35,7 +35,7 @@ def render(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
 
 
 def write(template: str, messages: list[dict[str, str]], special: dict[str, Any]) -> str:
-    """Like `render`, in the process that may be ended."""
+    """Like `render`, inside the limited process."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
     try:

@@ -1,15 +1,15 @@
-"""Ledger: a stateful task of many turns, with an account that lives in the environment.
+"""Ledger: a stateful task of several turns, with an account in the environment.
 
 The prompt states the balance, the target and the number of turns allowed:
 
     @37>52:4=           balance 37, reach 52 within 4 turns
 
-Each turn the policy gives one command and sees what it did:
+Each turn the policy gives one command and sees its effect:
 
     +9 -> 46|    -3 -> 43|    +0 or nonsense -> ?|    ! ends the episode
 
 The episode succeeds if the balance equals the target when the policy says "!". The turn of the "!" counts too, and
-balances outside 0..99 are refused, so a wasted turn hurts without being fatal: a bad start can be made good.
+balances outside 0..99 are refused. A wasted turn hurts but is not fatal: the policy can recover from a bad start.
 """
 
 import random
@@ -26,7 +26,7 @@ DONE = "!"
 
 
 class Account(NamedTuple):
-    """The state of an episode: what the account holds, what it should hold, and the turns left."""
+    """The state of an episode: balance, target and turns left."""
 
     balance: int
     target: int
@@ -34,7 +34,7 @@ class Account(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a command did. `success` is None until the episode ends."""
+    """The effect of a command. `success` is None until the episode ends."""
 
     account: Account
     observation: str
@@ -43,12 +43,12 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class LedgerOptions:
-    """Which problems are drawn.
+    """Options of the problems to draw.
 
     Attributes:
         min_distance, max_distance: bounds on the absolute difference between target and start, drawn uniformly.
-        min_slack, max_slack: bounds on the number of turns beyond the least that suffice, drawn uniformly.
-        highest: largest start or target balance; a small number of balances is soon known by heart.
+        min_slack, max_slack: bounds on the number of turns beyond the fewest that suffice, drawn uniformly.
+        highest: largest start or target balance; a policy soon memorises a small number of balances.
     """
 
     min_distance: int = 2
@@ -61,10 +61,10 @@ class LedgerOptions:
         if not 1 <= self.min_distance <= self.max_distance <= self.highest <= 99:
             raise UserError(
                 f"ledger: min_distance {self.min_distance}, max_distance {self.max_distance}, highest {self.highest}; "
-                "they must rise, from 1 to at most 99"
+                "they must increase, from 1 to at most 99"
             )
         if not 0 <= self.min_slack <= self.max_slack:
-            raise UserError(f"ledger: min_slack {self.min_slack}, max_slack {self.max_slack}; they must rise from 0")
+            raise UserError(f"ledger: min_slack {self.min_slack}, max_slack {self.max_slack}; give 0 <= min <= max")
         if (turns := least_turns(0, self.max_distance) + self.max_slack) > 9:
             raise UserError(f"ledger: up to {turns} turns, a prompt can express 9; lower max_distance or max_slack")
 
@@ -74,7 +74,7 @@ class LedgerTeacher:
     """The flawed teacher of the warm start.
 
     Attributes:
-        stride: largest amount it uses, below the nine that are allowed, so that it cannot pass the tightest problems.
+        stride: largest amount it uses, below the allowed nine, so that it cannot pass the tightest problems.
         misjudge: chance of an amount that is off by one or two.
         wrong_way: chance of the wrong sign.
         give_up: chance of ending at a wrong balance when it is within two of the target.
@@ -87,7 +87,7 @@ class LedgerTeacher:
 
 
 def least_turns(start: int, target: int) -> int:
-    """Number of commands of at most nine that lead from start to target, and the final "!"."""
+    """Fewest turns from start to target, in commands of at most nine, with the final "!"."""
     return -(-abs(target - start) // 9) + 1
 
 
@@ -100,7 +100,7 @@ def make_account(options: LedgerOptions, rng: random.Random) -> Account:
 
 
 def render(account: Account) -> str:
-    """The prompt of an episode."""
+    """Write the prompt of an episode."""
     return f"@{account.balance:02d}>{account.target:02d}:{account.turns_left}="
 
 
@@ -127,7 +127,7 @@ def execute(account: Account, command: str) -> Outcome:
 
 
 def demonstrate(account: Account, teacher: LedgerTeacher, rng: random.Random) -> list[tuple[str, str]]:
-    """An episode as the teacher plays it: one (command, observation) per turn."""
+    """Play an episode like the teacher: one (command, observation) per turn."""
     turns: list[tuple[str, str]] = []
     success: bool | None = None
     while success is None:

@@ -1,7 +1,7 @@
 """Operator sheets: many skills that are learnt separately, from trivial to hopeless.
 
-A skill is an operator, a table on the values 0 to 7 without any rule behind it, so that one says nothing about another.
-The prompt gives a start, how many wrong lines still pass, and labelled operators:
+A skill is an operator, a table on the values 0 to 7 without any rule, so one operator reveals nothing about another.
+The prompt gives a start, the number of wrong lines that still pass, and labelled operators:
 
     ^3/1aBbKcB=         start at 3; a: B, b: K, c: B; at most 1 wrong line passes
 
@@ -9,16 +9,16 @@ The response writes one line per operator, in order: its label, the operator, th
 
     aB4bK1cB5           B of 3 is 4, K of 4 is 1, B of 1 is 5
 
-Marking carries errors forward: a line is right if it copies the operator and its value follows from the value written
-on the line above. Writing a label again replaces the line, so that a wrong line can be corrected. A missing line is
+Marking carries errors forward: a line is right if it copies the operator and its value follows from the value on the
+line above. Writing a label again replaces the line, so that the policy can correct a wrong line. A missing line is
 wrong, and other text is ignored. The sheet passes if it has no more wrong lines than the prompt allows.
 
-The teacher of the warm start errs at a rate of its own for each operator, hardly ever on A and nine times out of ten on
-X, and always in the same way: for each operator and value there is one wrong value that it believes in. A sheet draws
-its operators from a window of neighbours in that order, which is its stratum: what one sheet teaches helps its
-neighbours only, and later strata stay hopeless until theirs are learnt.
+The teacher of the warm start errs at a different rate for each operator, hardly ever on A and nine times out of ten on
+X, and always in the same way: for each operator and value it believes in one wrong value. A sheet draws its operators
+from a window of neighbours in this order, its stratum. A sheet teaches only neighbouring operators, so later strata
+stay hopeless until theirs are learnt.
 
-Operators and beliefs come in numbered tables, drawn alike: another table is another instance of the task.
+Operators and beliefs come in numbered tables with the same statistics: another table is another instance of the task.
 """
 
 import random
@@ -48,13 +48,13 @@ _TABLES = """
 61074253 34612570 34025176 41607235 72154630 63507142 12405376 43571620 53460271 70643125 37450621 26537410
 """
 MOST_EQUAL = 4
-"""The most places in which two operators of a table are equal."""
+"""Most places in which two operators of a table are equal."""
 
 Permutation = tuple[int, ...]
 
 
 class Table(NamedTuple):
-    """What the operators do, and what the teacher believes that they do."""
+    """The operators, and the teacher's wrong beliefs about them."""
 
     right: dict[str, Permutation]
     believed: dict[str, Permutation]
@@ -83,7 +83,7 @@ def _equal(one: str, other: str) -> int:
 
 
 class Sheet(NamedTuple):
-    """A parsed prompt: start value, operators in order, and how many wrong lines still pass."""
+    """A parsed prompt: start value, operators in order, and the number of wrong lines that still pass."""
 
     start: int
     operators: str
@@ -92,14 +92,14 @@ class Sheet(NamedTuple):
 
 @dataclass(frozen=True)
 class OperatorOptions:
-    """Which problems are drawn; longer sheets with fewer allowed errors have more groups that nobody passes.
+    """Options of the problems to draw; longer sheets with fewer allowed errors have more groups without a success.
 
     Attributes:
         min_lines, max_lines: lines per sheet, drawn uniformly; at most 12.
         min_allowed, max_allowed: wrong lines that still pass, drawn uniformly; at most 9.
-        spread: a sheet's operators are at most this many places from the operator it is drawn around.
-        strata: which of the six to draw from, 0 the easiest.
-        table: the number of the operators' table; the starting policy must have learnt from the same one.
+        spread: largest distance of a sheet's operators from its central operator.
+        strata: the strata to draw from, 0 (easiest) to 5.
+        table: number of the operators' table; the starting policy must have learnt from the same one.
     """
 
     min_lines: int = 3
@@ -131,7 +131,7 @@ class OperatorTeacher:
 
     Attributes:
         least_error, most_error: chance of a wrong value with the first and the last operator, linear in between.
-        notice: chance of noticing a wrong line at once and trying it again, once, with the same chance of an error.
+        notice: chance of noticing a wrong line at once and writing it again, once, with the same chance of an error.
     """
 
     least_error: float = 0.02
@@ -139,12 +139,12 @@ class OperatorTeacher:
     notice: float = 0.15
 
     def error(self, operator: str) -> float:
-        """Chance of a wrong value at one attempt."""
+        """Chance of a wrong value in one attempt."""
         share = OPERATORS.index(operator) / (len(OPERATORS) - 1)
         return self.least_error + share * (self.most_error - self.least_error)
 
     def wrong_line(self, operator: str) -> float:
-        """Chance that a line is wrong in the end."""
+        """Chance that a line is wrong at the end."""
         error = self.error(operator)
         return error * (1 - self.notice * (1 - error))
 
@@ -155,17 +155,17 @@ EXPERT = OperatorTeacher(least_error=OperatorTeacher.least_error / 3, most_error
 
 
 def apply(operator: str, value: int, number: int = 0) -> int:
-    """The right value of a line, given the one above, in a numbered table."""
+    """The right value of a line, given the value above, in a numbered table."""
     return table(number).right[operator][value]
 
 
 def misapply(operator: str, value: int, number: int = 0) -> int:
-    """What the teacher writes where it errs."""
+    """The teacher's wrong value of a line."""
     return table(number).believed[operator][value]
 
 
 def stratum_name(stratum: int) -> str:
-    """A stratum by its first and last operator, such as "A-D"."""
+    """Name a stratum by its first and last operator, such as "A-D"."""
     return f"{STRATA[stratum][0]}-{STRATA[stratum][-1]}"
 
 
@@ -177,14 +177,14 @@ def stratum_of(sheet: Sheet) -> int:
 
 
 def centres(sheet: Sheet, options: OperatorOptions) -> str:
-    """The operators around which the lab could have drawn the sheet; empty if it could not have."""
+    """The possible central operators of the sheet; empty if the lab could not have drawn it."""
     low, high = OPERATORS.index(min(sheet.operators)), OPERATORS.index(max(sheet.operators))
     near = OPERATORS[max(0, high - options.spread) : low + options.spread + 1]
     return "".join(name for name in near if any(name in STRATA[stratum] for stratum in options.strata))
 
 
 def facts(sheet: Sheet, stratum: int, number: int = 0) -> dict[str, float | str | tuple[float, ...]]:
-    """The features of a sheet's problem, which `OperatorSheets` describes."""
+    """The features of a sheet's problem, see `OperatorSheets`."""
     name = stratum_name(stratum)
     return {
         "stratum": name,
@@ -199,14 +199,14 @@ def facts(sheet: Sheet, stratum: int, number: int = 0) -> dict[str, float | str 
 
 
 def table_of(features: Mapping[str, object]) -> int:
-    """The table of a problem, from its features; those of table 0 do not say."""
+    """The table of a problem, from its features; those of table 0 leave it out."""
     number = features.get("table", 0)
     assert isinstance(number, int | float)
     return int(number)
 
 
 def make_sheet(options: OperatorOptions, stratum: int, rng: random.Random) -> Sheet:
-    """Draw one problem of a stratum: its operators lie around one of that stratum's four."""
+    """Draw one problem of a stratum, with operators around one of the stratum's four."""
     lines = rng.randint(options.min_lines, options.max_lines)
     centre = OPERATORS.index(rng.choice(STRATA[stratum]))
     near = OPERATORS[max(0, centre - options.spread) : centre + options.spread + 1]
@@ -215,7 +215,7 @@ def make_sheet(options: OperatorOptions, stratum: int, rng: random.Random) -> Sh
 
 
 def render(sheet: Sheet) -> str:
-    """The prompt of a sheet."""
+    """Write the prompt of a sheet."""
     return write_prompt(sheet.start, sheet.allowed, LABELS, sheet.operators)
 
 
@@ -226,7 +226,7 @@ def parse(prompt: str) -> Sheet:
 
 
 def demonstrate(sheet: Sheet, teacher: OperatorTeacher, rng: random.Random, number: int = 0) -> str:
-    """A response as the teacher writes it, including errors and corrections."""
+    """Write a response like the teacher, including errors and corrections."""
     above, lines = sheet.start, []
     for label, operator in zip(LABELS, sheet.operators, strict=False):
         for attempt in range(2):
@@ -240,14 +240,14 @@ def demonstrate(sheet: Sheet, teacher: OperatorTeacher, rng: random.Random, numb
 
 
 def solve(sheet: Sheet, number: int = 0) -> str:
-    """The reference solution: every line once, and right."""
+    """Write the reference solution: every line once, and right."""
     return demonstrate(sheet, FLAWLESS, random.Random(0), number)
 
 
 def chance(sheet: Sheet, teacher: OperatorTeacher) -> float:
     """Chance that the teacher's response passes.
 
-    Lines are wrong independently of each other, since each is judged on what stands above it: a Poisson binomial.
+    Errors in lines are independent, since each line is judged given the line above: a Poisson binomial.
     """
     wrong_K = [1.0] + [0.0] * len(sheet.operators)  # chance of k wrong lines so far
     for operator in sheet.operators:

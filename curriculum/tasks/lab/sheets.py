@@ -18,7 +18,7 @@ def count_wrong(
 
     Args:
         steps: one per line of the sheet.
-        written: position, step and value of each line of a response, in order; positions beyond the sheet are ignored.
+        written: index, step and value of each line of a response, in order; indices beyond the sheet are ignored.
         after: the right value of a line, from its step and the value above.
     """
     values: list[int | None] = [start] + [None] * len(steps)
@@ -32,22 +32,22 @@ def count_wrong(
 
 
 def require_bounds(task: str, lines: tuple[int, int], allowed: tuple[int, int], most_lines: int) -> None:
-    """Raise UserError unless the bounds of a task's sheets rise: on their lines, and on the wrong lines that pass."""
+    """Raise UserError unless min <= max in the bounds of a task's sheets: on lines, and on wrong lines that pass."""
     for name, (low, high), least, most in (("lines", lines, 1, most_lines), ("allowed", allowed, 0, 9)):
         if not least <= low <= high <= most:
             raise UserError(
-                f"{task}: min_{name} {low}, max_{name} {high}; they must rise, from {least} to at most {most}"
+                f"{task}: min_{name} {low}, max_{name} {high}; they must increase, from {least} to at most {most}"
             )
 
 
 def write_prompt(start: int, allowed: int, labels: str, steps: Iterable[object]) -> str:
-    """The prompt of a sheet."""
+    """Write the prompt of a sheet."""
     lines = "".join(f"{label}{step}" for label, step in zip(labels, steps, strict=False))
     return f"^{start}/{allowed}{lines}="
 
 
 def read_prompt(prompt: str, pattern: re.Pattern[str], kind: str) -> tuple[int, int, str]:
-    """The start, the wrong lines that pass, and the steps, one character each, of a prompt that `write_prompt` wrote.
+    """Read the start, the wrong lines that pass, and the steps, one character each, from a prompt of `write_prompt`.
 
     Raises:
         ValueError: for text that is not a prompt of this kind.

@@ -1,4 +1,4 @@
-"""The lab's tasks as problem sources: drawn without end, from a stream."""
+"""The lab's tasks as problem sources, drawn endlessly from a stream."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -56,13 +56,13 @@ class OperatorSheets(operators.OperatorOptions, LabSource):
     training set. Answer and reference solution are the sheet without a wrong line; the marker accepts others too. The
     features:
 
-    - `stratum`: the four operators around which the sheet is drawn, such as "A-D"; easiest first in alphabetical order.
+    - `stratum`: the stratum of the sheet's central operator, such as "A-D"; easiest first in alphabetical order.
     - `category`: the stratum and the number of lines, such as "A-D/5".
     - `lines`, `allowed`: as in the prompt.
     - `teacher_rate`: the exact chance that the teacher of the starting policy passes.
     - `expert_rate`: the same chance for a teacher with a third of its errors.
-    - `operators`: a vector of how many lines of the sheet have operator A, B, ...
-    - `table`: the number of the operators' table, unless it is 0.
+    - `operators`: a vector, the number of lines with operator A, B, ...
+    - `table`: number of the operators' table, unless it is 0.
     """
 
     task: ClassVar[str] = "operator_sheets"

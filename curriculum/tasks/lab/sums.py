@@ -1,6 +1,6 @@
 """Running sums: a long, single-turn task with many independent chances to fail.
 
-The prompt gives a start, how many wrong lines still pass, and labelled additions; totals are kept modulo 6:
+The prompt gives a start, the number of wrong lines that still pass, and labelled additions; totals are modulo 6:
 
     ^4/2a3b1c4=         start at 4; a: +3, b: +1, c: +4; at most 2 wrong lines pass
 
@@ -8,11 +8,10 @@ The response writes one line per addition, in order: its label, the addition, th
 
     a31b12c40           4 + 3 = 1, 1 + 1 = 2, 2 + 4 = 0 (modulo 6)
 
-Marking carries errors forward, as an examiner does: a line is right if it copies the addition and its total follows
-from the total written on the line above. So a wrong line costs one mark and spoils no other. Writing a label again
-replaces the line: the policy can correct itself. A missing line is wrong, and other text is ignored. The sheet passes
-if it has no more wrong lines than the prompt allows. No single token decides, and a prefix moves the chance of passing
-by degrees.
+Marking carries errors forward, like an examiner: a line is right if it copies the addition and its total follows from
+the total on the line above. So a wrong line costs one mark and spoils no other line. Writing a label again replaces the
+line: the policy can correct itself. A missing line is wrong, and other text is ignored. The sheet passes if it has no
+more wrong lines than the prompt allows. No single token decides, and a prefix changes the chance of passing gradually.
 """
 
 import random
@@ -26,12 +25,12 @@ from halfway.curriculum.tasks.lab.sheets import count_wrong, read_prompt, requir
 LABELS = "abcdefghijklmnopqrst"
 PROMPT = re.compile(r"\^(\d)/(\d)((?:[a-t]\d)+)=")
 LINE = re.compile(r"([a-t])(\d)(\d)")
-MODULUS = 6  # small, so that two lines of five wrap around, which is where the teacher errs
+MODULUS = 6  # small, so that two lines of five wrap around, where the teacher errs
 LARGEST = 4
 
 
 class Sheet(NamedTuple):
-    """A parsed prompt: start value, operands in order, and how many wrong lines still pass."""
+    """A parsed prompt: start value, operands in order, and the number of wrong lines that still pass."""
 
     start: int
     operands: tuple[int, ...]
@@ -40,7 +39,7 @@ class Sheet(NamedTuple):
 
 @dataclass(frozen=True)
 class SumsOptions:
-    """Which problems are drawn.
+    """Options of the problems to draw.
 
     Attributes:
         min_lines, max_lines: lines per sheet, drawn uniformly; at most 20.
@@ -62,7 +61,7 @@ class SumsTeacher:
     """The flawed teacher of the warm start: its habits become the policy's.
 
     Attributes:
-        forget: chance of being one short where the sum wraps around; above one half, so greedy decoding fails too.
+        forget: chance of being one short if the sum wraps around; above one half, so greedy decoding fails too.
         slip: chance of another wrong total, on any line.
         notice: chance of noticing a wrong line at once and writing it again correctly.
     """
@@ -83,7 +82,7 @@ def make_sheet(options: SumsOptions, rng: random.Random) -> Sheet:
 
 
 def render(sheet: Sheet) -> str:
-    """The prompt of a sheet."""
+    """Write the prompt of a sheet."""
     return write_prompt(sheet.start, sheet.allowed, LABELS, sheet.operands)
 
 
@@ -107,7 +106,7 @@ def wraps_around(total: int, operand: int) -> bool:
 
 
 def demonstrate(sheet: Sheet, teacher: SumsTeacher, rng: random.Random) -> str:
-    """A response as the teacher writes it, including slips and corrections."""
+    """Write a response like the teacher, including slips and corrections."""
     total, lines = sheet.start, []
     for label, operand in zip(LABELS, sheet.operands, strict=False):
         right = (total + operand) % MODULUS
@@ -121,7 +120,7 @@ def demonstrate(sheet: Sheet, teacher: SumsTeacher, rng: random.Random) -> str:
 
 
 def solve(sheet: Sheet) -> str:
-    """The reference solution: every line once, and right."""
+    """Write the reference solution: every line once, and right."""
     return demonstrate(sheet, FLAWLESS, random.Random(0))
 
 

@@ -33,7 +33,7 @@ def submitted(folder: Path, files: Mapping[str, str], unit: bool = False) -> Jud
     """The verdict on these files, put into the faulty tree.
 
     Args:
-        unit: whether the test that is to pass is one of unittest.
+        unit: whether the test that must pass is one of unittest.
     """
     task = small_task(folder)
     (folder / "tests" / "test_unit.py").write_text(UNITTEST)

@@ -196,7 +196,7 @@ def test_rows_of_every_kind() -> None:
     ("change", "reason"),
     [
         ({"instance_id": ""}, "no instance_id"),
-        ({"FAIL_TO_PASS": "[]"}, "no test that is to pass"),
+        ({"FAIL_TO_PASS": "[]"}, "no test that must pass"),
         ({"FAIL_TO_PASS": "test_a"}, "FAIL_TO_PASS is not a list of tests"),
         ({"FAIL_TO_PASS": "[" * 100_000}, "FAIL_TO_PASS is not a list of tests"),
         ({"PASS_TO_PASS": [1]}, "PASS_TO_PASS is not a list of tests"),
@@ -260,8 +260,8 @@ def test_a_row_that_is_not_a_task_is_dropped_with_its_reason(tmp_path: Path) -> 
         "": sound,
         "passes untouched": replace(sound, bug=harmless),
         "tests do not run": replace(sound, command="true {tests}"),
-        "a test passes that is to fail": replace(sound, fail_to_pass=(*FAIL, *PASS), pass_to_pass=PASS),
-        "a test fails that is to pass all the time": replace(sound, fail_to_pass=FAIL[:1], pass_to_pass=FAIL[1:]),
+        "a test that must fail passes": replace(sound, fail_to_pass=(*FAIL, *PASS), pass_to_pass=PASS),
+        "a test that must keep passing fails": replace(sound, fail_to_pass=FAIL[:1], pass_to_pass=FAIL[1:]),
         "the reference fails": replace(sound, solution=wrong),
         "the reference does not apply": replace(sound, solution=nothing),
         "the fault does not apply": replace(sound, bug=nothing),
@@ -275,7 +275,7 @@ def test_a_row_that_is_not_a_task_is_dropped_with_its_reason(tmp_path: Path) -> 
         replace(sound, base=fickle, fail_to_pass=(*FAIL, "tests/test_means.py::test_luck")), "x", "s", {}
     )
     reasons = (reason for _ in range(9) for reason in check_problems([lucky], Bubblewrap(), 60).report.dropped)
-    assert any(reason in ("tests vary from run to run", "a test passes that is to fail") for reason in reasons)
+    assert any(reason in ("tests vary from run to run", "a test that must fail passes") for reason in reasons)
 
 
 @needs_boxes

@@ -344,7 +344,7 @@ def test_a_packed_file_that_stands_for_much_is_refused(name: str, tmp_path: Path
     else:
         zstd(path, text)
     assert path.stat().st_size < 200_000
-    with pytest.raises(UserError, match="stands for more than 100 times its size"):
+    with pytest.raises(UserError, match="unpacks to more than 100 times its size"):
         load(path)
 
 
