@@ -1,10 +1,10 @@
 """Audits a run's rollout log: where the rollouts went, and what controllers would have done. Nothing here loads torch.
 
-- `auditing`: a whole audit, what no log can tell, and the audit as JSON
+- `auditing`: a whole audit, its limits, and the audit as JSON
 - `reading`: finds the logs at a path, recognises their formats and reads them
 - `files`: finds files and reads their beginnings and lines; no file is trusted, and none is executed
-- `limits`: what a small file may stand for
-- `database`: runs DuckDB on arrays and on Parquet files, and on nothing else
+- `limits`: limits on packed files and on lines
+- `database`: runs DuckDB on arrays and on Parquet files only
 - `formats`: readers of rollout logs
 - `builder`: collects rollouts into groups
 - `history`: a log's groups in one form, whichever trainer wrote it

@@ -21,7 +21,7 @@ LIMITS = (
     "what the policy would have learnt from other rollouts, since all answers come from the policy as it was trained",
     "which rollouts the trainer threw away before writing the log, unless a line above says that they are included",
 )
-"""What no log of outcomes can tell, whatever its format, each as the end of the sentence "It cannot tell ..."."""
+"""Limits of every log of outcomes, each as the end of the sentence "It cannot tell ..."."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ def audit(
     Args:
         format_name: the format of all files; "" = recognise it.
         replayed: controllers to replay against each log; empty = no counterfactuals.
-        hours: how long each run took; None = what the log says, if it does.
-        most_visits: how many groups to replay at most, counted from the first.
+        hours: duration of each run; None = from the log, if it has one.
+        most_visits: most groups to replay, from the first on.
 
     Raises:
         UserError: if nothing at a path can be read, or the hours are not a positive number.
     """
-    require(hours is None or 0 < hours < inf, "--hours", hours, "give what the run cost, such as 340")
+    require(hours is None or 0 < hours < inf, "--hours", hours, "give the duration of the run, such as 340")
     logs = read_logs(paths, choices, format_name)
     audited = [
         Audited(log, findings(log, hours), tuple(replay(log, replayed, most_visits)) if replayed else ())

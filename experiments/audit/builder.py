@@ -1,4 +1,4 @@
-"""Collects columns of rollouts into groups, keeping 38 bytes per rollout and the beginnings of some prompts."""
+"""Collects columns of rollouts into groups; keeps 38 bytes per rollout and the beginnings of some prompts."""
 
 import hashlib
 import json
@@ -15,20 +15,20 @@ from halfway.experiments.audit.database import Tables
 from halfway.experiments.audit.history import UNKNOWN, History, Measure, Reading
 
 EQUAL = 1e-6
-"""Rewards that differ by no more than this count as equal: trainers add more than this to the standard deviation."""
+"""Largest difference of equal rewards: trainers add more than this to the standard deviation."""
 
 UNLIKELY = 1e-3
-"""If the chance that a whole log has no zero-variance group is below this, such groups seem to have been left out."""
+"""If a log without zero-variance groups is less likely than this, such groups seem to have been left out."""
 
 MANY = 0.05
-"""The share of rollouts or groups from which on a remark decides the finding."""
+"""Share of rollouts or groups from which a remark decides the finding."""
 
 SAMPLE = 20_000
-"""Rollouts whose rewards are looked at to count their values."""
+"""Number of rollouts in which different rewards are counted."""
 
 ERROR, NOT_FINITE = "rollout that ended in an error", "rollout without a finite reward"
 EMPTY = frozenset((b"", b'""', b"[]", b"null", b"[[]]", b'[""]'))
-"""Responses without content, as they stand in a file."""
+"""Responses without content, as written in files."""
 
 SHORT = 64
 """Bytes below which a response may be a conversation without content."""
@@ -40,7 +40,7 @@ ROLLOUT = np.dtype([
     *(("step", "i8"), ("problem", "i4"), ("family", "i8"), ("reward", "f4")),
     *(("response", "i8"), ("tokens", "i4"), ("passed", "i1"), ("silent", "i1")),
 ])  # fmt: skip
-"""What is kept of a rollout. Its group (`family`) and its response are kept as hashes, 0 for no response; `silent` says
+"""The stored fields of a rollout. Its group (`family`) and its response are hashes, 0 for no response; `silent` says
 whether its advantage is 0."""
 
 GROUPS = f"""
@@ -63,21 +63,20 @@ Keys = Sequence[bytes] | Sequence[str]
 
 @dataclass(slots=True)
 class RolloutColumns:
-    """Rollouts from one batch of lines, by column; columns that a format does not have are None.
+    """Rollouts from one batch of lines, by column; columns that a format lacks are None.
 
     Attributes:
         steps: training step of each rollout.
-        problems: each rollout's problem: the prompt as it stands in the file, or the trainer's key.
-        rewards: each rollout's reward; rollouts whose reward is None or not finite are counted and left out.
-        answers: the reference answer as it stands in the file. Equal prompts with different references count as
-            different problems, and are reported as suspicious.
+        problems: each rollout's problem: the prompt as written in the file, or the trainer's key.
+        rewards: each rollout's reward; rollouts with a reward of None or not finite are counted and left out.
+        answers: the reference answer as written in the file. Equal prompts with different references count as different
+            problems, and are reported as suspicious.
         groups: the key of each rollout's group; None = all rollouts of one problem in one step form a group.
-        responses: what the policy wrote, as it stands in the file.
+        responses: the policy's response as written in the file.
         tokens: number of generated tokens.
         categories: the kind of problem.
-        passed: whether the rollout passed according to the log itself, if the log says so apart from the reward; None
-            for rollouts without this information.
-        advantages: the advantages that the trainer computed; they check how the rewards were read.
+        passed: the log's own verdict, if it has one apart from the reward; None for rollouts without one.
+        advantages: the trainer's advantages, to check how the rewards were read.
     """
 
     steps: Sequence[int] | NDArray[Any]
@@ -92,7 +91,7 @@ class RolloutColumns:
     advantages: Sequence[float | None] | None = None
 
     def picked(self, chosen: Sequence[int]) -> "RolloutColumns":
-        """The rollouts at these positions."""
+        """Select the rollouts at these indices."""
         columns: dict[str, Any] = {}
         for each in fields(self):
             column = getattr(self, each.name)
@@ -101,7 +100,7 @@ class RolloutColumns:
 
 
 class HistoryBuilder:
-    """Takes rollouts as they are read, in any order, and makes a `History` from them.
+    """Collects rollouts in any order, and makes a `History` from them.
 
     Attributes:
         guesses, traps, doubts, dropped: as in `Reading`; the reader adds to them.
@@ -113,8 +112,8 @@ class HistoryBuilder:
     def __init__(self, reading: Reading, named: bool = False):
         """
         Args:
-            reading: what is true of every log in the format.
-            named: whether problems are given by the trainer's own keys; otherwise their prompts are hashed.
+            reading: facts about every log in the format.
+            named: whether problems have the trainer's own keys; otherwise their prompts are hashed.
         """
         self._reading, self._named = reading, named
         self.identified, self.keeps_zero_variance = reading.identified, reading.keeps_zero_variance
@@ -125,7 +124,7 @@ class HistoryBuilder:
         self.texts: dict[str, str] = {}
         self.conflicts: dict[str, str] = {}
         self._parts: list[NDArray[np.void]] = [np.empty(0, ROLLOUT)]
-        self._places: dict[Hashable, int] = {}  # positions of problems by key, or by the hash of prompt and reference
+        self._places: dict[Hashable, int] = {}  # indices of problems by key, or by the hash of prompt and reference
         self._ids: list[str] = []
         self._categories: list[str] = []
         self._prompts: dict[int, int] = {}
@@ -149,13 +148,13 @@ class HistoryBuilder:
         self.dropped[reason] += count
 
     def describe(self, problem: bytes, prompt: bytes | msgspec.Raw) -> None:
-        """Note the prompt, as it stands in the file, of a problem that is known by the trainer's key."""
+        """Note the prompt, as written in the file, of a problem that is known by the trainer's key."""
         name = problem.decode("utf-8", "replace")
         if len(self.texts) < MOST_TEXTS and name not in self.texts:
             self.texts[name] = _readable(bytes(prompt))
 
     def add(self, rows: RolloutColumns) -> None:
-        """Add the rollouts of one batch; those without a finite reward are counted as dropped."""
+        """Add the rollouts of one batch; rollouts without a finite reward are counted as dropped."""
         finite_R = np.isfinite(_floats(rows.rewards))
         if not finite_R.all():
             self.drop(NOT_FINITE, int((~finite_R).sum()))
@@ -175,7 +174,7 @@ class HistoryBuilder:
         part["problem"], part["reward"] = places, _floats(rows.rewards)
         if rows.groups is None:
             self._grouped_by_problem |= count > 0
-            part["family"] = (part["step"] << 32) ^ part["problem"]  # two steps of one problem are two groups
+            part["family"] = (part["step"] << 32) ^ part["problem"]  # one group per step and problem
         else:
             part["family"] = np.fromiter(map(hash, rows.groups), np.int64, count)
         if rows.responses is not None:
@@ -203,7 +202,7 @@ class HistoryBuilder:
         return UNKNOWN
 
     def _places_of(self, keys: Keys, answers: Sequence[bytes] | None) -> list[int]:
-        """The position of each rollout's problem; a new problem gets the next position."""
+        """Index of each rollout's problem; a new problem gets the next index."""
         hashed = answers is not None or not self._named
         marks: Sequence[Hashable] = keys
         if hashed:
@@ -211,7 +210,7 @@ class HistoryBuilder:
         places = list(map(self._places.get, marks))
         for i in [i for i, place in enumerate(places) if place is None]:
             key = _encoded(keys[i])
-            mark = marks[i] if hashed else key  # a key may come as text and as bytes
+            mark = marks[i] if hashed else key  # a key may be text or bytes
             if (place := self._places.get(mark)) is None:
                 place = self._places[mark] = self._new(key, answers[i] if answers else b"")
             places[i] = self._places[marks[i]] = place
@@ -231,10 +230,11 @@ class HistoryBuilder:
         return place
 
     def finish(self, passes_at: float | None = None) -> tuple[History, Reading]:
-        """Form the groups from all rollouts that were added.
+        """Form the groups from all added rollouts.
 
         Args:
-            passes_at: least reward that counts as passed; None = use what the log says, or else guess from the rewards.
+            passes_at: least reward that counts as passed; None = the log's own verdicts, otherwise a guess from the
+                rewards.
 
         Returns:
             the groups, and how they were read.
@@ -246,7 +246,7 @@ class HistoryBuilder:
         if passes_at is not None or (passed_R == UNKNOWN).any() or not len(passed_R):
             at, why = guessed_threshold(reward_R, values) if passes_at is None else (passes_at, "")
             self.guesses |= {why: None} if why else {}
-            above_R = columns["reward"] >= np.float32(at - EQUAL)  # rounded as the rewards are
+            above_R = columns["reward"] >= np.float32(at - EQUAL)  # rounded like the rewards
             columns["passed"] = above_R if passes_at is not None else np.where(passed_R == UNKNOWN, above_R, passed_R)
             passes_at = at
         elif values == 2:
@@ -270,7 +270,7 @@ class HistoryBuilder:
         return history, reading
 
     def shown_texts(self) -> Mapping[str, str]:
-        """The beginnings of prompts by problem id, without the beginning that all of them share."""
+        """The beginnings of prompts by problem id, without their common beginning."""
         if len(self.texts) < 2:
             return dict(self.texts)
         first, last = min(self.texts.values()), max(self.texts.values())
@@ -278,7 +278,7 @@ class HistoryBuilder:
         return {name: text[shared:].strip() for name, text in self.texts.items()}
 
     def _history(self, columns: Mapping[str, NDArray[Any]]) -> History:
-        """The groups of all rollouts; problems with identical responses but different rewards are noted."""
+        """Form the groups of all rollouts; note problems with identical responses but different rewards."""
         place_R = np.arange(len(columns["step"]))
         with Tables(rollouts={**columns, "place": place_R}) as tables:
             groups = tables.columns(GROUPS)
@@ -296,7 +296,7 @@ class HistoryBuilder:
         )
 
     def _check_advantages(self, zero_variance_V: NDArray[np.bool_], silent_V: NDArray[np.int8]) -> None:
-        """Compare where rewards are equal with where the trainer's own advantages are 0."""
+        """Compare the groups of equal rewards with the groups in which the trainer's own advantages are 0."""
         known_V = silent_V != UNKNOWN
         known, odd = int(known_V.sum()), int((known_V & (zero_variance_V != (silent_V == 1))).sum())
         if not odd:
@@ -346,11 +346,11 @@ class HistoryBuilder:
                 )
 
     def _check_texts(self, history: History) -> None:
-        """Note responses that are empty, and groups that hold one text again and again."""
+        """Note empty responses, and groups that repeat one text."""
         rollouts, repeated = history.num_rollouts, int(history.one_text_V.sum())
         if self._empty and self._empty >= MANY * rollouts:
             count = "every response is" if self._empty == rollouts else f"{self._empty:,} of {rollouts:,} responses are"
-            self.doubt(f"{count} empty: the model or its server failed, or the log does not hold responses")
+            self.doubt(f"{count} empty: the model or its server failed, or the log has no responses")
         elif repeated and repeated >= MANY * len(history):
             self.doubt(
                 f"{repeated:,} of {len(history):,} groups repeat one response word for word: sampling has no "
@@ -366,7 +366,7 @@ class HistoryBuilder:
 
 
 def expected_zero_variance(passed_V: NDArray[np.int32], size_V: NDArray[np.int32]) -> float:
-    """How many zero-variance groups belong to these mixed ones at least, if each group's rollouts are independent.
+    """Lower bound on the zero-variance groups beside these mixed groups, if each group's rollouts are independent.
 
     With c_k groups of k passes among n, the moments of any distribution of pass rates satisfy
     (c_1 / n)^2 <= c_0 c_2 / (n (n - 1) / 2) by Cauchy and Schwarz, so c_0 >= (n - 1) / 2n * c_1^2 / c_2, and
@@ -384,12 +384,12 @@ def expected_zero_variance(passed_V: NDArray[np.int32], size_V: NDArray[np.int32
 
 
 def guessed_threshold(reward_R: NDArray[np.float64], values: int) -> tuple[float, str]:
-    """Guess the least reward that counts as passed, and say how: halfway between the lowest and the highest reward.
+    """Guess the least reward that counts as passed, halfway between the lowest and the highest; returns it and how.
 
     If all rewards are equal, they count as passed if they are above 0.
 
     Args:
-        values: how many different rewards there are.
+        values: number of different rewards.
     """
     if not len(reward_R):
         return 1.0, "no rewards, so nothing passes"
@@ -403,7 +403,7 @@ def guessed_threshold(reward_R: NDArray[np.float64], values: int) -> tuple[float
 
 
 def _floats(values: Sequence[float | None] | NDArray[Any]) -> NDArray[np.float32]:
-    """The values as the 32-bit floats that are kept: None becomes NaN, and numbers that are too large infinite."""
+    """Convert values to the stored 32-bit floats: None becomes NaN, and too large numbers become infinite."""
     with np.errstate(over="ignore"):
         return np.asarray(values, np.float64).astype(np.float32)
 
@@ -417,7 +417,7 @@ def _encoded(key: object) -> bytes:
 
 
 def _sane(rows: RolloutColumns, i: int) -> bool:
-    """Whether the i-th rollout's step and number of tokens fit the columns that keep them."""
+    """True if the i-th rollout's step and number of tokens fit their columns."""
     tokens = 0 if rows.tokens is None else rows.tokens[i]
     return abs(rows.steps[i]) <= MOST_STEPS and abs(tokens) <= MOST_TOKENS
 
@@ -427,7 +427,7 @@ def _digest(key: bytes, answer: bytes) -> str:
 
 
 def _readable(key: bytes) -> str:
-    """The beginning of a prompt as readable text, whether it stands in the file as a JSON string or as plain text."""
+    """The beginning of a prompt as readable text, from a JSON string or plain text."""
     text = key[: 4 * TEXT_CHARACTERS].decode("utf-8", "replace")
     if text[:1] == '"':
         whole = text.endswith('"') and len(key) <= 4 * TEXT_CHARACTERS

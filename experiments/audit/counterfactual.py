@@ -1,16 +1,16 @@
-"""Computes counterfactuals: what controllers would have asked for, with a log's own history as the world.
+"""Computes counterfactuals: replays controllers, with a log's own history as the world.
 
-A controller proposes step by step in a `Session`, as in training. The log answers with the group that the problem had
-in that step or, if the controller chooses problems itself, with the problem's group nearest in time. The controller
-learns only from what it asked for: a filter that skips a visit does not see its outcome, but the log has the outcome
-and shows whether the skip was right. Requests that the log cannot answer are counted.
+A controller proposes step by step in a `Session`, as in training. The log answers with the problem's group in that step
+or, if the controller chooses problems itself, with the problem's group nearest in time. The controller learns only from
+its own requests: a filter that skips a visit does not see the outcome, but the log has it and shows whether the skip
+was right. Requests that the log cannot answer are counted.
 
-A controller that skips is judged at the pace of its own run: a step ends when the batch is full of groups that were
-let through, not when the log's step does, since what such a controller learns, and how far it adapts, goes by its own
-steps. A second replay ends a step when the batch is full of mixed groups, as dynamic sampling does.
+A controller that skips is judged at the pace of its own run, since it learns and adapts by its own steps: a step ends
+when the batch is full of groups that it did not skip, not when the log's step ends. A second replay ends a step when
+the batch is full of mixed groups, like dynamic sampling.
 
-All answers come from the policy as it was trained. A run that had really spent its rollouts differently would have
-learnt differently, and no log can tell how.
+All answers come from the policy as it was trained. A run with other rollouts would have learnt differently, and no log
+can tell how.
 """
 
 from bisect import bisect_left
@@ -43,11 +43,11 @@ from halfway.experiments.audit.history import History, Log
 Kind = Literal["skips", "chooses", "allocates", "goes on", "weighs"]
 PROVIDES = frozenset({"rounds", "rollouts", "weights"})
 DEFAULTS = ("greso", "retire", "knapsack", "pilot", "rounds", "mopps", "pros", "vcrl")
-"""The controllers that are replayed by default, which need nothing but counts from a log."""
+"""The controllers to replay by default; they need only counts from a log."""
 
 MOST_VISITS = 50_000
 MOST_ROUNDS = 10
-"""Batches that may be rolled out to fill one with mixed groups, as in DAPO's recipe."""
+"""Most batches to roll out to fill one with mixed groups, as in DAPO's recipe."""
 
 NO_VISIT, NO_MORE = "the log has no visit nearby", "the group has no more rollouts"
 BINS = 10
@@ -55,7 +55,7 @@ BINS = 10
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Visits with similar believed pass rates: the means of the believed and the observed rates, and their number."""
+    """Visits with similar believed pass rates: mean believed rate, mean observed rate, and number."""
 
     believed: float
     observed: float
@@ -64,13 +64,13 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Believed pass rates beside the outcomes of the log's visits, for problems about which there was evidence.
+    """Believed pass rates against the outcomes of the log's visits, for problems with evidence.
 
     Attributes:
         error: mean absolute difference between a bin's believed and observed rate, weighted by visits.
         square: mean squared error of the believed rates over visits.
         last, mean: mean squared errors of two trivial predictions: the rate at the problem's previous visit, and the
-            mean rate of all these visits.
+            mean rate of all visits.
     """
 
     bins: tuple[Bin, ...]
@@ -82,24 +82,23 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What one controller would have done.
+    """The replay of one controller.
 
     Attributes:
-        kind: what the controller does: skips visits, chooses problems, sets group sizes ("allocates"), continues groups
+        kind: whether the controller skips visits, chooses problems, sets group sizes ("allocates"), continues groups
             within a step ("goes on"), or decides what trains ("weighs").
-        visits: number of visits in the log that were offered to it; for a controller that chooses problems, the number
-            of groups that were wanted.
+        visits: number of offered visits; for a controller that chooses problems, number of groups wanted.
         left_out: see `World`.
-        rollouts: number of rollouts that it asked for and the log holds.
-        teaching: number of the answered groups that would have taught something.
-        skipped: number of visits that it refused.
+        rollouts: number of requested rollouts that the log has.
+        teaching: number of answered groups with a gradient.
+        skipped: number of refused visits.
         refilled: the same if batches are filled with mixed groups; None for a controller that does not skip.
-        rightly: number of refused visits that had zero variance.
-        zero_variance: number of offered visits that had zero variance.
-        unanswered: number of rollouts that it asked for but the log does not hold, by reason.
-        again: share of the answers that reuse a group, since a controller that chooses problems may ask for a problem
-            more often than the run visited it.
-        calibration: how well it predicted pass rates; None for a controller that does not.
+        rightly: number of refused visits with zero variance.
+        zero_variance: number of offered visits with zero variance.
+        unanswered: number of requested rollouts that the log does not have, by reason.
+        again: share of the answers that reuse a group: a controller that chooses problems may request a problem more
+            often than the run visited it.
+        calibration: quality of its predicted pass rates; None for a controller without predictions.
     """
 
     name: str
@@ -118,14 +117,14 @@ class Replayed:
 
     @property
     def price(self) -> float | None:
-        """Rollouts spent per group that would have taught something; None without any."""
+        """Rollouts spent per group with a gradient; None without such groups."""
         return self.rollouts / self.teaching if self.teaching else None
 
     @property
     def forecast(self) -> tuple[float, float]:
-        """The share of visits that a run of its own would skip, from least to most.
+        """Range of the share of visits that its own run would skip.
 
-        The ends are those of the two ways to fill a batch, each with 95 % of the chance in the controller's draws.
+        It covers both ways to fill a batch, each with 95 % of the chance in the controller's draws.
         """
         shares = [count / self.visits for count in (self.skipped, self.refilled) if count is not None]
         low, high = min(shares), max(shares)
@@ -139,12 +138,12 @@ class Replayed:
 
     @property
     def caught(self) -> float | None:
-        """Share of the zero-variance visits that were skipped; None if none had zero variance."""
+        """Share of the zero-variance visits that were skipped; None without such visits."""
         return self.rightly / self.zero_variance if self.zero_variance else None
 
     @property
     def answered(self) -> float:
-        """Share of the requested rollouts that the log holds."""
+        """Share of the requested rollouts that the log has."""
         asked = self.rollouts + sum(self.unanswered.values())
         return self.rollouts / asked if asked else 1.0
 
@@ -158,7 +157,7 @@ class Refused:
 
 
 class Visit(NamedTuple):
-    """A group of the log: its step, its outcome, and whether its rewards, which may be partial, were equal."""
+    """A group of the log: its step, its outcome, and whether its rewards, possibly partial ones, were equal."""
 
     step: int
     passed: int
@@ -171,13 +170,13 @@ class World:
     """The log's fresh groups, from which requests are answered. Steps are numbered from 0.
 
     Attributes:
-        problems: the problems that were visited.
-        schedule: for each step, its visits in the log's order, as pairs of the problem's position and the visit.
+        problems: the visited problems.
+        schedule: for each step, its visits in the log's order, as pairs of the problem's index and the visit.
         visits_P: each problem's visits, ordered by step.
         num_rollouts: the most common group size.
-        near: number of steps within which one visit may stand in for another: the median number of steps between two
-            consecutive visits of a problem; 0 if no problem occurs in two steps.
-        left_out: number of visits that are not replayed because they come after the first ones.
+        near: most steps by which a visit may replace another: the median number of steps between two consecutive visits
+            of a problem; 0 if no problem occurs in two steps.
+        left_out: number of visits after the first ones, which are not replayed.
     """
 
     problems: ProblemSet
@@ -196,7 +195,7 @@ class World:
         """The problem's visit nearest to a step, the earlier one in a tie; None if none is within `near` steps.
 
         Args:
-            position: the problem's position in `problems`.
+            position: the problem's index in `problems`.
         """
         visits = self.visits_P[position]
         i = bisect_left(visits, step, key=lambda visit: visit.step)
@@ -206,7 +205,7 @@ class World:
 
 
 def world_of(history: History, most: int = MOST_VISITS) -> World:
-    """The world of a log's first `most` fresh groups with two or more rollouts, cut after a whole step."""
+    """Make the world of a log's first `most` fresh groups with two or more rollouts, cut after a whole step."""
     fresh = history.fresh()
     fresh = fresh.where(fresh.size_V >= 2)
     steps, index_V = np.unique(fresh.step_V, return_inverse=True)
@@ -235,17 +234,17 @@ def _problem(history: History, place: int) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """How many of the log's visits have been proposed."""
+    """Number of the log's visits proposed so far."""
 
     visits: int = 0
 
 
 @dataclass(frozen=True)
 class AsLogged(PassRateController[Proposed]):
-    """Proposes the log's visits in the log's order, each with its position there as the action.
+    """Proposes the log's visits in the log's order, each with its index there as the action.
 
     Attributes:
-        onward: whether visits of the log's next steps take the places of those that are skipped.
+        onward: whether visits of the log's next steps replace skipped visits.
     """
 
     world: World
@@ -257,7 +256,7 @@ class AsLogged(PassRateController[Proposed]):
 
     @cached_property
     def ends(self) -> list[int]:
-        """How many visits the log has up to the end of each step."""
+        """Number of visits in the log up to the end of each step."""
         return list(accumulate(map(len, self.world.schedule)))
 
     @property
@@ -290,7 +289,7 @@ def replay(log: Log, names: Sequence[str] = DEFAULTS, most: int = MOST_VISITS) -
 
 
 def _unsound(log: Log) -> str:
-    """Why no counterfactual from this log would be meaningful; empty if they can be."""
+    """Why counterfactuals from this log would be meaningless; "" if they are meaningful."""
     if not log.reading.identified:
         return "the log does not identify problems, so visits of one problem cannot be matched"
     if not log.reading.keeps_zero_variance:
@@ -315,12 +314,12 @@ def _replayed(name: str, make: type[PassRateController[Any]], world: World) -> R
 
 
 def _reason(message: str, name: str) -> str:
-    """A session's reason for refusing a controller, shortened for a table."""
+    """Shorten a session's reason for refusing a controller, for a table."""
     return message.removeprefix(f"controllers.{name} ").removeprefix("problems: ").partition(";")[0]
 
 
 class Pool:
-    """The rollouts of a group that have not been drawn yet; draws are without replacement."""
+    """The undrawn rollouts of a group; draws are without replacement."""
 
     def __init__(self, visit: Visit, generator: np.random.Generator):
         self.passed, self.size, self._generator = visit.passed, visit.size, generator
@@ -342,10 +341,10 @@ class Replay:
         """
         Args:
             refills: whether a step ends when the batch is full of mixed groups, if the controller skips.
-            batch: groups in the batch of a controller that skips; 0 = as many as the log's steps usually have.
+            batch: groups per batch of a controller that skips; 0 = the usual number in the log's steps.
 
         Raises:
-            UserError: if the controller needs something that no log has.
+            UserError: if the controller needs data that no log has.
         """
         self.name, self.controller, self.world = name, controller, world
         self.kind, self.refills, self.batch = kind_of(controller), refills, batch or world.batch
@@ -356,7 +355,7 @@ class Replay:
         self.pools: dict[str, Pool] = {}
         self.unanswered: Counter[str] = Counter()
         self.answers = 0
-        self.used: set[int] = set()  # ids of visits, which the world keeps alive
+        self.used: set[int] = set()  # ids of visits; the world keeps them alive
         self.rollouts = self.teaching = self.skipped = self.rightly = self.zero_variance = 0
         self.beliefs: list[tuple[float, float, float]] = []  # believed rate, observed rate, rate at the previous visit
         self.latest: dict[int, float] = {}
@@ -385,7 +384,7 @@ class Replay:
         )
 
     def _step(self, wanted: int, due: Sequence[tuple[int, Visit]] = ()) -> None:
-        """Take a step with a batch of so many groups; a controller that chooses is shown the log's visits in it."""
+        """Take a step with a batch of `wanted` groups; a controller that chooses sees the log's visits in it."""
         if self.kind == "chooses":
             self._remember(due)
             for ticket in self.session.next_batch(wanted):
@@ -402,7 +401,7 @@ class Replay:
 
     @property
     def _left(self) -> bool:
-        """Whether the log has visits that were not proposed yet."""
+        """True if the log has unproposed visits."""
         return self._proposed < len(self.logged.visits)
 
     @property
@@ -410,7 +409,7 @@ class Replay:
         return int(self.session.state["log"].visits)
 
     def _round(self, wanted: int) -> int:
-        """Roll out so many of the next visits that are let through; returns how many of them are mixed."""
+        """Roll out the next `wanted` visits that are not skipped; returns how many of them are mixed."""
         first = self._proposed
         state = self.session.state[self.name.partition(" ")[0]]
         tickets = self.session.next_batch(wanted)
@@ -450,7 +449,7 @@ class Replay:
             self.session.abandon(ticket.id, NO_MORE)
 
     def _remember(self, due: Sequence[tuple[int, Visit]], state: Any = None) -> None:
-        """Note the pass rates that a state, else the present one, believes of visited problems, with their outcomes."""
+        """Note the believed pass rates of visited problems in a state (None = the present one), with their outcomes."""
         state = self.session.state[self.name.partition(" ")[0]] if state is None else state
         rate_P = believed_rates(self.controller, state, self.session.step)
         for position, visit in due:
@@ -461,7 +460,7 @@ class Replay:
 
 
 def kind_of(controller: PassRateController[Any]) -> Kind:
-    """What a controller does, derived from what it claims and needs."""
+    """Classify a controller by its claims and needs."""
     if "problems" in controller.claims:
         return "chooses"
     if "rounds" in controller.claims:
@@ -472,9 +471,9 @@ def kind_of(controller: PassRateController[Any]) -> Kind:
 
 
 def believed_rates(controller: PassRateController[Any], state: Any, step: int) -> Floats | None:
-    """The pass rate that a controller believes each problem to have, (problems,), NaN for problems without evidence.
+    """A controller's believed pass rates of all problems, (problems,); NaN for problems without evidence.
 
-    None if the controller holds no such beliefs. If its belief draws rates at random, the belief's mean is used.
+    None if the controller has no such beliefs. If its belief draws rates at random, the belief's mean counts.
     """
     forest, belief = getattr(state, "forest", None), getattr(controller, "belief", None)
     if isinstance(forest, Forest) and isinstance(belief, PassRateBelief):

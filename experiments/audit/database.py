@@ -1,4 +1,4 @@
-"""Runs DuckDB on arrays, and on Parquet files at or below one path; it can open and load nothing else."""
+"""Runs DuckDB on arrays, and on Parquet files at or below one path, without any other access."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,13 +14,13 @@ from halfway.curriculum.support.database import connect
 from halfway.experiments.audit.limits import TOO_DENSE, TooDenseError, require_moderate
 
 ROWS = 128
-"""Rows that are Python values at a time."""
+"""Rows to convert to Python values at a time."""
 
 LONGEST_CELL = 1 << 20
-"""Maximum characters of a text, or values of a list; what is longer is read as null."""
+"""Maximum characters of a text, or values of a list; longer ones are read as null."""
 
 UNREADABLE = (duckdb.Error, RuntimeError, UnicodeError)
-"""What DuckDB raises for a damaged file; the last two for a name or a text that is not UTF-8."""
+"""DuckDB's exceptions for a damaged file; the last two for a name or a text that is not UTF-8."""
 
 DAMAGED = "file that is not Parquet, or is damaged"
 
@@ -46,16 +46,16 @@ class Tables:
         self._cursor.execute(f"CREATE TEMP TABLE {name} AS {query}", values)
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows of a query; each `?` in it stands for the next of the values."""
+        """Run a query; returns its rows. Each `?` in it takes the next of the values."""
         return self._cursor.execute(query, values).fetchall()
 
     def columns(self, query: str, *values: object) -> dict[str, Any]:
-        """The rows of a query as arrays by column."""
+        """Run a query; returns its rows as arrays by column."""
         return dict(self._cursor.execute(query, values).fetchnumpy())
 
 
 def column_names(path: Path, root: Path) -> list[str]:
-    """The column names of a Parquet file at or below `root`; empty if it is not Parquet."""
+    """Read the column names of a Parquet file at or below `root`; empty if it is not Parquet."""
     try:
         with closing(connected(root).cursor()) as cursor:
             cursor.execute(f"SELECT * FROM {PARQUET} LIMIT 0", [str(path.resolve())])

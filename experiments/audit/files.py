@@ -1,8 +1,7 @@
 """Finds the files below a path and reads their beginnings and their lines, treating every file as hostile.
 
-Lines have a maximum length and number of values, a packed file may not stand for very much more than it holds, links
-that lead out of the folder are not followed, and files that are known to hold pickles are not opened, since opening a
-pickle can run code.
+Lines have a maximum length and number of values, and packed files a maximum ratio. Links out of the folder are not
+followed, and known pickles are not opened, since opening a pickle can run code.
 """
 
 import csv
@@ -45,7 +44,7 @@ LINES = (".jsonl", ".ndjson", ".json")
 READ = (*LINES, ".csv", ".parquet", ".db", ".sqlite", ".sqlite3")
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
 ARRAYS = re.compile(r"arrays-\d{8,}\.bin|events\.bin")
-"""Files of a run of Halfway that hold the bytes of arrays, and no pickles."""
+"""Files of a run of Halfway with the bytes of arrays, without pickles."""
 
 MARK = b"\xef\xbb\xbf"
 """The byte order mark with which some editors begin UTF-8 files."""
@@ -55,7 +54,7 @@ LOOKED_AT = 1 << 20
 
 MOST_NAMES = 8
 ELEMENTS = 1024
-"""Records of a JSON array that are decoded together."""
+"""Records of a JSON array to decode together."""
 
 PACKED = b"\x1f\x8b"
 POINTER = b"version https://git-lfs.github.com/"
@@ -63,12 +62,12 @@ PICKLE = "pickle: opening it can run code, so it was not opened"
 OUTSIDE = "link that leads out of the folder"
 NOT_REGULAR = "not a regular file"
 UNREADABLE = (OSError, EOFError, zlib.error)
-"""What reading a file may raise, if it is damaged or not packed as its name says."""
+"""Exceptions of reading a file that is damaged, or not packed as its name says."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A file that may be a log, and what its beginning says.
+    """A file that may be a log, with the columns at its beginning.
 
     Attributes:
         given: the path given by the user, at or below which the file was found.
@@ -91,7 +90,7 @@ class LogFile:
         return self.path.stat().st_size
 
     def has(self, *names: str) -> bool:
-        """Whether all these names are fields of the first record, or columns of the table."""
+        """True if all these names are fields of the first record, or columns of the table."""
         return all(name in self.columns for name in names)
 
     def opens(self, name: str) -> bytes:
@@ -106,16 +105,16 @@ def kind_of(path: Path) -> str:
 
 
 def find(given: Path, drop: Callable[[str], None]) -> list[Path]:
-    """The files at or below a path that may be logs, in the natural order of their names.
+    """Find the files at or below a path that may be logs, in the natural order of their names.
 
     Args:
-        drop: called with the reason for every file that is refused.
+        drop: called with the reason for every refused file.
 
     Raises:
         UserError: if there is nothing at the path, or it is a single file that must not be opened.
     """
     if not given.exists():
-        raise UserError(f"{given}: nothing is here; give a file or folder of logs")
+        raise UserError(f"{given}: does not exist; give a file or folder of logs")
     if not given.is_dir():
         reason = refused(given, given.parent)
         if reason and reason != OUTSIDE:
@@ -136,7 +135,7 @@ def find(given: Path, drop: Callable[[str], None]) -> list[Path]:
 
 
 def refused(path: Path, root: Path) -> str:
-    """Why a file must not be opened; empty if it may be."""
+    """Why a file must not be opened; "" if it may be."""
     suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
     if suffixes & set(PICKLES):
         return PICKLE
@@ -149,7 +148,7 @@ def refused(path: Path, root: Path) -> str:
 
 
 LONGEST_STEP = 18
-"""Digits of a step; more are no step, and Python refuses to read very many."""
+"""Most digits of a step; Python refuses to read very many."""
 
 
 def number_in(name: str) -> int | None:
@@ -159,7 +158,7 @@ def number_in(name: str) -> int | None:
 
 
 def opened(path: Path) -> io.BufferedIOBase:
-    """Open a file for reading bytes; a file whose name ends in ".gz" is decompressed while it is read."""
+    """Open a file for reading bytes; a ".gz" file is decompressed while it is read."""
     if path.suffix.lower() != ".gz":
         return open(path, "rb")
     return _Unpacked(path)
@@ -186,7 +185,7 @@ class _Unpacked(gzip.GzipFile):
 
 
 def unreadable(error: BaseException) -> str:
-    """The reason for which the rest of a file is left out."""
+    """The reason why the rest of a file is left out."""
     if isinstance(error, TooDenseError):
         return TOO_DENSE
     return f"file that could not be read to its end ({type(error).__name__})"
@@ -197,7 +196,7 @@ class Lines(Generic[Row]):
     """Reads the records of a JSON Lines file in batches.
 
     Attributes:
-        row: the type into which each line is decoded. Fields that it does not name are skipped without being decoded.
+        row: the type into which each line is decoded. Other fields are skipped without decoding.
         drop: called with the reason for every line that is left out, and for a file that cannot be read to its end.
     """
 
@@ -224,7 +223,7 @@ class Lines(Generic[Row]):
             self.drop(unreadable(error))
 
     def _blocks(self, file: io.BufferedIOBase) -> Iterator[bytes]:
-        """Yield whole lines, as many at a time as a block holds; lines that are too long are dropped."""
+        """Yield whole lines, a block at a time; lines that are too long are dropped."""
         parts: list[bytes] = []
         too_long = False
         first = True
@@ -262,14 +261,14 @@ class Lines(Generic[Row]):
 
 
 def standard(line: bytes) -> bytes:
-    """The line with null in place of Python's NaN and Infinity, which are not standard JSON."""
+    """Replace Python's NaN and Infinity, which are not standard JSON, by null."""
     if b"NaN" not in line and b"Infinity" not in line:
         return line
     return msgspec.json.encode(json.loads(line))
 
 
 def begun(path: Path, given: Path) -> LogFile:
-    """The file with what its beginning says.
+    """Read the beginning of a file.
 
     Args:
         given: the path given by the user, at or below which the file was found.
@@ -293,7 +292,7 @@ def begun(path: Path, given: Path) -> LogFile:
 
 
 def _elements(path: Path, blocks: bool = False) -> Iterator[bytes]:
-    """Yield the records of a file that is one JSON array, each on a line of its own; none if it is not one.
+    """Yield the records of a file that is one JSON array, each on its own line; none for other files.
 
     Args:
         blocks: whether to join the records into blocks of lines.
@@ -317,13 +316,13 @@ def _elements(path: Path, blocks: bool = False) -> Iterator[bytes]:
 
 
 def why_unknown(file: LogFile) -> str:
-    """One clause that says why the format of a file is not known."""
+    """One clause: why the format of a file is unknown."""
     if file.defect:
         return file.defect
     names = ", ".join(sorted(file.columns)[:MOST_NAMES]) + (", ..." if len(file.columns) > MOST_NAMES else "")
     return (
-        f"it has {names}, which no known trainer's log has; a table needs a problem and a reward; --problem NAME and "
-        "--reward NAME say which columns they are"
+        f"it has {names}, which no known trainer's log has; a table needs a problem and a reward: name their columns "
+        "with --problem NAME and --reward NAME"
     )
 
 
@@ -336,12 +335,12 @@ def header(text: str) -> list[str]:
 
 
 def delimiter(line: str) -> str:
-    """What separates the columns in a header: the first of the usual characters that it has."""
+    """The delimiter of a header: the first of the usual characters that it contains."""
     return next((mark for mark in ",;\t|" if mark in line), ",")
 
 
 def _first_line(path: Path) -> bytes:
-    """The first line that is not blank, or its beginning if that is no text; empty if there is none."""
+    """The first line that is not blank, or its beginning if it is not text; empty if there is none."""
     with opened(path) as file:
         line = file.readline(LOOKED_AT)
         while line.isspace():
@@ -351,7 +350,7 @@ def _first_line(path: Path) -> bytes:
 
 
 def _start(path: Path) -> bytes:
-    """The beginning of the first line, whatever it holds."""
+    """The beginning of the first line."""
     with opened(path) as file:
         return file.readline(LOOKED_AT)
 
@@ -369,12 +368,12 @@ def _fields(line: bytes) -> Iterable[tuple[str, bytes]]:
 
 @lru_cache(maxsize=1024)
 def _shared(columns: tuple[tuple[str, bytes], ...]) -> Mapping[str, bytes]:
-    """The columns as a mapping that all files with the same columns share, since a run may have very many files."""
+    """The columns as a mapping, shared by all files with the same columns: a run may have very many files."""
     return dict(columns)
 
 
 def _defect(start: bytes, kind: str) -> str:
-    """Why a file that begins with these bytes has no columns."""
+    """Why a file with this beginning has no columns."""
     text = start.removeprefix(MARK).lstrip()
     if not text:
         return "it is empty"

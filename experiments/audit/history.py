@@ -13,10 +13,10 @@ Flags = NDArray[np.bool_]
 Measure = Literal["tokens", "bytes", "nothing"]
 
 UNKNOWN = -1
-"""Stands for a number of tokens, or a group's outcome, that the log does not contain."""
+"""A number of tokens, or a group's outcome, that the log does not contain."""
 
 OUTCOMES = ("trained", "zero_variance", "surplus", "carried", "empty", "declined", "waiting")
-"""The possible outcomes of a group; `History.outcome_V` holds positions in this tuple, or `UNKNOWN`."""
+"""The possible outcomes of a group; `History.outcome_V` has indices into this tuple, or `UNKNOWN`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,16 +26,16 @@ class History:
     Attributes:
         problems: ids of the problems in the order of their first visits: the trainer's own ids, or hashes of prompt and
             reference.
-        category_P: the kind of each problem; "" if the log does not say.
-        problem_V: position of each group's problem in `problems`.
-        step_V: training step, as the trainer counts it.
-        passed_V, size_V: k and N. What counts as passed may be a guess; see `Reading.guesses`.
+        category_P: the kind of each problem; "" if the log does not have it.
+        problem_V: index of each group's problem in `problems`.
+        step_V: training step, as counted by the trainer.
+        passed_V, size_V: k and N. The pass criterion may be a guess; see `Reading.guesses`.
         zero_variance_V: whether all rewards of the group are equal, so that its advantages are zero.
         one_text_V: whether all responses of the group are one text.
         tokens_V: amount generated for the group in the unit of `Reading.measure`, or `UNKNOWN`.
         fresh_V: whether the problem belongs to the data set and the rollouts began at its start, without prefix or
             hint. Only such groups are evidence about their problem.
-        outcome_V: what became of the group, as a position in `OUTCOMES`, or `UNKNOWN`.
+        outcome_V: outcome of the group, as an index into `OUTCOMES`, or `UNKNOWN`.
         lost_V: number of rollouts that were never scored.
         skipped: number of problems refused before any rollout; only some logs record them.
     """
@@ -59,7 +59,7 @@ class History:
 
     @property
     def num_rollouts(self) -> int:
-        """Number of rollouts that were scored."""
+        """Number of scored rollouts."""
         return int(self.size_V.sum())
 
     @property
@@ -74,34 +74,34 @@ class History:
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name.endswith("_V")}
 
     def where(self, chosen_V: Flags | Ints) -> "History":
-        """The history with only the chosen groups, given by a mask or by positions; the problems stay as they are."""
+        """Select groups by a mask or by indices; the problems do not change."""
         columns = {name: column_V[chosen_V] for name, column_V in self.columns.items()}
         return History(self.problems, self.category_P, **columns, skipped=self.skipped)  # type: ignore[arg-type]
 
     def fresh(self) -> "History":
-        """The history with only the groups that are evidence about their problems: fresh, with a scored rollout."""
+        """Select the groups that are evidence about their problems: fresh, with a scored rollout."""
         return self.where(np.asarray(self.fresh_V & (self.size_V > 0)))
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a log was read, and what it cannot tell.
+    """How a log was read, and its limits.
 
     Attributes:
         format: name of the format.
         trainer: the trainer that wrote the log.
-        files, size: number of files that were read, and their total size in bytes.
-        measure: what `History.tokens_V` counts. Bytes are those of the response as it stands in the log.
-        guesses: assumptions that were made because the log did not say.
-        traps: what the format is known to hide and this log may therefore lack.
+        files, size: number of files read, and their total size in bytes.
+        measure: unit of `History.tokens_V`. Bytes are those of the response as written in the log.
+        guesses: assumptions where the log has no information.
+        traps: known gaps of the format, which this log may have.
         doubts: remarks that decide the finding, such as contradictions between the log's own columns.
-        dropped: number of rows or files that were left out, by reason.
+        dropped: number of rows or files left out, by reason.
         identified: whether a problem is recognised when it appears again in another step.
         keeps_zero_variance: whether the log seems to contain zero-variance groups; without them, no counterfactual is
             sound.
-        passes_at: the least reward that counts as passed; None if the log itself says what passed.
-        values: how many different rewards the first rollouts have.
-        next_step: what to do about zero-variance groups in the trainer that wrote the log; "" if nothing is known.
+        passes_at: the least reward that counts as passed; None if the log has its own verdicts.
+        values: number of different rewards among the first rollouts.
+        next_step: advice about zero-variance groups in the trainer that wrote the log; "" if there is none.
     """
 
     format: str
@@ -125,10 +125,10 @@ class Log:
     """One run's log.
 
     Attributes:
-        name: where the log was found, without the folders that all logs share.
-        texts: the beginnings of prompts by problem id, for as many problems as were kept.
+        name: path of the log, without the folders that all logs share.
+        texts: the beginnings of prompts by problem id, for some of the problems.
         conflicts: contradictions in a problem's rewards, in words, by problem id.
-        hours: how long the run took; None if the log does not tell.
+        hours: duration of the run; None if unknown.
     """
 
     name: str

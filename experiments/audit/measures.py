@@ -1,6 +1,6 @@
-"""Computes the numbers of an audit: where the rollouts went, and what a problem's past says about its future.
+"""Computes the numbers of an audit: where the rollouts went, and how well a problem's past predicts its future.
 
-Everything is counted from the log; nothing is modelled. Shares of groups are over fresh groups with at least one scored
+All numbers are counts from the log, without a model. Shares of groups are over fresh groups with at least one scored
 rollout, unless stated otherwise.
 """
 
@@ -21,7 +21,7 @@ SOLVED = 0.5
 """The lowest pass rate at which a problem counts as solved at a visit."""
 
 LEAST_CATEGORY = 10
-"""How many groups a kind of problem needs in the first and in the last third of the steps to be listed."""
+"""Least number of groups of a listed kind of problem, in the first and in the last third of the steps."""
 
 MOST_CATEGORIES = 20
 
@@ -38,8 +38,8 @@ VISITS = """
         row_number() OVER (PARTITION BY problem_V, kind, streak ORDER BY visit) AS length
     FROM streaks WINDOW problem AS (PARTITION BY problem_V ORDER BY visit)
 """
-"""The fresh groups as visits to their problems: the kinds of a visit and of those before and after it, and how many
-consecutive visits up to it were of its kind."""
+"""The fresh groups as visits to their problems: the kinds of a visit and of the visits before and after it, and the
+number of consecutive visits of its kind up to it."""
 
 ALL_VISITS = """
     SELECT avg(zero_variance_V::INT), avg((kind = 'all failed')::INT), avg((kind = 'all passed')::INT),
@@ -106,7 +106,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """How a problem's next visit turned out after a visit with the outcome `before`, with shares over `visits`."""
+    """Outcomes of a problem's next visit after a visit with the outcome `before`, as shares of `visits`."""
 
     before: str
     visits: int
@@ -117,7 +117,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Visits after `length` groups in a row that all passed, or all failed; `again` is the share that did so again."""
+    """Visits after `length` groups in a row that all passed, or all failed; `again`: share with the same outcome."""
 
     kind: str
     length: int
@@ -138,16 +138,17 @@ class CategoryChange:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What was spent, in all and on zero-variance groups; rollouts that were lost before they were scored included.
+    """The cost of a run, total and in zero-variance groups, including rollouts lost before scoring.
 
     Attributes:
         rollouts: number of rollouts in the log, including lost rollouts.
         zero_variance: number of rollouts in zero-variance groups of any origin.
         lost: number of rollouts that were never scored.
-        tokens, zero_variance_tokens: amounts generated in all and for zero-variance groups, in the unit of
-            `Reading.measure`; None if the log does not tell.
-        hours: duration of the run; None if it is unknown.
-        zero_variance_hours: the zero-variance groups' part of the hours, in proportion to tokens or else to rollouts.
+        tokens, zero_variance_tokens: amounts generated, total and in zero-variance groups, in the unit of
+            `Reading.measure`; None if unknown.
+        hours: duration of the run; None if unknown.
+        zero_variance_hours: the zero-variance groups' part of the hours, in proportion to tokens, otherwise to
+            rollouts.
     """
 
     rollouts: int
@@ -165,15 +166,15 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Fates:
-    """Numbers of problems by how they fared over their visits.
+    """Numbers of problems by their outcomes over all visits.
 
     Attributes:
-        problems: number of problems that were visited.
+        problems: number of visited problems.
         revisited: number of problems visited at least twice; only these count for `forgotten` and `unlocked`.
-        never: number of problems without a single passing rollout.
-        always: number of problems without a single failing rollout.
-        forgotten: number of problems of which at least half of the rollouts passed at some visit, but none at the last.
-        unlocked: number of problems of which no rollout passed at the first visit, but some did later.
+        never: number of problems without a passing rollout.
+        always: number of problems without a failing rollout.
+        forgotten: number of problems with at least half of the rollouts passing at some visit, but none at the last.
+        unlocked: number of problems without a passing rollout at the first visit, but with one later.
     """
 
     problems: int
@@ -186,19 +187,19 @@ class Fates:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Everything that an audit says about one log, except for counterfactuals.
+    """All numbers of an audit about one log, except counterfactuals.
 
     Attributes:
         groups, steps: number of fresh groups, and number of steps.
         group_size: the most common group size N.
         zero_variance, all_failed, all_passed: shares of the fresh groups; the last two are parts of the first.
-        none_passed, none_failed: shares of the fresh groups by what passed, though their rewards may differ.
+        none_passed, none_failed: shares of the fresh groups without a pass, and without a failure; their rewards may
+            differ.
         near_half: share of the fresh groups with a pass rate in `NEAR_HALF`.
-        price: rollouts per mixed fresh group, which is what DAPO's dynamic sampling pays for every group that it
-            trains; None if none is mixed.
-        outcomes: number of groups of any origin by outcome; empty if the log does not say.
-        wasted: share of the rollouts that were in zero-variance or surplus groups, or were lost; None if the log
-            does not say.
+        price: rollouts per mixed fresh group, the price of DAPO's dynamic sampling for every trained group; None if no
+            group is mixed.
+        outcomes: number of groups of any origin by outcome; empty if unknown.
+        wasted: share of the rollouts in zero-variance or surplus groups, or lost; None if unknown.
         skipped: number of problems refused before any rollout.
     """
 
@@ -227,7 +228,7 @@ def findings(log: Log, hours: float | None = None) -> Findings:
     """Compute the numbers of one log.
 
     Args:
-        hours: how long the run took; None = what the log says, if it does.
+        hours: duration of the run; None = from the log, if it has one.
     """
     history = log.history
     fresh = history.fresh()
@@ -289,15 +290,15 @@ def spending(history: History, hours: float | None) -> Spending:
 
 
 def outcomes(history: History) -> dict[str, int]:
-    """Number of groups of any origin by outcome; empty if the log does not say."""
+    """Number of groups of any origin by outcome; empty if unknown."""
     counts = np.bincount(history.outcome_V[history.outcome_V != UNKNOWN], minlength=len(OUTCOMES))
     return {name: int(count) for name, count in zip(OUTCOMES, counts, strict=True) if count}
 
 
 def wasted(history: History) -> float | None:
-    """Share of the generated rollouts that were in zero-variance or surplus groups, or lost before scoring.
+    """Share of the generated rollouts in zero-variance or surplus groups, or lost before scoring.
 
-    None if the log does not say what became of its groups. Reports of comparisons use the same definition.
+    None if the log does not have the outcomes of its groups. Reports of comparisons use the same definition.
     """
     if not (history.outcome_V != UNKNOWN).any():
         return None

@@ -1,4 +1,4 @@
-"""Writes an audit as one HTML file that has no scripts and needs no network. All text from a log is escaped."""
+"""Writes an audit as one HTML file without scripts that needs no network. All text from a log is escaped."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from halfway.experiments.report.html import render
 
 
 def write_audit(audit: Audit, path: Path) -> None:
-    """Write an audit as JSON if the path ends in ".json", else as an HTML page.
+    """Write an audit as JSON if the path ends in ".json", otherwise as an HTML page.
 
     Raises:
         WriteError: if the file cannot be written.
@@ -22,7 +22,7 @@ def write_audit(audit: Audit, path: Path) -> None:
 
 
 def page(audit: Audit) -> str:
-    """The whole page as HTML."""
+    """Build the whole page as HTML."""
     sections = []
     for one in audit.logs:
         replayed = [each for each in one.replays if isinstance(each, Replayed)]

@@ -1,4 +1,4 @@
-"""Reads the logs at given paths: finds the files, recognises their formats, and notes what was left unread."""
+"""Reads the logs at given paths: finds the files, recognises their formats, and counts unread files by reason."""
 
 import os
 from collections import Counter, defaultdict
@@ -15,11 +15,11 @@ from halfway.experiments.audit.history import Log
 
 UNRECOGNISED = "file of no known format"
 SIDE_FILES = frozenset({"steps.jsonl", "evaluations.jsonl", "status.json", "metadata.json", "summary.json"})
-"""Names of files that lie beside a log but are not logs themselves."""
+"""Names of files beside a log that are not logs."""
 
 
 def read_logs(paths: Sequence[Path], choices: Choices | None = None, format_name: str = "") -> list[Log]:
-    """Read the logs at some paths, one for each run that is found, in the order of the paths.
+    """Read the logs at some paths, one per run, in the order of the paths.
 
     Args:
         format_name: the format of all files; "" = recognise it file by file.
@@ -63,12 +63,12 @@ def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[st
 
 
 def _texts_of_a_run(path: Path) -> bool:
-    """Whether these are the texts of some groups that stand in the decision log beside them."""
+    """True if these are the texts of groups in the decision log beside them."""
     return path.name == "samples.jsonl" and path.with_name("decisions.jsonl").exists()
 
 
 def _table_with(choices: Choices, file: LogFile) -> str | None:
-    """The name of the format for plain tables, if the file is one by the columns that were chosen; otherwise None."""
+    """The name of the format for plain tables if the file is one by the chosen columns; otherwise None."""
     chosen = choices.reward or choices.problem
     return "table" if chosen and ColumnNames.of(file.columns, choices).enough else None
 
@@ -85,7 +85,7 @@ def _nothing(dropped: Counter[str]) -> str:
 
 
 def _short(names: Sequence[str]) -> list[str]:
-    """The names of runs without the folders that all of them share; of a single run, the last two parts."""
+    """Names of runs without their common folders; of a single run, the last two parts."""
     if len(names) == 1:
         return [str(Path(*Path(names[0]).parts[-2:]))]
     shared = os.path.commonpath([Path(name).absolute().parent for name in names])

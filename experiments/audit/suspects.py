@@ -9,7 +9,7 @@ import numpy as np
 from halfway.experiments.audit.history import History, Log
 
 LEAST = 8
-"""How many rollouts a problem needs in each of two logs to be compared."""
+"""Least number of rollouts of a problem in each of two logs for a comparison."""
 
 LEVEL = 0.01
 """Bound on the chance of any false alarm among all problems that two logs share (Bonferroni)."""
@@ -21,9 +21,9 @@ class Suspect:
 
     Attributes:
         log: name of the log in which it is suspicious.
-        problem: its id.
+        problem: the problem's id.
         why: the reason, in words.
-        text: the beginning of its prompt; empty if the log does not have it.
+        text: the beginning of the prompt; empty if the log does not have it.
     """
 
     log: str
@@ -33,7 +33,7 @@ class Suspect:
 
 
 def suspects(logs: Sequence[Log]) -> list[Suspect]:
-    """All suspicious problems: with contradictory rewards within a log, or `inverted` between logs that name them."""
+    """Find all suspicious problems: contradictory rewards within a log, or `inverted` between logs that name them."""
     suspicious = [
         Suspect(log.name, problem, why, log.texts.get(problem, ""))
         for log in logs
@@ -47,7 +47,7 @@ def suspects(logs: Sequence[Log]) -> list[Suspect]:
 
 
 def inverted(one: Log, other: Log) -> list[Suspect]:
-    """The problems in both logs that the weaker policy passes more often than the stronger one, beyond chance.
+    """Find problems in both logs that the weaker policy passes more often than the stronger one, beyond chance.
 
     The test is Fisher's exact test, one-sided, with Bonferroni's correction over the shared problems. The weaker policy
     is the one with the lower pass rate over the shared problems.
@@ -74,7 +74,7 @@ def inverted(one: Log, other: Log) -> list[Suspect]:
 
 
 def fisher(k: int, n: int, j: int, m: int) -> float:
-    """The chance of k or more successes among n, given k + j successes among n + m (Fisher's exact test, one-sided)."""
+    """Chance of k or more successes among n, given k + j successes among n + m (Fisher's exact test, one-sided)."""
     total = k + j
     tail = range(k, min(n, total) + 1)
     whole = _log_choose(n + m, total)

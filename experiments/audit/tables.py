@@ -1,4 +1,4 @@
-"""Puts an audit into sentences and tables, for the terminal and for the page."""
+"""Presents an audit in sentences and tables, for the terminal and for the page."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ def headline(one: Audited) -> str:
     """The main result for a log, in one or two sentences."""
     findings, reading = one.findings, one.log.reading
     if not findings.groups:
-        return "No group started from a plain problem (without prefix or hint), so nothing can be said about problems."
+        return "No group started from a plain problem (without prefix or hint), so problems cannot be judged."
     if findings.group_size == 1:
         rollouts = f"{findings.groups:,} groups of mostly one rollout"
         return f"This log cannot say how many groups had zero variance: it holds {rollouts}."
@@ -48,7 +48,7 @@ def headline(one: Audited) -> str:
 
 
 def in_short(one: Audited) -> str:
-    """One sentence on cost: what bought no gradient, and what GRESO would have skipped; "" if unknown."""
+    """One sentence on cost: the share without a gradient, and GRESO's share of skipped visits; "" if unknown."""
     spent, reading = one.findings.spending, one.log.reading
     if not one.findings.groups or one.findings.group_size == 1 or not reading.keeps_zero_variance:
         return ""
@@ -65,7 +65,7 @@ def in_short(one: Audited) -> str:
 
 
 def facts(one: Audited) -> TextTable:
-    """A table of how the log was read: format, size, assumptions, and what was left out."""
+    """A table of how the log was read: format, size, assumptions, and parts left out."""
     reading, history, findings = one.log.reading, one.log.history, one.findings
     steps, span = history.step_V, ""
     if len(steps):
@@ -97,7 +97,7 @@ def over_time(findings: Findings) -> TextTable:
 
 
 def past(findings: Findings) -> list[TextTable]:
-    """Tables of what a problem's past says about its next visit; none if problems cannot be recognised."""
+    """Tables of how a problem's past predicts its next visit; none if problems are not recognised."""
     if not findings.memory:
         return []
     rows = tuple((m.before, f"{m.visits:,}", *_kinds(m)) for m in findings.memory)
@@ -148,7 +148,7 @@ def by_kind(findings: Findings) -> list[TextTable]:
 
 
 def counterfactuals(one: Audited) -> list[TextTable]:
-    """Tables of what controllers would have asked for, what they believed, and which could not be replayed."""
+    """Tables of the controllers' requests and beliefs, and of the controllers that could not be replayed."""
     done = [each for each in one.replays if isinstance(each, Replayed)]
     tables = []
     if done:
@@ -197,7 +197,7 @@ def suspicious(audit: Audit) -> list[TextTable]:
 
 
 def tables_of(one: Audited) -> list[TextTable]:
-    """All tables about one log, in the order in which they are shown."""
+    """All tables about one log, in order."""
     findings = one.findings
     if not findings.groups:
         return [facts(one)]
@@ -207,13 +207,13 @@ def tables_of(one: Audited) -> list[TextTable]:
 
 
 def limits(reading: Reading) -> list[str]:
-    """What the log cannot tell, one phrase each."""
+    """Limits of the log, one phrase each."""
     own = () if reading.identified else ("how a problem fares over time, since the log does not identify problems",)
     return [*own, *LIMITS]
 
 
 def brief(one: Audited) -> TextTable:
-    """The remarks that decide the finding, and a few rows: what was read, what became of problems, what would help."""
+    """The remarks that decide the finding, and a few rows: data read, fates of problems, and advice."""
     reading, findings, history = one.log.reading, one.findings, one.log.history
     notes = len(reading.guesses) + len(reading.traps) + len(reading.dropped)
     read = f"{reading.format}: {findings.steps:,} steps, {len(history):,} groups of {len(history.problems):,} problems"
@@ -228,7 +228,7 @@ def brief(one: Audited) -> TextTable:
         ends = findings.over_time[0], findings.over_time[-1]
         first, last = (percent(each.all_failed + each.all_passed) for each in ends)
         rows.append(("zero-variance groups", f"{first} in the first steps, {last} in the last"))
-    # What a controller saves that chooses problems is used up soon; see the caption of `counterfactuals`.
+    # Savings of a controller that chooses problems do not last; see the caption of `counterfactuals`.
     lasting = [each for each in one.replays if isinstance(each, Replayed) and each.kind != "chooses"]
     prices = {each.name: each.price for each in lasting if each.price}
     if prices and findings.price:

@@ -230,7 +230,7 @@ def test_rewards_may_be_words_and_rows_without_a_problem_are_counted(tmp_path: P
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"uid": "a", "reward": 1.0}, "--problem NAME and --reward NAME say which columns they are"),
+        ({"uid": "a", "reward": 1.0}, "name their columns with --problem NAME and --reward NAME"),
         ({"prompt": "q", "rewards": {"format": 1.0}}, "holds objects there; make columns of their parts"),
     ],
 )

@@ -2,8 +2,8 @@
 
 An installed package adds another reader through an entry point in the group `halfway.audit_formats`.
 
-- `registry`: readers by name, in the order in which they are asked whether they know a file
-- `base`: the base classes of readers, which know a file by its columns
+- `registry`: readers by name, in the order in which they are tried
+- `base`: the base classes of readers, which recognise a file by its columns
 - `verl`: verl's rollout dumps
 - `areal`: AReaL's trajectories
 - `open_instruct`: open-instruct's saved rollouts

@@ -18,18 +18,17 @@ Row = TypeVar("Row")
 Columns = Mapping[str, str | Callable[[Any], Any]]
 
 NULL = msgspec.Raw(b"null")
-BY_PROMPT = "problems are told apart by their prompts, since the log has no key"
+BY_PROMPT = "problems are identified by their prompts, since the log has no key"
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the user says about how to read a log.
+    """The user's choices for reading a log.
 
     Attributes:
-        reward: the field or column that is the reward, or several with weights: "correct=1,format=0.2"; "" = the
-            format's own.
+        reward: field or column of the reward, or several with weights: "correct=1,format=0.2"; "" = the format's own.
         passes_at: least reward that counts as passed; None = guessed.
-        problem: the column that names the problem; "" = the format's own.
+        problem: column of the problem; "" = the format's own.
     """
 
     reward: str = ""
@@ -42,14 +41,14 @@ class Choices:
 
     @property
     def rewards(self) -> list[str]:
-        """The names of the chosen rewards, taken as a list of several."""
+        """The names of the chosen rewards, read as a list of several."""
         return [part.partition("=")[0].strip() for part in self.reward.split(",")]
 
     def weights(self, names: Iterable[str]) -> dict[str, float]:
         """The weight of each reward chosen among these columns; empty if none was chosen.
 
         Raises:
-            UserError: if a chosen column is not there, or its weight is not a number.
+            UserError: if a chosen column does not exist, or its weight is not a number.
         """
         names = list(names)
         if not self.reward or self.reward in names:
@@ -71,13 +70,13 @@ class Reader:
 
     Attributes:
         trainer: name of the trainer that writes the format.
-        known_by: the columns that a file of the format has, and files of other formats do not have together.
+        known_by: columns that only files of this format have together.
         named: whether the logs identify problems by the trainer's own keys.
         identified: whether a problem is recognised when it appears again in another step.
-        chooses: the choices of the user that are heeded; others are refused.
-        next_step: what to do about zero-variance groups in this trainer.
-        guesses, traps: what is assumed about every log in the format, and what every such log hides.
-        choices: what the user says about how to read the log.
+        chooses: the user's choices that apply; others are refused.
+        next_step: advice about zero-variance groups in this trainer.
+        guesses, traps: assumptions about every log in the format, and gaps in every such log.
+        choices: the user's choices for reading the log.
     """
 
     trainer: ClassVar[str] = ""
@@ -92,25 +91,25 @@ class Reader:
 
     @classmethod
     def knows(cls, file: LogFile) -> bool:
-        """Whether a file that begins like this has the format."""
+        """True if a file with this beginning has the format."""
         return bool(cls.known_by) and file.has(*cls.known_by)
 
     @classmethod
     def run_of(cls, file: LogFile) -> Path:
-        """The path that stands for a file's run: files with equal paths belong to the same run."""
+        """The path of a file's run: files with equal paths belong to the same run."""
         return file.path if file.path == file.given else file.path.parent
 
     def names_problems(self, files: Sequence[LogFile]) -> bool:
-        """Whether these files identify problems by keys; otherwise prompts are hashed."""
+        """True if these files identify problems by keys; otherwise prompts are hashed."""
         return self.named
 
     def read(self, files: Sequence[LogFile], into: HistoryBuilder) -> None:
-        """Read all files of a run in order, adding their rollouts to `into`."""
+        """Read all files of a run in order, and add their rollouts to `into`."""
         for file in files:
             self.read_file(file, into)
 
     def read_file(self, file: LogFile, into: HistoryBuilder) -> None:
-        """Read one file, adding its rollouts to `into`."""
+        """Read one file, and add its rollouts to `into`."""
         raise NotImplementedError
 
     def log(self, name: str, files: Sequence[LogFile]) -> Log:
@@ -120,7 +119,7 @@ class Reader:
             name: the format's name.
 
         Raises:
-            UserError: if something is chosen that the format itself says.
+            UserError: if the user chose something that the format itself determines.
         """
         for option in ("reward", "problem"):
             value, remedy = getattr(self.choices, option), f"logs of {self.trainer} have one {option}; leave it out"
@@ -146,7 +145,7 @@ class JsonLines(Reader, Generic[Row]):
     Attributes:
         row: the type into which a line is decoded, usually a `msgspec.Struct`. Leave long texts undecoded, as
             `msgspec.Raw`, to save time.
-        columns: for each column of `RolloutColumns`, the field of a row that it holds, or a function of a row.
+        columns: for each column of `RolloutColumns`, a field or a function of a row.
     """
 
     row: ClassVar[type[Any]]

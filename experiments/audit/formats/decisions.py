@@ -15,14 +15,14 @@ from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, History, Log, R
 
 
 class StepRecord(msgspec.Struct):
-    """The fields of a line of steps.jsonl that are read."""
+    """The fields to read from a line of steps.jsonl."""
 
     step: int
     seconds: float
 
 
 class Hosted(msgspec.Struct):
-    """The field of hosted.json that is read: the name and version of the trainer in which a chain ran."""
+    """The field to read from hosted.json: name and version of the trainer in which a chain ran."""
 
     host: str
 
@@ -56,14 +56,14 @@ class Decisions(Reader):
 
 
 def _last_step(file: LogFile) -> StepRecord | None:
-    """The last finished step of the run; None if its folder does not say."""
+    """The last finished step of the run; None if its folder does not have it."""
     path = file.path.with_name("steps.jsonl")
     steps = Lines(StepRecord, lambda _: None).batches(path) if path.is_file() else ()
     return next((batch[-1] for batch in reversed(list(steps))), None)
 
 
 def _hosted_advice(file: LogFile) -> str:
-    """What to do in the trainer in which the chain ran; "" if that was Halfway's own."""
+    """Advice for the trainer in which the chain ran; "" if that was Halfway's own."""
     path = file.path.with_name("hosted.json")
     hosted = next(iter(Lines(Hosted, lambda _: None).batches(path)), []) if path.is_file() else []
     host = clean(hosted[0].host)[:80] if hosted else ""

@@ -18,7 +18,7 @@ Numbers = list[float | None] | float | None
 
 
 class NemoRow(msgspec.Struct):
-    """The fields of a line that are read."""
+    """The fields to read from a line."""
 
     rewards: Numbers = None
     filtered_rewards: Numbers = None
@@ -56,9 +56,9 @@ class NemoRl(JsonLines[NemoRow]):
         rewards = [_one(row.filtered_rewards if filtered else row.rewards) for row in rows]
         prompts = [prompt_tokens(row) for row in rows]
         if None in prompts:
-            into.drop("rollout without token_loss_mask, which would mark the end of its prompt", len(rows))
+            into.drop("rollout without token_loss_mask, which marks the end of its prompt", len(rows))
             return None
-        into.guess("problems are told apart by the tokens before the first trained token, since the log has no key")
+        into.guess("problems are identified by the tokens before the first trained token, as the log has no key")
         return RolloutColumns(
             steps=[step] * len(rows),
             problems=[prompt or b"" for prompt in prompts],

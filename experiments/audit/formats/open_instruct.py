@@ -19,7 +19,7 @@ class OpenInstructRow(msgspec.Struct, gc=False):
 
     @property
     def category(self) -> str:
-        """The data set's name, which may stand in a list; "" for none."""
+        """The data set's name, possibly in a list; "" for none."""
         name = msgspec.json.decode(self.dataset)
         return str(name[0] if isinstance(name, list) and name else name or "")
 
@@ -39,7 +39,7 @@ class OpenInstruct(JsonLines[OpenInstructRow]):
     trainer = "open-instruct"
     next_step = "in open-instruct: `--active_sampling` rolls out other problems in their place, at full price"
     known_by = ("prompt_tokens", "response_tokens", "reward", "step", "prompt_idx")
-    guesses = ("problems are told apart by the prompt's tokens and the reference, since the log has no key",)
+    guesses = ("problems are identified by the prompt's tokens and the reference, since the log has no key",)
     row = OpenInstructRow
     columns: ClassVar[Columns] = {
         "steps": "step",

@@ -21,7 +21,7 @@ TEXTS = ("prompt", "question", "instruction", "problem")
 
 
 class Named(msgspec.Struct):
-    """The fields of an environment or a group that are read."""
+    """The fields to read from an environment or a group."""
 
     id: str = ""
     name: str | None = None
@@ -53,7 +53,7 @@ class Trace(msgspec.Struct):
 
 
 class Episode(msgspec.Struct):
-    """The fields of a line that are read."""
+    """The fields to read from a line."""
 
     task: Task
     env: Named | None = None
@@ -65,17 +65,17 @@ class Episode(msgspec.Struct):
 
     @property
     def problem(self) -> bytes:
-        """The task's key, or else the hash of its prompt; empty if it has neither."""
+        """The task's key, otherwise the hash of its prompt; empty if it has neither."""
         if name := self.task.key or self.task.hash:
             return name.encode()
         return hashlib.blake2b(self.prompt, digest_size=8).hexdigest().encode() if self.prompt else b""
 
     @property
     def prompt(self) -> bytes:
-        """The prompt as it stands in the file: the first field in `TEXTS` that the task has; empty if it has none."""
+        """The prompt as written in the file: the first field in `TEXTS` that the task has; empty if it has none."""
         try:
             fields = msgspec.json.decode(self.task.data, type=dict[str, msgspec.Raw])
-        except (ValueError, RecursionError):  # what was skipped undecoded until here may be anything
+        except (ValueError, RecursionError):  # undecoded until here, so it may be anything
             return b""
         return next((bytes(fields[name]) for name in TEXTS if name in fields), b"")
 
@@ -85,12 +85,12 @@ class Episode(msgspec.Struct):
 
     @property
     def evaluates(self) -> bool:
-        """Whether a training run made the episode for an evaluation."""
+        """True if a training run made the episode for an evaluation."""
         return bool(self.run and self.run.work and self.run.work.type == "eval")
 
     @property
     def reward(self) -> float | None:
-        """The weighted sum of rewards, averaged over the agents that were scored; None if none was."""
+        """The weighted sum of rewards, averaged over the scored agents; None if none was scored."""
         scored = [trace for trace in self.traces if any(r and r.score is not None for r in trace.rewards.values())]
         sums = [sum((r.score or 0.0) * r.weight for r in trace.rewards.values() if r) for trace in scored]
         return sum(sums) / len(sums) if sums else None

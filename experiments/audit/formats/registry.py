@@ -26,6 +26,6 @@ FORMATS = Registry(
 
 
 def readers() -> dict[str, type[Reader]]:
-    """The readers in the order in which they are asked whether they know a file: installed ones first, "table" last."""
+    """The readers in the order in which they are tried: installed ones first, "table" last."""
     names = sorted(FORMATS.names(), key=lambda name: (name in FORMATS.builtin, name == "table"))
     return {name: FORMATS.get(name) for name in names}

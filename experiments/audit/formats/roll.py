@@ -14,7 +14,7 @@ from halfway.experiments.audit.formats.base import JsonLines
 
 
 class RollRow(msgspec.Struct):
-    """The fields of a line that are read; all are lists of the same length, or empty."""
+    """The fields to read from a line; all are lists of the same length, or empty."""
 
     scores: list[float | None]
     id: list[str | int] = []
@@ -41,7 +41,7 @@ class Roll(JsonLines[RollRow]):
     def rollouts(self, rows: Sequence[RollRow], file: LogFile, into: HistoryBuilder) -> RolloutColumns | None:
         for row in rows:
             if not row.whole:
-                into.drop("line whose columns are not of one length")
+                into.drop("line with columns of different lengths")
                 continue
             problems = [str(problem).encode() for problem in row.id]
             for problem, prompt in zip(problems, row.prompt, strict=False):

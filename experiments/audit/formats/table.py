@@ -3,9 +3,9 @@
 A table in several files may have its steps in the names of files or folders, as prime-rl's of April to July 2026
 (`rollouts/step_N/train_rollouts.jsonl`).
 
-Columns may have any of their usual names. A row may also stand for a group, with a list of rewards, or with the number
-of rollouts and the number that passed; or for a whole step: DeepScaleR and POLARIS write one line per step,
-`{index: [..], score: [..]}`.
+Columns may have any of their usual names. A row may also be a group, with a list of rewards, or with the number of
+rollouts and the number that passed; or a whole step: DeepScaleR and POLARIS write one line per step, `{index: [..],
+score: [..]}`.
 """
 
 import csv
@@ -35,24 +35,24 @@ PART = re.compile(r"(?:part|shard|rank|worker|chunk|split|seed|gpu|proc)[-_]?\d|
 EVALUATION = re.compile(r"(?:^|[-_])(?:evals?|evaluation|val|valid|validation)(?:[-_]|$)", re.IGNORECASE)
 TRAINING = frozenset({"train", "training"})
 NOTHING = frozenset({"", "null", "none", "nan", "false", "0", "no", "{}", "[]"})
-"""What the column of errors may hold where there was no error."""
+"""Values in the column of errors that mean no error."""
 
 ROWS = 8192
 MOST_ROLLOUTS = 100_000
-"""How many rollouts a row with counts may stand for."""
+"""Most rollouts of a row with counts."""
 
 MOST_COUNTED = 5_000_000
-"""How many rollouts all rows with counts of a file may stand for."""
+"""Most rollouts of all rows with counts in a file."""
 
 LONGEST_ROW = 16 << 20
-"""Maximum characters per line of a CSV file; what comes after them counts as another row."""
+"""Maximum characters per line of a CSV file; the rest counts as another row."""
 
 csv.field_size_limit(LONGEST_ROW)
 Batch = Mapping[str, Sequence[Any]]
 
 
 class ColumnNames(NamedTuple):
-    """The names that a table uses for its columns; "" for a column that it does not have."""
+    """A table's names of the columns; "" for a column that it lacks."""
 
     problem: str
     step: str
@@ -71,7 +71,7 @@ class ColumnNames(NamedTuple):
 
     @classmethod
     def of(cls, names: Iterable[str], choices: Choices | None = None) -> "ColumnNames":
-        """The columns among these names, as the user chose them, or else by their usual names."""
+        """Find the columns among these names, by the user's choices, otherwise by their usual names."""
         choices, names = choices or Choices(), list(names)
         known: dict[str, tuple[str, ...]] = dict(USUAL)
         if choices.reward:
@@ -89,7 +89,7 @@ class ColumnNames(NamedTuple):
 
     @property
     def counts(self) -> bool:
-        """Whether rows may be groups, with how many rollouts there were and how many passed."""
+        """True if rows may be groups, with the number of rollouts and the number that passed."""
         return bool(self.passed and self.size)
 
     @property
@@ -123,12 +123,12 @@ HEEDED: tuple[Literal["within", "alone", ""], ...] = ("within", "alone", "")
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to read a table; others follow where it finds groups of one rollout.
+    """One way to read a table. If it finds groups of one rollout, other ways are tried.
 
     Attributes:
-        grouped: whether the column that names groups is heeded: within a problem, alone, or not at all ("").
-        by_text: whether problems are told apart by their texts though there are ids.
-        training: whether only rows count whose split is that of training.
+        grouped: use of the column that names groups: within a problem, alone, or none ("").
+        by_text: whether problems are identified by their texts in spite of ids.
+        training: whether only rows of the training split count.
     """
 
     grouped: Literal["within", "alone", ""] = "within"
@@ -136,7 +136,7 @@ class Way:
     training: bool = False
 
     def columns(self, file: LogFile, choices: Choices) -> ColumnNames:
-        """The columns of a file as they are read."""
+        """The columns of a file, read in this way."""
         found = ColumnNames.of(file.columns, choices)
         if self.by_text and found.text:
             found = found._replace(problem=found.text, text="")
@@ -157,7 +157,7 @@ class Table(Reader):
 
     @classmethod
     def run_of(cls, file: LogFile) -> Path:
-        """The file's folder, or the one around it if its name is a step's."""
+        """The file's folder; the parent folder if its name is a step's."""
         run = super().run_of(file)
         return run.parent if run != file.path and STEP.search(run.name) else run
 
@@ -165,7 +165,7 @@ class Table(Reader):
         return all(self.way.columns(file, self.choices).problem not in TEXTS for file in files)
 
     def log(self, name: str, files: Sequence[LogFile]) -> Log:
-        """Read a table in the first way in which groups have several rollouts and problems one prompt each."""
+        """Read a table in the first way that gives groups of several rollouts and problems with one prompt each."""
         first = self._read(name, files, Way())
         if self._splits & TRAINING and self._splits - TRAINING:
             first = self._read(name, files, Way(training=True))
@@ -186,7 +186,7 @@ class Table(Reader):
         return super().log(name, files)
 
     def _sound(self, log: Log) -> bool:
-        """Whether most groups have several rollouts, and few problems share their prompt with another problem."""
+        """True if most groups have several rollouts, and few problems share their prompt with another problem."""
         shared = sum(len(ids) for ids in self._ids.values() if len(ids) > 1)
         return log.history.group_size != 1 and 2 * shared <= len(log.history.problems)
 
@@ -199,7 +199,7 @@ class Table(Reader):
         super().read(training, into)
         shared = sum(len(ids) for ids in self._ids.values() if len(ids) > 1)
         if shared:
-            into.trap(f"{shared:,} problems share their prompt with another; --problem NAME says what names a problem")
+            into.trap(f"{shared:,} problems share their prompt with another; name their column with --problem NAME")
 
     def read_file(self, file: LogFile, into: HistoryBuilder) -> None:
         columns = self.way.columns(file, self.choices)
@@ -211,7 +211,7 @@ class Table(Reader):
         require(columns.enough, "--reward", self.choices.reward, f"{file.path} has no such column")
         step = self._steps.get(file.path)
         if not columns.step and step is None:
-            into.trap("the table has no step, so nothing is said about change over time")
+            into.trap("the table has no step, so the audit cannot show change over time")
         left, rows, told = MOST_COUNTED, zip(repeat(file.path), count()), False
         for batch in _batches(file, columns, list(weights), into):
             if len(weights) > 1:
@@ -244,16 +244,16 @@ class Table(Reader):
         at = columns.step or ("that of the file's name" if step is not None else "-")
         into.guess(f"columns: problem {columns.problem}, reward {reward}, step {at}")
         if self.way.by_text:
-            into.guess("problems are told apart by their texts, since ids do not come again or many share a text")
+            into.guess("problems are identified by their texts, since ids never repeat or many share a text")
         if not self.way.grouped:
-            into.guess("the column of groups is not heeded, since it gives every rollout a group of its own")
+            into.guess("the column of groups is ignored, since it gives every rollout its own group")
         elif self.way.grouped == "alone":
-            into.guess("the column of groups says alone which rollouts form a group, since no problem comes again")
+            into.guess("the column of groups alone decides which rollouts form a group, since no problem repeats")
         if columns.verdict and self.choices.passes_at is None and columns.reward:
-            into.guess(f"the column {columns.verdict} says what passed; --passes-at goes by {columns.reward} alone")
+            into.guess(f"the column {columns.verdict} decides what passed; --passes-at uses {columns.reward} alone")
 
     def _kept(self, batch: Batch, columns: ColumnNames, into: HistoryBuilder) -> Batch:
-        """The rows that are rollouts of the training and did not end in an error."""
+        """Keep the rows that are training rollouts and did not end in an error."""
         if columns.error and columns.reward:
             bad = {i for i, value in enumerate(batch[columns.error]) if _word(value) not in NOTHING}
             if bad:
@@ -282,12 +282,12 @@ class Table(Reader):
             return [None if value is None or value != value else round(1000 * value) for value in numbers]
         steps = _integers(batch[columns.step])
         if len(steps) and all(step is None for step in steps):
-            into.trap(f"the column {columns.step} holds no numbers, so it is not read as the step")
+            into.trap(f"the column {columns.step} has no numbers, so it is not read as the step")
             return [otherwise] * len(steps)
         return steps
 
     def _note_texts(self, batch: Batch, columns: ColumnNames, into: HistoryBuilder) -> None:
-        """Keep the prompts of problems that have ids, and which ids share a prompt."""
+        """Note the prompts of problems with ids, and which ids share a prompt."""
         if not columns.text:
             return
         for problem, text in zip(batch[columns.problem], batch[columns.text], strict=True):
@@ -300,9 +300,9 @@ class Table(Reader):
 
 
 def steps_of(files: Sequence[LogFile], into: HistoryBuilder) -> dict[Path, int]:
-    """The step of each file of a table that is kept in several, by the names of files or of their folders.
+    """The step of each file of a table in several files, by the names of files or of their folders.
 
-    Empty if the names are those of parts of one table. Without numbers, or with one number twice, each file is a step.
+    Empty if the names are those of parts of one table. Without numbers, or with a repeated number, each file is a step.
     """
     steps = {}
     for i, file in enumerate(files):
@@ -315,7 +315,7 @@ def steps_of(files: Sequence[LogFile], into: HistoryBuilder) -> dict[Path, int]:
         return {}
     if len(set(steps.values())) == len(steps) and min(steps.values()) >= 0:
         return steps
-    into.trap("neither rows nor names of files say the step, so each file is read as one step, in the order of names")
+    into.trap("neither rows nor file names give the step, so each file is read as one step, in the order of names")
     return {path: i for i, path in enumerate(steps)}
 
 
@@ -373,7 +373,7 @@ def _csv(file: LogFile, names: Sequence[str], into: HistoryBuilder) -> Iterator[
 
 
 def _rewarded(batch: Batch, columns: ColumnNames) -> bool:
-    """Whether rows have their own rewards: not if they count rollouts, unless rewards are verdicts of single ones."""
+    """True if rows have their own rewards: not if they count rollouts, unless rewards are verdicts of single ones."""
     if not columns.reward or not columns.counts:
         return bool(columns.reward)
     rewards = list(map(_number, batch[columns.reward]))
@@ -386,7 +386,7 @@ def _counts(batch: Batch, columns: ColumnNames) -> tuple[list[int | None], list[
 
 
 def _weighted(batch: Batch, weights: Mapping[str, float]) -> list[float | None]:
-    """The weighted sum of rewards; None where one is missing."""
+    """The weighted sum of rewards; None if one is missing."""
     sums: list[float | None] = [0.0] * len(batch[next(iter(weights))])
     for name, weight in weights.items():
         values = map(_number, batch[name])
@@ -406,12 +406,12 @@ def _rollouts(
     into: HistoryBuilder,
     within: bool,
 ) -> Iterator[RolloutColumns]:
-    """Yield the rollouts of a batch of rows: one per row, or several where a row stands for a group or a whole step.
+    """Yield the rollouts of a batch of rows: one per row, or several if a row is a group or a whole step.
 
     Args:
-        rows: what tells rows apart that stand for a group.
-        into: takes the number of rows that cannot be read.
-        within: whether the keys of groups are those of one problem's.
+        rows: distinct keys for rows that are groups.
+        into: gets the number of rows that cannot be read.
+        within: whether the keys of groups are unique only within a problem.
     """
     if not columns.reward:
         sizes = zip(*_counts(batch, columns), strict=True)
@@ -459,7 +459,7 @@ def _expanded(
     steps: Sequence[Any] | NDArray[Any],
     rows: Iterator[Hashable],
 ) -> Iterator[RolloutColumns]:
-    """Yield the rollouts of rows that each hold a list of rewards, of one problem or of a list of problems.
+    """Yield the rollouts of rows with a list of rewards each, of one problem or of a list of problems.
 
     A row's tokens may be a list, or their sum over the group.
     """
@@ -482,7 +482,7 @@ def _expanded(
 
 
 def _listed_steps(steps: Sequence[Any], rewards: Sequence[Any]) -> list[list[int]]:
-    """The steps of rows that hold a whole table by column, a list of steps beside that of rewards; else empty."""
+    """The steps of rows with a whole table by column, a list of steps beside the list of rewards; otherwise empty."""
     listed = [list(map(_step, each)) if isinstance(each, list) else [] for each in steps]
     whole = [
         isinstance(own, list) and len(own) == len(each) and None not in each
@@ -492,7 +492,7 @@ def _listed_steps(steps: Sequence[Any], rewards: Sequence[Any]) -> list[list[int
 
 
 def _spread(value: Any, size: int) -> list[int]:
-    """The tokens of each rollout of a row: a list of them, or a sum that is divided evenly."""
+    """Tokens of each rollout of a row, from a list, or from a sum, divided evenly."""
     if isinstance(value, list):
         return list(map(_count, value)) if len(value) == size else [UNKNOWN] * size
     total = _count(value)
@@ -500,17 +500,17 @@ def _spread(value: Any, size: int) -> list[int]:
 
 
 def _word(value: Any) -> str:
-    """A cell as a word in lower case."""
+    """Convert a cell to a word in lower case."""
     return "" if value is None else _key(value).decode("utf-8", "replace").strip().lower()
 
 
 def _text(value: Any) -> str:
-    """A cell as text; "" for none."""
+    """Convert a cell to text; "" for none."""
     return "" if value is None else _key(value).decode("utf-8", "replace")
 
 
 def _key(value: Any) -> bytes:
-    """A cell as bytes that identify its content, such as a problem's name."""
+    """Convert a cell, such as a problem's name, to bytes that identify its content."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace")
     if isinstance(value, msgspec.Raw):
@@ -522,7 +522,7 @@ def _key(value: Any) -> bytes:
 
 
 def all_of(kind: type, values: Sequence[Any]) -> bool:
-    """Whether all values have exactly this type, as they usually do; then they need no conversion one by one."""
+    """True if all values have exactly this type, the usual case; then they need no conversion one by one."""
     return set(map(type, values)) == {kind}
 
 
@@ -539,16 +539,16 @@ def _rewards(values: Sequence[Any]) -> Sequence[float | None] | NDArray[Any]:
 
 
 def _array(values: Sequence[Any], kinds: str) -> NDArray[Any] | None:
-    """The values as an array, if all are numbers of these numpy kinds, as they usually are; otherwise None."""
+    """Convert values to an array if all are numbers of these numpy kinds, the usual case; otherwise None."""
     try:
         array = np.asarray(values)
-    except (ValueError, OverflowError):  # for example lists of different lengths
+    except (ValueError, OverflowError):  # such as lists of different lengths
         return None
     return array if array.ndim == 1 and array.dtype.kind in kinds else None
 
 
 def _number(value: Any) -> float | None:
-    """A cell as a number, with 1 and 0 for true and false, pass and fail; None if it is neither."""
+    """Convert a cell to a number; true and pass are 1, false and fail 0, all else None."""
     if isinstance(value, str):
         value = VERDICT_WORDS.get(value.strip().lower(), value)
     try:
@@ -563,7 +563,7 @@ def _whole(value: Any) -> int | None:
 
 
 def _step(value: Any) -> int | None:
-    """A step as a number, also from a text that ends in one, such as "step 3"; None if there is none."""
+    """Convert a step to a number, also from a text that ends in one, such as "step 3"; None if there is none."""
     number = _whole(value)
     return number_in(value) if number is None and isinstance(value, str) else number
 

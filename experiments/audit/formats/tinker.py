@@ -31,7 +31,7 @@ class TinkerRow(msgspec.Struct):
 class Tinker(JsonLines[TinkerRow]):
     """Reads the tinker cookbook's train_rollout_summaries.jsonl, with one rollout per line.
 
-    The lines hold neither the prompt nor a key of the problem. They are written by `serialize_rollout_summaries` in
+    The lines have neither the prompt nor a key of the problem. They are written by `serialize_rollout_summaries` in
     tinker_cookbook/rl/rollout_logging.py (0.6.1).
     """
 
@@ -40,7 +40,7 @@ class Tinker(JsonLines[TinkerRow]):
     known_by = ("iteration", "group_idx", "traj_idx", "total_reward")
     named = True
     identified = False
-    traps = ("neither prompts nor keys are written, so a problem is not recognised when it comes again",)
+    traps = ("the log has neither prompts nor keys, so repeated visits to a problem are not recognised",)
     row = TinkerRow
     columns: ClassVar[Columns] = {
         "steps": "iteration",
@@ -53,7 +53,7 @@ class Tinker(JsonLines[TinkerRow]):
 
     @classmethod
     def run_of(cls, file: LogFile) -> Path:
-        """The run's folder, which holds the file itself or one folder per iteration with a file in each."""
+        """The run's folder, with the file itself or one folder per iteration with a file in each."""
         folder = file.path.parent
         return folder.parent if any(letter.isdecimal() for letter in folder.name) else folder
 

@@ -22,7 +22,7 @@ NEXT_STEP = "in Trinity-RFT: a chain of uniform and greso selects the tasks (doc
 DATABASES = (".db", ".sqlite", ".sqlite3")
 COLUMNS = {"task_id", "run_id", "model_version", "reward"}
 LONGEST_NAME = 1000
-"""Maximum characters of a task's name: a default of the table may put as many as it likes into every row."""
+"""Maximum characters of a task's name: a default of the table could put a very long one into every row."""
 
 UNNAMED = f"rollout of a task whose name has more than {LONGEST_NAME:,} characters"
 NUMBER = "iif(typeof({0}) IN ('integer', 'real'), {0}, NULL)"
@@ -30,7 +30,7 @@ QUERY = (
     f"SELECT {NUMBER.format('model_version')}, substr(task_id, 1, {LONGEST_NAME + 1}), {NUMBER.format('run_id')}, "
     f'{NUMBER.format("reward")} FROM "{{}}" NOT INDEXED'
 )
-"""Rows in the order in which they were written. An index, or sorting by a column, might compute its values."""
+"""Rows in the order of writing. An index, or sorting by a column, might compute its values."""
 
 NAMES = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND typeof(name) = 'text'"
 
@@ -43,7 +43,7 @@ class ExperienceId(msgspec.Struct, gc=False):
 
 
 class TrinityRow(msgspec.Struct):
-    """The fields of a line that are read."""
+    """The fields to read from a line."""
 
     eid: ExperienceId
     reward: float | None = None
@@ -101,10 +101,10 @@ class TrinityDatabase(Reader):
     next_step = NEXT_STEP
     named = True
     identified = False
-    guesses = ("a step is a version of the policy; batches of one version are told apart by repeated run numbers",)
+    guesses = ("a step is a version of the policy; repeated run numbers separate the batches of one version",)
     traps = (
-        "the database's readable columns have neither prompt nor batch, so a problem is not recognised when it "
-        "comes again; set experience_pipeline.input_save_path to a .jsonl file",
+        "the database's readable columns have neither prompt nor batch, so repeated visits to a problem are not "
+        "recognised; set experience_pipeline.input_save_path to a .jsonl file",
     )
 
     @classmethod
@@ -132,7 +132,7 @@ class TrinityDatabase(Reader):
 
 
 def _columns(rows: Sequence[Any], seen: Counter[tuple[int, str, int]]) -> RolloutColumns:
-    """The rollouts of rows as `QUERY` gives them; `seen` counts how often a version, task and run has occurred."""
+    """The rollouts of rows of `QUERY`; `seen` counts the occurrences of a version, task and run."""
     keys = []
     for version, task, run, _ in rows:
         place = (version or 0, str(task), run or 0)
@@ -147,7 +147,7 @@ def _columns(rows: Sequence[Any], seen: Counter[tuple[int, str, int]]) -> Rollou
 
 
 def _table_in(base: sqlite3.Connection) -> str:
-    """The name of the table that has the columns of an experience's metadata; empty if there is none."""
+    """The name of the table with the columns of an experience's metadata; "" if there is none."""
     for (name,) in base.execute(NAMES).fetchall():
         columns = {row[1] for row in base.execute("SELECT * FROM pragma_table_info(?)", (name,)).fetchall()}
         if columns >= COLUMNS and '"' not in name:

@@ -24,13 +24,13 @@ from halfway.experiments.audit.formats.base import BY_PROMPT, Choices, JsonLines
 ADVANTAGES = ("advantage", "advantages")
 NO_REWARD = {"step", "gen_step", "prompt", "completion", *ADVANTAGES, "entropy", "image", "images"}
 EXACT = 1e-4
-"""Share of the rewards' variation within groups that the advantages may leave unexplained."""
+"""Most of the rewards' variation within groups, as a share, that the advantages may leave unexplained."""
 
 LOOKED_AT = 64
-"""Batches whose advantages tell how rewards were weighted."""
+"""Batches for finding the weights of rewards from advantages."""
 
 LARGEST_STEP = 2**53
-"""A step that is no smaller is none."""
+"""Steps must be below this."""
 
 Batch = Mapping[str, Sequence[Any]]
 
@@ -68,7 +68,7 @@ class Trl(Reader):
             rollouts = from_columns(columns, weights, number_in(file.path.stem) or 0)
             batch_of_file = hash((tuple(rollouts.problems), tuple(rollouts.responses or ())))
             if batch_of_file == earlier:
-                into.drop("rollout that the file before has too", len(rollouts.steps))
+                into.drop("rollout repeated from the file before", len(rollouts.steps))
                 into.trap("the same batch was logged at several steps (steps_per_generation); it is counted once")
                 continue
             earlier = batch_of_file
@@ -104,7 +104,7 @@ class Swift(JsonLines[dict[str, msgspec.Raw]]):
 
 
 def _columns(file: LogFile, drop: Callable[[str], None]) -> dict[str, list[Any]]:
-    """A whole table, by column; empty if it cannot be read."""
+    """Read a whole table, by column; empty if it cannot be read."""
     columns: dict[str, list[Any]] = {}
     for batch in batches(file.path, file.given, list(file.columns), drop):
         for name, values in batch.items():
@@ -113,14 +113,14 @@ def _columns(file: LogFile, drop: Callable[[str], None]) -> dict[str, list[Any]]
 
 
 def weights_of(found: Sequence[Batch], choices: Choices, into: HistoryBuilder) -> dict[str, float]:
-    """The weight of each reward column: the user's, or 1, or what the trainer's own advantages say.
+    """Weights of the reward columns: from the user, from the trainer's own advantages, or 1.
 
     Args:
         found: batches of the log.
-        into: takes the notes about which columns were used.
+        into: gets the notes about the columns used.
 
     Raises:
-        UserError: if the user chose a column that is not there.
+        UserError: if the user chose a column that does not exist.
     """
     if not found:
         return {}
@@ -148,12 +148,11 @@ def weights_of(found: Sequence[Batch], choices: Choices, into: HistoryBuilder) -
 
 
 def fitted_weights(found: Sequence[Batch], names: Sequence[str]) -> dict[str, float] | None:
-    """The weights under which summed rewards explain the advantages; None if there are none, or nothing to explain.
+    """Fit weights with which summed rewards explain the advantages; None if there are none, or nothing to explain.
 
-    Within a group an advantage is the reward less the group's mean, times a positive factor of the group or batch. So
-    what is left of the rewards beside the direction of the advantages must vanish: weights w solve w'Mw = 0 with M the
-    sum over groups of X'(I - aa'/a'a)X, where X are the group's rewards and a its advantages. Weights of 1 are
-    preferred where they do.
+    Within a group an advantage is the reward minus the group's mean, times a positive factor of the group or batch. So
+    the part of the rewards orthogonal to the advantages must be 0: weights w solve w'Mw = 0, where M is the sum over
+    groups of X'(I - aa'/a'a)X, X the group's rewards and a its advantages. If weights of 1 fit, they are preferred.
     """
     left, whole, along = np.zeros((len(names), len(names))), np.zeros((len(names), len(names))), np.zeros(len(names))
     for columns in found:
@@ -186,9 +185,9 @@ def fitted_weights(found: Sequence[Batch], names: Sequence[str]) -> dict[str, fl
 
 
 def groups_of(prompts: Sequence[bytes]) -> list[tuple[bytes, int]] | None:
-    """Keys of groups for a batch in which the rollouts of a group follow each other, and all groups have one size.
+    """Keys of groups for a batch of equally large groups, each with its rollouts in a row.
 
-    A prompt that stands twice in a batch has two groups. None if no size fits.
+    A prompt that occurs twice in a batch has two groups. None if no size fits.
     """
     lengths = [len(list(same)) for _, same in groupby(prompts)]
     size = math.gcd(*lengths)
@@ -201,7 +200,7 @@ def from_columns(columns: Batch, weights: Mapping[str, float], step: int) -> Rol
     Args:
         columns: the values of each column.
         weights: the weight of each reward column.
-        step: the step of rollouts whose own is not a number.
+        step: the step of rollouts without a number of their own.
     """
     length = len(columns["prompt"])
     steps = [_step(value, step) for value in columns.get("step", columns.get("gen_step", [step] * length))]
@@ -220,9 +219,9 @@ def from_columns(columns: Batch, weights: Mapping[str, float], step: int) -> Rol
 
 
 def gaps(steps: Sequence[int]) -> list[str]:
-    """What gaps between the logged steps may mean, in words; empty if there are none.
+    """Explain gaps between the logged steps in words; empty if there are none.
 
-    A table holds one generation batch, so batches between two logged steps may be lost.
+    A table has one generation batch, so batches between two logged steps may be lost.
     """
     apart = np.diff(np.unique(np.asarray(steps, np.int64)))
     if not len(apart) or apart.max() == 1:
@@ -264,7 +263,7 @@ def _step(value: Any, otherwise: int) -> int:
 
 
 def _positions(keys: Sequence[Hashable]) -> list[list[int]]:
-    """The positions of each key."""
+    """The indices of each key."""
     places: dict[Hashable, list[int]] = {}
     for i, key in enumerate(keys):
         places.setdefault(key if isinstance(key, Hashable) else repr(key), []).append(i)
@@ -283,7 +282,7 @@ def _bytes(value: Any) -> bytes:
 
 
 def _lists(row: Mapping[str, msgspec.Raw], into: HistoryBuilder) -> dict[str, list[Any]]:
-    """The columns of one line, with prompts and completions undecoded; empty if the line is not such a record."""
+    """The columns of one line, with prompts and completions undecoded; empty for another kind of line."""
     try:
         columns: dict[str, list[Any]] = {
             name: msgspec.json.decode(row[name], type=list[msgspec.Raw]) for name in ("prompt", "completion")
@@ -296,6 +295,6 @@ def _lists(row: Mapping[str, msgspec.Raw], into: HistoryBuilder) -> dict[str, li
         return {}
     length = len(columns["prompt"])
     if any(len(values) != length for name, values in columns.items() if name in NO_REWARD):
-        into.drop("line whose columns are not of one length")
+        into.drop("line with columns of different lengths")
         return {}
     return {name: values for name, values in columns.items() if len(values) == length}

@@ -13,7 +13,7 @@ FLAGS = {b"true": True, b"false": False, b"null": None}
 
 
 class VerlRow(msgspec.Struct, gc=False):
-    """The fields of a line that are read. `acc` comes from the reward_extra_info of mathematical reward functions."""
+    """The fields to read from a line. `acc` comes from the reward_extra_info of mathematical reward functions."""
 
     input: msgspec.Raw
     output: msgspec.Raw
@@ -26,7 +26,7 @@ class VerlRow(msgspec.Struct, gc=False):
 
     @property
     def passed(self) -> bool | None:
-        """Whether `acc` is true or a number above one half; None if it is neither a truth value nor a number."""
+        """True if `acc` is true or a number above one half; None if it is neither a truth value nor a number."""
         acc = bytes(self.acc)
         if acc in FLAGS:
             return FLAGS[acc]
@@ -37,12 +37,12 @@ class VerlRow(msgspec.Struct, gc=False):
 
     @property
     def group(self) -> str:
-        """The part of the uid that the rollouts of one prompt share: it ends in the keys of rollout and output."""
+        """The uid without the keys of rollout and output at its end; shared by the rollouts of one prompt."""
         return (self.uid or "").rsplit("_", 2)[0]
 
     @property
     def rollout(self) -> str:
-        """The part of the uid that the outputs of one rollout share."""
+        """The part of the uid shared by the outputs of one rollout."""
         return (self.uid or "").rpartition("_")[0]
 
 
@@ -60,7 +60,7 @@ class Verl(JsonLines[VerlRow]):
         "(docs/hosts/verl.md); `algorithm.filter_groups.enable=True` replaces them, at full price"
     )
     known_by = ("input", "output", "score", "step", "gts")
-    guesses = ("problems are told apart by prompt and reference, since the log has no key",)
+    guesses = ("problems are identified by prompt and reference, since the log has no key",)
     row = VerlRow
     columns: ClassVar[Columns] = {
         "steps": "step",
@@ -73,7 +73,7 @@ class Verl(JsonLines[VerlRow]):
 
     def rollouts(self, rows: Sequence[VerlRow], file: LogFile, into: HistoryBuilder) -> RolloutColumns:
         if rows[0].uid is not None:
-            last = list({row.rollout: row for row in rows}.values())  # which has the score, as the trainer has it
+            last = list({row.rollout: row for row in rows}.values())  # the last output has the score, as in the trainer
             if len(last) < len(rows):
                 into.drop("earlier output of a rollout", len(rows) - len(last))
             rows = last
@@ -81,8 +81,8 @@ class Verl(JsonLines[VerlRow]):
         assert rollouts is not None and rollouts.passed is not None
         if self.choices.passes_at is None and any(flag is not None for flag in rollouts.passed):
             into.guess(
-                "the field acc says what passed, the score says which groups have zero variance; --passes-at goes by "
-                "the score alone"
+                "the field acc decides what passed, the score which groups have zero variance; --passes-at uses the "
+                "score alone"
             )
         if rows[0].uid is not None:
             into.trap("V1 writes no reward_extra_info: acc and the parts of the score are lost")

@@ -95,7 +95,7 @@ def test_v1_warns_that_its_reward_fields_are_lost() -> None:
 
 def test_trl_counts_a_batch_that_was_logged_twice_once() -> None:
     reading = read_one(LOGS / "trl").reading
-    assert reading.dropped == {"rollout that the file before has too": 12}
+    assert reading.dropped == {"rollout repeated from the file before": 12}
     assert any("logged at several steps" in trap for trap in reading.traps)
     assert any("accuracy_reward, format_reward" in guess for guess in reading.guesses)
 

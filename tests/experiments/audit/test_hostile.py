@@ -273,7 +273,7 @@ def test_a_byte_order_mark_is_not_part_of_the_first_line(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "nothing is here"),
+        (["nowhere"], "does not exist"),
         (["LOG", "--format", "verk"], "did you mean 'verl'?"),
         (["LOG", "--replay", "gresso"], "did you mean 'greso'?"),
         (["LOG", "--write", "audit.pdf"], "ends in .html or .json"),

@@ -305,7 +305,7 @@ def test_steps_are_read_from_texts_and_rows_without_one_are_counted(tmp_path: Pa
     assert groups(log) == [(s, 2, 4) for s in range(3)]
     assert log.reading.dropped == {"row whose step is not a number": 1}
     log = read(write(tmp_path / "t.jsonl", [{**row, "step": "warm-up"} for row in rows]))
-    assert len(log.history) == 1 and any("holds no numbers" in trap for trap in log.reading.traps)
+    assert len(log.history) == 1 and any("has no numbers" in trap for trap in log.reading.traps)
 
 
 def test_rows_that_are_groups_keep_tokens_and_category(tmp_path: Path) -> None:
