@@ -3,7 +3,7 @@
 - `records`: reads what runs have written, decision logs included, into typed records
 - `text_tables`: a table as text, and the format of its numbers
 - `provenance`: records the command, the versions and the machine beside a result
-- `conclusions`: says in a few sentences what a comparison found
+- `conclusions`: the findings of a comparison in a few sentences
 - `problems`: some problems, arm beside arm: decisions and texts
 - `page`: writes the HTML report
 - `html`: renders HTML pages, for the audit too

@@ -1,4 +1,4 @@
-"""Says in a few sentences what a comparison found."""
+"""Writes the findings of a comparison in a few sentences."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +16,7 @@ from halfway.experiments.report.text_tables import interval
 
 
 def conclude(summary: Summary) -> list[str]:
-    """The sentences, the most important first."""
+    """Write the sentences, the most important first."""
     headline = next((matched for matched in summary.matched if matched.headline), None)
     if headline is None:
         return [*_without_evaluation(summary), *_decisions(summary)]
@@ -34,13 +34,13 @@ def conclude(summary: Summary) -> list[str]:
 
 
 def _without_evaluation(summary: Summary) -> Iterator[str]:
-    """What the rollouts of runs without evaluations were good for, as in another trainer."""
+    """Sentences about the rollouts of runs without evaluations, as in another trainer."""
     for arm in summary.arms:
         if arm.wasted is not None:
             share = f"{arm.wasted.value:.0%} of its {arm.rollouts.value:,.0f} rollouts are in groups that did not train"
             remedy = "" if arm.wasted.value < 1 else ": read some answers and their rewards, or take easier problems"
             yield f"{arm.arm}: {share}, or are lost{remedy}."
-    yield "No run has been evaluated twice yet, so nothing can be said of what they learned."
+    yield "No run has been evaluated twice yet, so learning cannot be measured."
 
 
 def _single(summary: Summary) -> Iterator[str]:
@@ -50,7 +50,7 @@ def _single(summary: Summary) -> Iterator[str]:
 
 
 def sentence_of_same(one: Decided) -> str:
-    """Says of an arm that it is the same as another one."""
+    """A sentence about an arm that equals another one."""
     return (
         f"{one.arm} made the same decisions as {one.reference} in all {one.groups:,} groups: it never acted, "
         "so there is nothing to compare between the two (docs/troubleshooting.md#my-arm-equals-grpo)."
@@ -58,7 +58,7 @@ def sentence_of_same(one: Decided) -> str:
 
 
 def _decisions(summary: Summary) -> Iterator[str]:
-    """The share of decisions in which arms differ from the baseline, and members that never acted."""
+    """Sentences about decisions that differ from the baseline's, and members that never acted."""
     if others := [one for one in summary.decided if not one.same]:
         shares = ", ".join(f"{one.arm} {100 * one.differing:.0f} %" for one in others)
         yield f"Decisions that differ from {others[0].reference}'s: {shares}."
@@ -69,7 +69,7 @@ def _decisions(summary: Summary) -> Iterator[str]:
 
 
 def _comparison(summary: Summary, headline: Matched, rows: Sequence[MatchedRow]) -> Iterator[str]:
-    """The highest arm at equal cost, significant differences, and savings."""
+    """Sentences about the highest arm at equal cost, significant differences, and savings."""
     best, *_, last = sorted(rows, key=lambda row: -row.pass_at_1.value)
     yield (
         f"Where every run has spent {headline.axis.phrase(headline.amount)}, {best.arm} is highest with "
@@ -97,7 +97,7 @@ def _comparison(summary: Summary, headline: Matched, rows: Sequence[MatchedRow])
 
 
 def _fewer(ratio: PooledRatio) -> str:
-    """A multiple of a cost as what it saves or adds, in percent."""
+    """Express a multiple of a cost as a saving or an increase in percent."""
     assert ratio.value is not None
     less = ratio.value <= 1
     bounds = [bound if bound is None else 100 * (1 - bound if less else bound - 1) for bound in (ratio.low, ratio.high)]
@@ -107,7 +107,7 @@ def _fewer(ratio: PooledRatio) -> str:
 
 
 def _seeds_needed(summary: Summary, headline: Matched) -> Iterator[str]:
-    """The number of seeds that the largest difference needs, where there are few."""
+    """A sentence on the number of seeds that the largest difference needs, if there are few."""
     rows = [row for row in headline.contrasts if 1 < row.seeds <= FEW]
     if not rows or any(row.clear for row in rows):
         return
@@ -126,7 +126,7 @@ def _seeds_needed(summary: Summary, headline: Matched) -> Iterator[str]:
 
 
 def _smallest(shown: Sequence[float]) -> str:
-    """What a difference would have to be, as the end of a sentence."""
+    """The smallest significant difference, as the end of a sentence."""
     if not shown:
         return ""
     return f"; differences from {min(shown):.3f} on would be"

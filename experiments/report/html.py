@@ -1,4 +1,4 @@
-"""Renders pages: each is one HTML file that needs no network; its only script draws charts and sorts tables."""
+"""Renders pages. Each is one HTML file that needs no network; its only script draws charts and sorts tables."""
 
 import base64
 import hashlib
@@ -7,11 +7,11 @@ from halfway.curriculum.support.extras import clean
 
 
 def render(template: str, package: str = "halfway.experiments.report", library: str = "", **values: object) -> str:
-    """A page as HTML. All values are escaped and readable, unless the template says that one is safe.
+    """Render a page as HTML. All values are escaped and readable, unless the template marks one as safe.
 
     Args:
-        template: a file in the package's folder `templates`, which may extend and import those of this package.
-        library: JavaScript that the page's own script calls.
+        template: a file in the package's folder `templates`, which may extend and import this package's templates.
+        library: JavaScript for the page's own script.
         values: the template's variables.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
@@ -25,10 +25,10 @@ def render(template: str, package: str = "halfway.experiments.report", library: 
 
 
 def shown(value: object) -> object:
-    """What a page shows of a template's value; what is marked as safe stays."""
+    """Make a template's value readable, unless it is marked as safe."""
     return readable(value) if type(value) is str else value
 
 
 def readable(text: str) -> str:
-    """A text with its lines, and without any other character that does not print."""
+    """Remove unprintable characters from a text, except line ends."""
     return "\n".join(clean(line.replace("\t", "    ")) for line in text.split("\n"))

@@ -32,7 +32,7 @@ UNSAID = ("name", "seed", "output")
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The path of the written page, and the summary that it shows."""
+    """The path of the written page, and its summary."""
 
     path: Path
     summary: Summary
@@ -42,7 +42,7 @@ def write_report(directory: Path) -> Report:
     """Write report.html, summary.json and summary.md into a run or comparison directory.
 
     Raises:
-        UserError: if the directory holds no run, a record cannot be read, or a file cannot be written.
+        UserError: if the directory has no run, a record cannot be read, or a file cannot be written.
     """
     comparison = load_comparison_records(directory)
     summary = summarize(comparison)
@@ -52,13 +52,13 @@ def write_report(directory: Path) -> Report:
 def write_live_report(directory: Path, say: Callable[[str], None]) -> None:
     """Write the report again every `RELOAD` seconds, until all runs have ended or the user interrupts.
 
-    A browser that shows the page reloads it as often, and keeps the arms and the x axis that were chosen.
+    A browser reloads the page as often, and keeps the chosen arms and x axis.
 
     Args:
-        say: tells the user where the page is.
+        say: prints the address of the page for the user.
 
     Raises:
-        UserError, WriteError: as `write_report`.
+        UserError, WriteError: like `write_report`.
     """
     told = False
     while not (comparison := load_comparison_records(directory)).ended:
@@ -71,7 +71,7 @@ def write_live_report(directory: Path, say: Callable[[str], None]) -> None:
 
 
 def write_page(comparison: Comparison, summary: Summary, reload: int = 0) -> Path:
-    """What `write_report` writes, of records that have been read. Returns the path of the page.
+    """Write the files of `write_report` from loaded records. Returns the path of the page.
 
     Args:
         reload: seconds after which a browser reloads the page; 0 = never.
@@ -87,7 +87,7 @@ def write_page(comparison: Comparison, summary: Summary, reload: int = 0) -> Pat
 
 
 def page_text(comparison: Comparison, summary: Summary, reload: int = 0) -> str:
-    """The page as HTML."""
+    """Build the page as HTML."""
     started = comparison.started()
     drawn = charts(started, summary)
     views = problem_views(started)
@@ -116,7 +116,7 @@ def page_text(comparison: Comparison, summary: Summary, reload: int = 0) -> str:
 
 @cache
 def library() -> str:
-    """The JavaScript that draws charts: Vega, Vega-Lite and their interpreter of expressions."""
+    """The JavaScript for charts: Vega, Vega-Lite and their interpreter of expressions."""
     import vl_convert
 
     found = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed")
@@ -146,7 +146,7 @@ def save_charts(comparison: Comparison, summary: Summary) -> Path:
 
 
 def explored(comparison: Comparison, summary: Summary, drawn: Mapping[str, Chart]) -> dict[str, Any]:
-    """What the page's script needs: arms, measures of cost, what arms had spent at each step, and the charts."""
+    """The data of the page's script: arms, measures of cost, costs of arms by step, and the charts."""
     axes = measures(summary.design)
     return {
         "arms": arm_colors(comparison),
@@ -161,7 +161,7 @@ def explored(comparison: Comparison, summary: Summary, drawn: Mapping[str, Chart
 
 
 def _mean_spent(spent: list[list[float]]) -> list[float]:
-    """Means over the seeds that got so far, from 0 before the first step on."""
+    """Means over the seeds that reached each step, from 0 before the first step."""
     longest = max(map(len, spent))
     means = [np.mean([one[step] for one in spent if step < len(one)]) for step in range(longest)]
     return [0.0, *(float(f"{mean:.6g}") for mean in means)]
@@ -175,7 +175,7 @@ def _by_column(drawn: Chart) -> dict[str, Any]:
 
 
 def embed(data: Any) -> str:
-    """JSON in which no character has a meaning in HTML or acts on anything."""
+    """JSON without characters that have a meaning in HTML or control a terminal."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return "".join(letter if letter not in "<>&\x7f" else f"\\u{ord(letter):04x}" for letter in text)
 
@@ -188,7 +188,7 @@ def facts(comparison: Comparison, summary: Summary) -> dict[str, str]:
     unfinished = sum(not run.finished for run in comparison.all_runs)
     runs = f"{len(comparison.all_runs)}"
     if unfinished:
-        runs += f", {unfinished} of them unfinished: what follows is preliminary"
+        runs += f", {unfinished} of them unfinished: the results are preliminary"
     listed = ", ".join(f"{package} {number}" for package, number in (used or versions()).items())
     found = {
         "Arms": ", ".join(comparison.runs),
@@ -223,7 +223,7 @@ def cards(summary: Summary, colors: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def settings(comparison: Comparison) -> Iterator[TextTable]:
-    """The settings in which the first runs of the arms differ, apart from their chains, if there are any."""
+    """A table of the settings in which the first runs of the arms differ, apart from their chains, if any."""
     configs = {arm: flatten(runs[0].config) for arm, runs in comparison.runs.items() if runs}
     names = [name for name in dict.fromkeys(name for one in configs.values() for name in one) if name not in UNSAID]
     differing = [
@@ -237,7 +237,7 @@ def settings(comparison: Comparison) -> Iterator[TextTable]:
 
 
 def chains(comparison: Comparison) -> dict[str, str]:
-    """What the comparison's file says of each arm, as YAML; of a single run, its chain."""
+    """Each arm's entry in the comparison's file, as YAML; of a single run, its chain."""
     import yaml
 
     arms = comparison.config.get("arms") or {}

@@ -1,4 +1,4 @@
-"""Some problems of a comparison, arm beside arm: every decision about them, and the texts that the runs kept."""
+"""Some problems of a comparison, arm beside arm: every decision about them, and the saved texts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -46,13 +46,13 @@ class Sample:
 
     @property
     def prompt_parts(self) -> list[tuple[str, bool]]:
-        """The prompt in parts, each with whether it is the hint."""
+        """The prompt in parts; each with True if it is the hint."""
         before, found, after = self.prompt.partition(self.hint) if self.hint else (self.prompt, "", "")
         return [(part, hinted) for part, hinted in ((before, False), (found, True), (after, False)) if part]
 
 
 def problem_views(comparison: Comparison) -> list[dict[str, Any]]:
-    """For each problem with texts: its name, and for each arm the visits and texts of its first run."""
+    """The problems with texts: name, and for each arm the visits and texts of its first run."""
     first = {arm: runs[0] for arm, runs in comparison.runs.items() if runs}
     samples = {arm: read_jsonl(run.folder / SAMPLES, Sample)[0] for arm, run in first.items()}
     names = sorted({sample.problem for found in samples.values() for sample in found})
@@ -76,7 +76,7 @@ def problem_views(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def problem_rows(comparison: Comparison, with_texts: Sequence[str]) -> list[dict[str, Any]]:
-    """One row for each problem that was rolled out in the first run of an arm: its visits, and what they cost."""
+    """One row per problem rolled out in the first run of an arm: its visits and their cost."""
     first = {arm: runs[0] for arm, runs in comparison.runs.items() if runs}
     prompts = {
         sample.problem: sample.prompt
@@ -105,16 +105,16 @@ def problem_rows(comparison: Comparison, with_texts: Sequence[str]) -> list[dict
 
 
 def without_texts(comparison: Comparison) -> str:
-    """Which hosts have handed over no texts, in a sentence; empty if there are none."""
+    """A sentence on the hosts that reported no texts; empty if there are none."""
     first = [runs[0] for runs in comparison.runs.values() if runs]
     hosts = sorted(
         {str(run.config["host"]) for run in first if "host" in run.config and not (run.folder / SAMPLES).exists()}
     )
-    return f"No texts to read: {' and '.join(hosts)} handed over none." if hosts else ""
+    return f"No texts to read: {' and '.join(hosts)} reported none." if hosts else ""
 
 
 def visits_of(run: Run, names: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
-    """What the decision log of a run says of these problems, in words, one entry for each line."""
+    """The lines about these problems in a run's decision log, in words, one entry per line."""
     found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names}
     for record in _lines(run.folder / "decisions.jsonl", names):
         start = record["origin"]
@@ -136,14 +136,14 @@ def visits_of(run: Run, names: Sequence[str]) -> dict[str, list[Mapping[str, Any
 
 
 def _lines(path: Path, names: Sequence[str]) -> list[Mapping[str, Any]]:
-    """The complete lines of a decision log that mention one of the names; they were read as records before."""
+    """The complete lines of a decision log that mention one of the names; earlier reading has validated them."""
     marks = [json.dumps(name) for name in names]
     with path.open() as file:
         return [json.loads(line) for line in file if line.endswith("\n") and any(mark in line for mark in marks)]
 
 
 def ends(items: Sequence[Item], most: int) -> list[Item]:
-    """The first and the last items, at most so many together."""
+    """The first and the last items, at most `most` together."""
     return [*items] if len(items) <= most else [*items[: most // 2], *items[-most // 2 :]]
 
 

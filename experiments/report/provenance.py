@@ -1,4 +1,4 @@
-"""Records how a result came about (command, versions and machine) in a file beside the result."""
+"""Records the command, the versions and the machine of a result in a file beside it."""
 
 import json
 import os
@@ -38,12 +38,12 @@ def write_provenance(directory: Path, command: Sequence[str]) -> None:
 
 
 def read_provenance(directory: Path) -> Mapping[str, Any]:
-    """What `write_provenance` wrote into the directory; empty if it wrote nothing."""
+    """Read the file of `write_provenance` in a directory; empty if there is none."""
     return read_json(directory / FILE, kind=_Provenance)
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of those installed packages that shape a result."""
+    """Versions of Python and of the installed packages that influence a result."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,4 +1,4 @@
-"""Reads the records of one run, or of a comparison of arms over seeds; unfinished runs are read as far as they got."""
+"""Reads the records of one run, or of a comparison of arms over seeds; of unfinished runs, the records so far."""
 
 import json
 import re
@@ -20,9 +20,9 @@ from halfway.curriculum.support.extras import clean, one_line
 
 Record = TypeVar("Record")
 HOSTED = "hosted.json"
-"""The file that stands in for config.yaml in runs of another trainer. It is read as YAML, which contains JSON."""
+"""The file that replaces config.yaml in runs of another trainer. It is read as YAML, which contains JSON."""
 UNPRINTABLE = re.compile(r"(\\\\)|\\u00(?:0[0-8bcef]|1[0-9a-f])|\\[bf]|[\x7f-\x9f\ud800-\udfff]")
-"""In JSON: what would act on a terminal, and half surrogate pairs; or two backslashes, which are one."""
+"""In JSON: escapes of characters that control a terminal, and half surrogate pairs; or an escaped backslash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class StepRecord:
 
     @property
     def spent(self) -> dict[str, float | None]:
-        """What the run had spent by the end of the step, by unit."""
+        """The run's cost up to the end of the step, by unit."""
         return _spent(self, self.step + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """The number of held-out problems of one kind, and how often they passed in total."""
+    """The number of held-out problems of one kind, and their passes in total."""
 
     problems: int
     passed: int
@@ -99,18 +99,18 @@ class EvaluationRecord:
 
     @property
     def spent(self) -> dict[str, float | None]:
-        """What the run had spent by then, by unit."""
+        """The run's cost up to the evaluation, by unit."""
         return _spent(self, self.step)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run, as far as it got.
+    """One run, finished or not.
 
     Attributes:
-        groups: every group that was rolled out, listed once, with its final outcome.
+        groups: every rolled-out group, listed once, with its final outcome.
         skips: problems that the controller refused before any rollout.
-        unreadable: number of cut-off last lines that were left out, over the three record files.
+        unreadable: number of cut-off last lines left out, over the three record files.
     """
 
     arm: str
@@ -134,7 +134,7 @@ class Run:
 
 
 PLAN_FILE = "comparison.yaml"
-"""The file of a comparison's folder that says what was planned."""
+"""The file with the plan in a comparison's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Comparison:
 
     @property
     def arms(self) -> list[str]:
-        """The declared arms, then any others that were found in the directory."""
+        """The declared arms, then any others in the directory."""
         declared = list(self.config.get("arms") or ())
         return [*declared, *(arm for arm in self.runs if arm not in declared)]
 
@@ -156,7 +156,7 @@ class Comparison:
         return [run for runs in self.runs.values() for run in runs]
 
     def started(self) -> "Comparison":
-        """The comparison without runs that have not finished a step, and without arms that have only such runs."""
+        """The comparison without runs that have not finished a step, and without arms of only such runs."""
         runs = {arm: [run for run in runs if run.steps] for arm, runs in self.runs.items()}
         return replace(self, runs={arm: kept for arm, kept in runs.items() if kept})
 
@@ -169,7 +169,7 @@ class Comparison:
 
     @property
     def budget(self) -> tuple[str, float] | None:
-        """Unit and size of the budget that the arms share; None if none is declared."""
+        """Unit and size of the shared budget; None if none is declared."""
         for config in (self.config, *(run.config for run in self.all_runs)):
             given = {k: v for k, v in (config.get("budget") or {}).items() if v is not None}
             if given:
@@ -179,7 +179,7 @@ class Comparison:
 
 
 def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
-    """The records of a JSON Lines file, and how many cut-off lines were left out (0 or 1).
+    """Read the records of a JSON Lines file; returns them and the number of cut-off lines left out (0 or 1).
 
     A last line without its newline comes from a run that is still writing or was killed, and is left out.
 
@@ -191,7 +191,7 @@ def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
     whole, _, rest = read_whole(path, "remove it").rpartition(b"\n")
     with suppress(msgspec.MsgspecError, ValueError, RecursionError):
         return msgspec.json.Decoder(kind).decode_lines(whole), int(bool(rest))
-    # One by one, for the number of the line that is no record, and for numbers that are not finite.
+    # One by one, to find the number of an invalid line, and to read numbers that are not finite.
     lines, records = whole.split(b"\n") if whole else [], list[Record]()
     for i, line in enumerate(lines):
         try:
@@ -202,7 +202,7 @@ def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
 
 
 def _loads(line: bytes) -> Any:
-    """JSON, without the characters that would act on a terminal and half pairs, which no UTF-8 text has."""
+    """Load JSON without characters that control a terminal, and without half pairs, which UTF-8 does not have."""
     value = json.loads(line)
     if line.isascii() and b"\\" not in line and b"\x7f" not in line:
         return value
@@ -218,7 +218,7 @@ def load_run_records(folder: Path, arm: str | None = None, seed: int | None = No
         arm, seed: the run's arm and seed in a comparison; by default the folder's name and the seed in its config.
 
     Raises:
-        UserError: if the folder holds no run, or a record cannot be read.
+        UserError: if the folder has no run, or a record cannot be read.
     """
     if not (folder / "steps.jsonl").exists():
         raise UserError(f"{folder}: no run here (steps.jsonl is missing); give a run or comparison directory")
@@ -269,7 +269,7 @@ def load_comparison_records(directory: Path) -> Comparison:
 
 
 def _require_spending(record: "StepRecord | EvaluationRecord") -> None:
-    """Raise ValueError unless everything spent is a number from 0 on, and none is too large to compute with."""
+    """Raise ValueError unless all costs are numbers of at least 0, and not too large to compute with."""
     spent = {"step": record.step, **_spent(record, record.step)}
     wrong = {name: value for name, value in spent.items() if value is not None and not 0 <= value < MOST_STEPS}
     if wrong:
@@ -308,7 +308,7 @@ def outcome_rollouts(groups: Sequence[GroupRecord]) -> Counter[str]:
 
 
 class _Fields(msgspec.Struct):
-    """What a report reads of a configuration, apart from its plan."""
+    """The fields that a report reads from a configuration, apart from its plan."""
 
     seed: int = 0
     budget: dict[str, float | None] | None = None

@@ -21,9 +21,9 @@ NONE = "-"
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table as text: the first column holds names, the others numbers or, if `words` is true, words.
+    """A table as text: the first column has names, the others numbers or, if `words` is true, words.
 
-    A table without a single column name has no header.
+    A table without column names has no header.
     """
 
     title: str
@@ -40,7 +40,7 @@ class TextTable:
         return "\n\n".join(filter(None, parts)) + "\n"
 
     def rich(self, padding: int = 0, widths: "Sequence[int] | None" = None) -> "Table":
-        """The table for the terminal, with `padding` spaces beside each cell, and columns as wide as they like."""
+        """The table for the terminal, with `padding` spaces beside each cell, and columns of any width."""
         from rich import box
         from rich.markup import escape
         from rich.table import Table
@@ -63,7 +63,7 @@ class TextTable:
         return table
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "Iterator[Table | Text]":
-        """The table, if no word has to be cut for it; else one line for each cell, under its row's name."""
+        """The table, if it fits without cutting words; otherwise one line per cell, under its row's name."""
         for padding in (1, 0):
             widths = self._widths(options.max_width - 1 - (2 * padding + 1) * len(self.columns))
             if widths:
@@ -72,7 +72,7 @@ class TextTable:
         yield from self._lines()
 
     def _widths(self, room: int) -> list[int]:
-        """The columns' widths, at most `room` together, for which the widest give way; empty if words are wider."""
+        """The columns' widths, at most `room` together; the widest columns shrink. Empty if words are wider."""
         from rich.cells import cell_len
 
         cells = ["\n".join(each) for each in zip(self.columns, *self.rows, strict=True)]
@@ -98,7 +98,7 @@ class TextTable:
 
 
 def _shown(cell: str) -> "Text":
-    """A cell for the terminal, which is not read as markup; its own lines are kept."""
+    """Convert a cell for the terminal, without markup; it keeps its lines."""
     from rich.text import Text
 
     return Text("\n".join(map(clean, cell.split("\n"))))
@@ -107,7 +107,7 @@ def _shown(cell: str) -> "Text":
 def table_of(
     title: str, rows: Iterable[Row], columns: Iterable[tuple[str, Callable[[Row], str]]], caption: str
 ) -> TextTable:
-    """A table from its columns, each a name and the function that writes a row's cell."""
+    """Make a table from columns, each a name and a function that writes a row's cell."""
     names, cells = zip(*columns, strict=True)
     return TextTable(title, names, tuple(tuple(cell(row) for cell in cells) for row in rows), caption)
 
@@ -116,7 +116,7 @@ MARKUP = re.compile(r"<(?=[A-Za-z/!?])|&(?=[\w#])|\](?=[(\[:])|\|")
 
 
 def _markdown(text: str) -> str:
-    """Text that cannot end its column, hold HTML, or fetch a picture."""
+    """Escape text so that it cannot end its column, contain HTML, or fetch a picture."""
     return MARKUP.sub(lambda found: {"<": "&lt;", "&": "&amp;"}.get(found[0], f"\\{found[0]}"), clean(text))
 
 
@@ -140,7 +140,7 @@ def interval(estimate: "Estimate | None", digits: int = 3, signed: bool = False)
 
 
 def percent(estimate: "Estimate | None") -> str:
-    """A share in per cent, without its bounds."""
+    """A share in percent, without its bounds."""
     return NONE if estimate is None else f"{100 * estimate.value:.1f} %"
 
 
@@ -154,7 +154,7 @@ def percent_interval(estimate: "Estimate | None") -> str:
 
 
 def seeds_text(seeds: int) -> str:
-    """The number of seeds behind a row; a single seed is marked, since it shows no spread."""
+    """The number of seeds of a row; a single seed is marked, since it shows no spread."""
     return "1 only" if seeds == 1 else str(seeds)
 
 

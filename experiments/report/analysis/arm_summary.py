@@ -1,4 +1,4 @@
-"""Summarises one arm over its seeds: what it scored, what became of its rollouts, and where the seconds went."""
+"""Summarises one arm over its seeds: scores, outcomes of rollouts, and seconds."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,23 +32,23 @@ class ArmSummary:
     Attributes:
         seeds: the seeds, in the order of the `values` of every estimate.
         unfinished: number of runs that have not finished.
-        told: what the controllers are told beside the outcomes of rollouts, in words; empty if nothing.
+        told: the controllers' information beside the outcomes of rollouts, in words; empty if there is none.
         before, after, gain: held-out pass@1 at the first and the last evaluation, and the difference.
         rollouts, tokens: rollouts and tokens generated for training.
-        trained_tokens: tokens that the updates passed over, including prompts and replayed prefixes; None if they were
-            not recorded.
+        trained_tokens: tokens that the updates processed, including prompts and replayed prefixes; None if not
+            recorded.
         steps: learner steps.
         trained_per_step: mixed trained groups per step.
         mixed: mixed trained groups of a run.
-        band_fresh: share of fresh groups, including zero-variance ones, whose pass rate lies in 3/8..5/8. A fresh group
-            starts at the beginning of one of the data set's own problems: not generated, and not behind a prefix.
+        band_fresh: share of fresh groups, including zero-variance ones, with a pass rate in 3/8..5/8. A fresh group
+            starts at the beginning of a problem of the data set, not of a generated one, and without a prefix.
         band_trained: the same share among trained groups of any origin.
         wasted: share of the generated rollouts in dropped or surplus groups, or lost before scoring.
-        replayed: share of all rollout tokens that were replayed from a prefix and so did not have to be generated.
+        replayed: share of all rollout tokens that were replayed from a prefix instead of generated.
         entropy: the policy's entropy at the trained tokens in nats, averaged over the steps.
         rollouts_per_group: rollouts generated per trained group.
-        skipped: problems that the controller refused before any rollout.
-        starved: steps that trained on fewer groups than the recipe asks for.
+        skipped: number of problems that the controller refused before any rollout.
+        starved: number of steps that trained on fewer groups than the recipe demands.
         seconds: duration of the training loop without evaluation and checkpoints, median over seeds.
         controller_share: share of those seconds spent in propose and observe.
     """
@@ -139,12 +139,12 @@ TOLD = {
     "generated": "further problems and guesses of their pass rates",
     "also": "further problems",
 }
-"""What a controller that needs it is told, and what it is told by `problems.also`; features go by their names."""
+"""Words for a controller's extra information, by need, and for `problems.also`; features keep their names."""
 
 
 def describe_told(config: Mapping[str, Any]) -> str:
-    """What a run's controllers are told beside the outcomes of rollouts; empty also where the configuration is not one
-    of this version."""
+    """Describe the controllers' information beside the outcomes of rollouts; empty also for a configuration of another
+    version."""
     try:
         run = parse_run_config(config)
     except UserError:
@@ -171,7 +171,7 @@ def rollouts_per_group(run: Run) -> float | None:
 
 
 def wasted_share(run: Run) -> float | None:
-    """Share of the generated rollouts that taught nothing: in dropped or surplus groups, or lost before scoring.
+    """Share of the generated rollouts without a gradient: in dropped or surplus groups, or lost before scoring.
 
     None without any rollout.
     """
@@ -246,5 +246,5 @@ def _per_seed(runs: Sequence[Run], value: Callable[[Run], float | None]) -> Esti
 
 
 def _band(runs: Sequence[Run], counts: Callable[[GroupRecord], bool]) -> Estimate | None:
-    """Among the groups for which `counts` holds, the share whose pass rate lies in 3/8..5/8."""
+    """Share of the groups with a pass rate in 3/8..5/8, among those for which `counts` holds."""
     return mean_of_groups(by_seed((run.groups for run in runs), counts), lambda group: group.near_half)

@@ -1,4 +1,4 @@
-"""Measures of cost at which scores are compared: steps, rollouts, tokens, seconds, and weighted sums of these."""
+"""Measures of cost for comparing scores: steps, rollouts, tokens, seconds, and weighted sums of these."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ dynamic sampling trains on about a third of the tokens that it generates. The ra
 
 
 class Spender(Protocol):
-    """A record that says what a run had spent by then, by unit."""
+    """A record with the run's cost so far, by unit."""
 
     @property
     def spent(self) -> Mapping[str, float | None]: ...
@@ -24,8 +24,8 @@ class Axis:
     """A measure of cost.
 
     Attributes:
-        name: its name in summary.json.
-        label: its name in tables and figures.
+        name: name in summary.json.
+        label: name in tables and figures.
         weights: the cost of one unit, by the units of `spent`.
     """
 
@@ -39,7 +39,7 @@ class Axis:
         return f"a {kind} of {amount:,.0f} ({detail})" if detail else f"{amount:,.0f} {kind}"
 
     def of(self, record: Spender) -> float:
-        """The cost of what a run had spent by the time of a record. All units with a weight must have been recorded."""
+        """The cost of a run at a record. All units with a weight must have been recorded."""
         spent, total = record.spent, 0.0
         for unit, weight in self.weights.items():
             amount = spent[unit]
@@ -64,9 +64,9 @@ PLAIN = (STEPS, ROLLOUTS, TOKENS, SECONDS)
 def cost_axis(rho: float, judge_second: float | None = None) -> Axis:
     """The cost of a run in generated tokens: generated tokens + rho x trained tokens (+ price x judging seconds).
 
-    Generated tokens are those that the engine sampled. Trained tokens are those that the updates passed over: whole
-    sequences, with prompts and replayed prefixes, once per epoch. Judging seconds are the time that the environment
-    took to answer and judge the rollouts: verifiers, tests and tools.
+    The engine samples generated tokens. Updates process trained tokens: whole sequences, with prompts and replayed
+    prefixes, once per epoch. The environment needs judging seconds to answer and judge rollouts: verifiers, tests and
+    tools.
 
     Args:
         rho: price of a trained token in generated tokens.

@@ -1,4 +1,4 @@
-"""Held-out scores along an axis of cost: interpolated between evaluations, made to rise, and searched for a target."""
+"""Held-out scores along an axis of cost: interpolated between evaluations, made monotone, searched for a target."""
 
 from collections.abc import Sequence
 
@@ -12,24 +12,24 @@ Array = NDArray[np.float64]
 Booleans = NDArray[np.bool_]
 
 ROUNDING = 1e-9
-"""Scores that differ by less count as equal, so that rounding does not separate runs that passed equally often."""
+"""Scores that differ by less are equal, so that rounding does not separate runs with equal passes."""
 
 
 def keep_evaluated(runs: Sequence[Run]) -> list[Run]:
-    """The runs that have a curve, that is at least two evaluations."""
+    """Select the runs with a curve, at least two evaluations."""
     return [run for run in runs if len(run.evaluations) > 1]
 
 
 def common_reach(runs: Sequence[Run], axis: Axis) -> float:
-    """The largest amount that every run had spent by its last evaluation."""
+    """The largest amount that every run has spent by its last evaluation."""
     return min(axis.of(run.evaluations[-1]) for run in runs)
 
 
 def problems_told_apart(runs: Sequence[Run], instances: int = 1) -> bool:
-    """True if every evaluation records passes by problem, and all over the same problems.
+    """True if every evaluation records passes by problem, over the same problems.
 
     Args:
-        instances: number of instances that the runs are from; each has held-out problems of its own.
+        instances: number of instances of the runs; each has its own held-out problems.
     """
     return (
         instances == 1
@@ -39,7 +39,7 @@ def problems_told_apart(runs: Sequence[Run], instances: int = 1) -> bool:
 
 
 def amounts(run: Run, axis: Axis) -> Array:
-    """What the run had spent at each of its evaluations, (evaluations,)."""
+    """Cost of the run at each of its evaluations, (evaluations,)."""
     return np.array([axis.of(evaluation) for evaluation in run.evaluations], np.float64)
 
 
@@ -55,7 +55,7 @@ def _rates(evaluation: EvaluationRecord, apart: bool) -> Array:
 
 
 def scores_at(run: Run, axis: Axis, amounts_G: Array, apart: bool) -> Array:
-    """Pass rates where these amounts were spent, (G, problems): linear between evaluations, constant after the last."""
+    """Pass rates at these costs, (G, problems): linear between evaluations, constant after the last."""
     x_E, y_EP = amounts(run, axis), scores(run, apart)
     right_G = np.clip(np.searchsorted(x_E, amounts_G), 1, len(x_E) - 1)
     width_G = x_E[right_G] - x_E[right_G - 1]
@@ -73,10 +73,10 @@ def fit_rising(scores_DE: Array) -> Array:
 
 
 def first_crossings(amounts_E: Array, rising_DE: Array, targets_D: Array) -> tuple[Array, Booleans]:
-    """Where each rising, piecewise linear curve first reaches its target, up to `ROUNDING`.
+    """Find where each rising, piecewise linear curve first reaches its target, up to `ROUNDING`.
 
     Returns:
-        the amounts, (D,), which are the last amount where the target is never reached; and whether it is reached, (D,).
+        the amounts, (D,), the last amount if the target is never reached; and whether it is reached, (D,).
     """
     below = (rising_DE < targets_D[:, None] - ROUNDING).sum(axis=1)
     reached = below < rising_DE.shape[1]

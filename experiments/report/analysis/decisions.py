@@ -1,4 +1,4 @@
-"""Compares what arms decided: arms that did the same, the share in which two differ, members that never acted."""
+"""Compares the decisions of arms: equal arms, the share in which two differ, members that never acted."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ OF_EVERY_RUN = ("name", "seed", "output")
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What one arm decided beside another, in runs with equal seeds.
+    """Decisions of one arm against another's, in runs with equal seeds.
 
     Attributes:
         groups: number of the arm's groups in these runs.
         differing: share of the decisions of both arms that only one of them made, in 0..1.
-        same: whether the arms are one: no decision differs, and the runs are equal or only the controllers differ.
+        same: whether the arms are equal: no decision differs, and the runs are equal or only the controllers differ.
     """
 
     arm: str
@@ -40,9 +40,9 @@ class Idle:
 
 
 def compare_decisions(runs_of: Mapping[str, Sequence[Run]], baseline: str) -> list[Decided]:
-    """Every arm beside the first one that is the same, or else beside the baseline.
+    """Compare every arm with the first equal arm, otherwise with the baseline.
 
-    Arms without a seed in common with the other, and the baseline itself, are left out.
+    The baseline, and arms without a common seed, are left out.
     """
     found: list[Decided] = []
     order = [baseline, *(arm for arm in runs_of if arm != baseline)] if baseline in runs_of else [*runs_of]
@@ -71,7 +71,7 @@ def _beside(
 
 
 def _decisions(run: Run) -> Counter[Any]:
-    """The decisions of a run: what was tried in each step, from where, how often, with which weights, and what not."""
+    """Count the decisions of a run: problems of each step with start, group size and weights, and skipped problems."""
     tried = (
         (
             group.step,
@@ -99,7 +99,7 @@ def _only_controllers_differ(run: Run, other: Run) -> bool:
 
 
 def idle_members(runs_of: Mapping[str, Sequence[Run]]) -> list[Idle]:
-    """The members of every arm's chain that never acted, as far as the decision log can tell."""
+    """Find the members of every arm's chain that never acted, according to the decision log."""
     return [
         Idle(arm, label, sum(len(run.groups) for run in runs))
         for arm, runs in runs_of.items()

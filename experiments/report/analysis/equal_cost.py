@@ -1,4 +1,4 @@
-"""Compares arms where they have spent equally on one axis: scores, planned contrasts, their errors, which are clear."""
+"""Compares arms at equal cost on one axis: scores, planned contrasts, their errors and significance."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,8 +27,8 @@ class ContrastRow:
         p: two-sided p-value of this contrast alone; None with one seed.
         adjusted_p: p after Holm's adjustment within the family; None with one seed.
         clear: whether adjusted_p is below 0.05.
-        smallest_shown: the true difference that would be clear four times out of five, given this row's standard error;
-            None if that error is unknown or zero.
+        smallest_shown: the true difference that would be significant four times out of five, given this row's standard
+            error; None if that error is unknown or zero.
     """
 
     arm: str
@@ -61,9 +61,9 @@ class Matched:
         axis: the kind of cost.
         amount: the largest amount that every run has reached.
         headline: whether the comparison is judged at equal cost on this axis.
-        problems: number of held-out problems whose passes were recorded one by one; 0 = intervals are over seeds only.
-        contrasts: the planned contrasts between arms that have curves, as one family for Holm's adjustment; those that
-            are left out still count in the family.
+        problems: number of held-out problems with recorded passes; 0 = intervals are over seeds only.
+        contrasts: the planned contrasts between arms with curves, one family for Holm's adjustment; contrasts left out
+            still count in the family.
     """
 
     axis: Axis
@@ -75,19 +75,19 @@ class Matched:
 
 
 def match(runs_of: Mapping[str, Sequence[Run]], design: Design, same: Collection[str] = ()) -> list[Matched]:
-    """Compare the arms that have curves at equal amounts: of the headline, steps, rollouts, tokens, and the costs.
+    """Compare the arms with curves at equal amounts: of the headline, steps, rollouts, tokens, and the costs.
 
     Empty if no arm has a curve.
 
     Args:
-        same: arms without contrasts, since they are the same as another one.
+        same: arms without contrasts, since they equal another one.
     """
     having = {arm: found for arm, runs in runs_of.items() if (found := keep_evaluated(runs))}
     return [match_on(having, axis, design, same) for axis in design.axes(STEPS, ROLLOUTS, TOKENS)] if having else []
 
 
 def match_on(runs_of: Mapping[str, Sequence[Run]], axis: Axis, design: Design, same: Collection[str] = ()) -> Matched:
-    """Compare arms that all have curves at the largest amount on the axis that every run has reached."""
+    """Compare arms with curves at the largest amount on the axis that every run has reached."""
     used = [run for runs in runs_of.values() for run in runs]
     amount, apart = common_reach(used, axis), problems_told_apart(used, design.instances)
     tables = {
@@ -114,7 +114,7 @@ def match_on(runs_of: Mapping[str, Sequence[Run]], axis: Axis, design: Design, s
 
 
 def contrast_rows(tables: Tables, contrasts: Sequence[Contrast], instances: int = 1) -> list[ContrastRow]:
-    """The contrasts between the arms of the tables, adjusted for all contrasts that were planned."""
+    """Compute the contrasts between the arms of the tables, adjusted for all planned contrasts."""
     listed = [pair for pair in contrasts if pair.arm in tables and pair.reference in tables]
     rows = [_row(pair, tables, len(contrasts), instances) for pair in listed]
     adjusted = holm([row.p for row in rows], len(contrasts))

@@ -1,4 +1,4 @@
-"""Reads what a comparison's file planned before it ran: contrasts, targets, and the prices behind its costs."""
+"""Reads the plan in a comparison's file: contrasts, targets, and prices."""
 
 from dataclasses import dataclass
 from itertools import combinations
@@ -12,7 +12,7 @@ from halfway.experiments.report.records import PLAN_FILE, Comparison
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """An arm, and the reference that it is compared with."""
+    """An arm and its reference."""
 
     arm: str
     reference: str
@@ -23,18 +23,18 @@ class Design:
     """The plan of a comparison.
 
     Attributes:
-        baseline: the arm whose cost to reach a target the others' costs are divided by: the baseline that the file
-            names, or the reference of its first pair, or the first arm.
-        contrasts: the contrasts that the file names, or else all pairs of arms.
+        baseline: the arm whose cost to reach a target divides the others' costs: the baseline in the file, otherwise
+            the reference of its first pair, otherwise the first arm.
+        contrasts: the contrasts in the file, otherwise all pairs of arms.
         named: whether the file names the contrasts.
         targets: values of held-out pass@1 fixed in advance, ascending; may be empty.
-        headline: the axis of the shared budget, or else rollouts; the comparison is judged where all arms have spent
-            equally on this axis.
+        headline: the axis of the shared budget, otherwise rollouts; the comparison is judged at equal cost on this
+            axis.
         costs: the axes that weigh trained tokens against generated tokens; empty if trained tokens were not recorded.
-        rho_from: where the prices of trained tokens come from, in words.
+        rho_from: source of the prices of trained tokens, in words.
         judge_second: price of a second of judging in generated tokens; None if the file gives none. With a price, each
             cost axis has a second version that includes judging, if the seconds were recorded.
-        instances: number of instances in which the seeds take turns.
+        instances: number of instances; the seeds take turns.
     """
 
     baseline: str
@@ -54,7 +54,7 @@ class Design:
 
 
 def read_design(comparison: Comparison) -> Design:
-    """Read the plan in comparison.yaml; what it leaves out has the defaults that `Design` describes.
+    """Read the plan in comparison.yaml; missing fields have the defaults described in `Design`.
 
     Raises:
         UserError: if a field of the plan is invalid.

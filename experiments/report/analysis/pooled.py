@@ -1,15 +1,15 @@
 """Compares arms by their mean curves: areas under them, costs to reach a target, and chances of being the best.
 
-The runs of two arms have nothing in common but the problems, so arms are resampled independently. What the runs of an
-instance share (starting model, problems) is a stratum: every mean is a mean over instances of means over seeds, and
-seeds and problems are resampled within instances. Conclusions hold for these instances. While some arm has a single run
-in an instance, the seeds' spread within instances is not known; then instances are the units, the same for all arms.
+The runs of two arms share only the problems, so arms are resampled independently. The runs of an instance share the
+starting model and the problems: an instance is a stratum. Every mean is a mean over instances of means over seeds, and
+seeds and problems are resampled within instances. Conclusions hold for these instances. If some arm has a single run in
+an instance, the seeds' spread within instances is unknown; then instances are the units, the same for all arms.
 
 Areas, the primary measure, are compared by Student's t; chances and costs to a target by resampling.
 
-A target is what the baseline's mean curve has at its end, or a score fixed in advance. An arm has reached it where its
-own mean curve, made to rise, first attains it. A mean curve that never does is censored: its ratio is infinite, no
-more. So a single run that never arrives moves the mean, and vetoes nothing.
+A target is the final score of the baseline's mean curve, or a score fixed in advance. An arm reaches it where its own
+mean curve, made monotone, first attains it. A mean curve that never does is censored: its ratio is infinite. So a
+single run that never reaches the target moves the mean but decides nothing alone.
 """
 
 import math
@@ -40,11 +40,11 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """One arm's runs in one instance, on a grid of amounts that all arms share.
+    """One arm's runs in one instance, on a grid of amounts shared by all arms.
 
     Attributes:
         rates_SGP: held-out pass rates by seed, grid point and problem.
-        end: mean amount that the runs had spent at their last evaluation.
+        end: mean amount spent at the runs' last evaluations.
     """
 
     rates_SGP: Array
@@ -56,12 +56,12 @@ class Pooled:
     """The mean curves of arms along one axis.
 
     Attributes:
-        grid_G: amounts, from 0 to the most that an arm has spent.
+        grid_G: amounts, from 0 to the largest amount that an arm has spent.
         strata: the runs of every arm, by instance.
-        means_AG: the mean curve of each arm, as observed.
-        draws_DAG: the same in every resample.
-        ends_A: mean amount that each arm had spent at its end.
-        risen: by arm, the curves made to rise, kept since that takes most of the time.
+        means_AG: the observed mean curve of each arm.
+        draws_DAG: the mean curves in every resample.
+        ends_A: mean amount that each arm has spent at its end.
+        risen: by arm, the monotone curves, cached since they take most of the time.
     """
 
     arms: tuple[str, ...]
@@ -78,7 +78,7 @@ class Pooled:
 
 @dataclass(frozen=True, slots=True)
 class PooledRatio:
-    """What an arm spends until its mean curve has a target, as a multiple of what the baseline spends.
+    """An arm's cost until its mean curve reaches a target, as a multiple of the baseline's cost.
 
     Attributes:
         value: the ratio; None if the arm's mean curve never gets there, 0 if it is there from the start.
@@ -103,7 +103,7 @@ class PooledRatio:
 
 
 def strata(runs_of: Mapping[str, Sequence[Run]], axis: Axis, grid_G: Array) -> dict[str, Stratum]:
-    """The arms of one instance on a grid; every run needs an evaluation at its start and one later."""
+    """Put the arms of one instance on a grid; every run needs an evaluation at its start and one later."""
     apart = problems_told_apart([run for runs in runs_of.values() for run in runs])
     return {
         arm: Stratum(
@@ -115,9 +115,9 @@ def strata(runs_of: Mapping[str, Sequence[Run]], axis: Axis, grid_G: Array) -> d
 
 
 def by_instance(runs_of: Mapping[str, Sequence[Run]], number: int) -> list[dict[str, list[Run]]]:
-    """The runs of each instance: seed s belongs to instance s modulo their number.
+    """Group runs by instance: seed s belongs to instance s modulo their number.
 
-    Instances in which some arm has no run yet are left out. If that is all of them, the runs count as one instance.
+    Instances in which some arm has no run yet are left out. If none is complete, the runs count as one instance.
     """
     parts = [
         {arm: [run for run in runs if run.seed % number == place] for arm, runs in runs_of.items()}
@@ -127,10 +127,10 @@ def by_instance(runs_of: Mapping[str, Sequence[Run]], number: int) -> list[dict[
 
 
 def pool(instances: Sequence[Mapping[str, Sequence[Run]]], axis: Axis, draws: int = DRAWS) -> Pooled:
-    """The mean curves of the arms that all instances have.
+    """Compute the mean curves of the arms that all instances have.
 
     Args:
-        instances: for each, the runs of every arm, which share their held-out problems.
+        instances: the runs of every arm in each instance; they share their held-out problems.
     """
     arms = tuple(arm for arm in instances[0] if all(arm in runs_of for runs_of in instances))
     most = max(amounts(run, axis)[-1] for runs_of in instances for arm in arms for run in runs_of[arm])
@@ -140,7 +140,7 @@ def pool(instances: Sequence[Mapping[str, Sequence[Run]]], axis: Axis, draws: in
 
 
 def pool_tables(tables: tuple[dict[str, Stratum], ...], grid_G: Array, draws: int) -> Pooled:
-    """The mean curves of the arms, from their runs in every instance."""
+    """Compute the mean curves of the arms from their runs in every instance."""
     arms = tuple(tables[0])
     generator = np.random.default_rng(SEED)
     shares_DI = _instance_shares(tables, draws, generator)
@@ -158,19 +158,19 @@ def pool_tables(tables: tuple[dict[str, Stratum], ...], grid_G: Array, draws: in
 
 
 def _instance_shares(tables: Sequence[Mapping[str, Stratum]], draws: int, generator: np.random.Generator) -> Array:
-    """How much each instance counts in every resample, (D, instances)."""
+    """Weight of each instance in every resample, (D, instances)."""
     if _seeds_repeat(tables):
         return np.full((draws, len(tables)), 1 / len(tables))
     return _weights(resamples(len(tables), draws, generator), len(tables))
 
 
 def _seeds_repeat(tables: Sequence[Mapping[str, Stratum]]) -> bool:
-    """True if the seeds' spread can be seen: every arm has several runs in every instance, or there is one instance."""
+    """True if the seeds' spread is known: every arm has several runs in every instance, or there is one instance."""
     return len(tables) == 1 or all(len(cell.rates_SGP) > 1 for table in tables for cell in table.values())
 
 
 def _weights(chosen_DN: NDArray[np.int64], size: int) -> Array:
-    """How much each of `size` rows counts in every resample, (D, size)."""
+    """Weight of each of `size` rows in every resample, (D, size)."""
     weights_DN: Array = np.stack([np.bincount(row, minlength=size) for row in chosen_DN]) / chosen_DN.shape[1]
     return weights_DN
 
@@ -184,7 +184,7 @@ def areas(pooled: Pooled, horizon: float) -> tuple[Array, Array]:
 
 
 def area_weights(grid_G: Array, horizon: float) -> Array:
-    """What each point of a curve adds to the area under it up to an amount, divided by that amount, (G,)."""
+    """Contribution of each point of a curve to the area under it up to an amount, divided by that amount, (G,)."""
     x_N = np.append(grid_G[grid_G < horizon], horizon)
     # An area is linear in its curve: these are the areas under the curves that are 1 at one point of the grid.
     areas_G = [np.trapezoid(np.interp(x_N, grid_G, unit_G), x_N) for unit_G in np.eye(len(grid_G))]
@@ -203,9 +203,9 @@ def area_gain(pooled: Pooled, arm: str, reference: str, horizon: float) -> Cross
 
 
 def spent_until(pooled: Pooled, arm: str, targets_D: Array) -> Array:
-    """What an arm spends until its mean curve has a target: observed, then in every resample, (1 + D,).
+    """Cost of an arm until its mean curve reaches a target: observed, then in every resample, (1 + D,).
 
-    Infinite where the curve never has it.
+    Infinite if the curve never reaches it.
 
     Args:
         targets_D: the target of the observed curve, then of every resample, (1 + D,).
@@ -215,9 +215,9 @@ def spent_until(pooled: Pooled, arm: str, targets_D: Array) -> Array:
 
 
 def final_scores(pooled: Pooled, arm: str) -> Array:
-    """The height of an arm's mean curve at the mean amount that its runs have spent: observed, then resampled.
+    """Height of an arm's mean curve at the mean amount that its runs have spent: observed, then resampled.
 
-    A hair less where the curve, made to rise, is lower there, so that an arm always reaches its own end.
+    Slightly lower if the monotone curve is lower there, so that an arm always reaches its own end.
     """
     end = int(np.searchsorted(pooled.grid_G, pooled.ends_A[pooled.place(arm)]).clip(max=len(pooled.grid_G) - 1))
     lower_D: Array = np.minimum(_curves(pooled, arm)[:, end], _risen(pooled, arm)[:, end])
@@ -238,9 +238,9 @@ def _risen(pooled: Pooled, arm: str) -> Array:
 
 
 def ratio(pooled: Pooled, arm: str, baseline: str, target: float | None = None) -> PooledRatio | None:
-    """What an arm spends until it has a target, divided by what the baseline spends until it first has it.
+    """An arm's cost until a target, divided by the baseline's.
 
-    None if the baseline's mean curve never has the target, or has it from the start.
+    None if the baseline's mean curve never reaches the target, or starts there.
 
     Args:
         target: a score; by default the baseline's final score.
@@ -251,7 +251,7 @@ def ratio(pooled: Pooled, arm: str, baseline: str, target: float | None = None) 
         return None
     with np.errstate(divide="ignore", invalid="ignore"):
         logs_D = np.log(spent_until(pooled, arm, targets_D)) - np.log(beside_D)
-    logs_D[np.isnan(logs_D)] = 0.0  # neither arrives, or both are there from the start: nothing tells them apart
+    logs_D[np.isnan(logs_D)] = 0.0  # neither reaches the target, or both start there: no difference
     observed, drawn_D = logs_D[0], logs_D[1:]
     low, high = np.quantile(drawn_D, [0.025, 0.975], method="inverted_cdf")
     value, low, high = (None if np.isposinf(bound) else float(np.exp(bound)) for bound in (observed, low, high))
@@ -260,16 +260,16 @@ def ratio(pooled: Pooled, arm: str, baseline: str, target: float | None = None) 
 
 
 def _p_value(drawn_D: Array) -> float:
-    """Two-sided p-value for 0, from resamples of a number: twice the smaller share on either side of it."""
+    """Two-sided p-value for 0, from resamples of a number: twice the smaller share on either side of 0."""
     beyond = min(int((drawn_D <= 0).sum()), int((drawn_D >= 0).sum()))
     return min(1.0, 2 * (beyond + 1) / (len(drawn_D) + 1))
 
 
 def _least_p(pooled: Pooled, *pair: str) -> float:
-    """The smallest two-sided p-value that two arms' runs can give: that of a permutation test, if one is ahead in all.
+    """The smallest two-sided p-value that two arms' runs can give: of a permutation test with one arm always ahead.
 
-    Resamples of few runs never leave what was observed. Two runs that are both ahead of two others are so in every
-    resample, and in one of three comparisons of equal arms.
+    Resamples of few runs never go beyond the observed ones. Two runs ahead of two others are ahead in every resample,
+    but also in one of three comparisons of equal arms.
     """
     tables = [{arm: table[arm] for arm in pair} for table in pooled.strata]
     if not _seeds_repeat(tables):
@@ -280,7 +280,7 @@ def _least_p(pooled: Pooled, *pair: str) -> float:
 
 
 def best_shares(drawn_DA: Array) -> Array:
-    """How often each arm has the highest number of all, (A,); arms that tie share."""
+    """Share of resamples in which each arm has the highest number, (A,); ties are divided."""
     best_DA = drawn_DA == drawn_DA.max(axis=1, keepdims=True)
     shares_A: Array = (best_DA / best_DA.sum(axis=1, keepdims=True)).mean(axis=0)
     return shares_A

@@ -26,7 +26,7 @@ from halfway.experiments.report.statistics.intervals import FEW, Estimate, unles
 from halfway.experiments.report.statistics.multiple import LEVEL, holm
 
 END = "end"
-"""The goal that is the baseline's final score; the others are scores fixed in advance, as text."""
+"""The goal of reaching the baseline's final score; other goals are scores fixed in advance, as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class SavingRow:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A score, and what the baseline's mean curve spends until then; None if it never gets there."""
+    """A score, and the cost until the baseline's mean curve reaches it; None if it never does."""
 
     score: float
     spent: float | None
@@ -71,7 +71,7 @@ class Savings:
     """The mean curves of all arms along one measure of cost.
 
     Attributes:
-        amount: the largest amount that every run has spent, up to which areas are taken.
+        amount: the largest amount that every run has spent, the end of areas.
         goals: the baseline's final score, and the targets fixed in advance; empty if the baseline has no curve.
     """
 
@@ -89,7 +89,7 @@ def saving_axes(design: Design) -> list[Axis]:
 
 
 def savings(runs_of: Mapping[str, Sequence[Run]], design: Design, draws: int = DRAWS) -> list[Savings]:
-    """Compare the arms that have curves along each measure of cost; empty if no arm has a curve.
+    """Compare the arms with curves along each measure of cost; empty if no arm has a curve.
 
     Args:
         draws: number of resamples.
@@ -129,7 +129,7 @@ def _goals(pooled: Pooled, design: Design) -> dict[str, Goal]:
 
 
 def _beside(row: SavingRow, baseline: SavingRow, pooled: Pooled, amount: float, targets: Sequence[float]) -> SavingRow:
-    """The row with its comparisons to the baseline; without intervals and p-values if no spread over seeds is seen."""
+    """Add the comparisons with the baseline to a row; no intervals or p-values if the seeds' spread is unknown."""
     gain = area_gain(pooled, row.arm, baseline.arm, amount)
     ratios = {END: ratio(pooled, row.arm, baseline.arm)}
     ratios |= {f"{target:g}": ratio(pooled, row.arm, baseline.arm, target) for target in targets}
@@ -144,7 +144,7 @@ def _beside(row: SavingRow, baseline: SavingRow, pooled: Pooled, amount: float, 
 
 
 def _adjusted(rows: Sequence[SavingRow]) -> list[SavingRow]:
-    """The rows with Holm's adjustment over the arms, once for the areas and once for each goal."""
+    """Add Holm's adjustment over the arms to rows, once for the areas and once per goal."""
     goals = rows[0].ratios if rows else {}
     by_goal = {goal: holm([each.p if (each := row.ratios[goal]) else None for row in rows]) for goal in goals}
     gains = holm([row.p for row in rows])

@@ -1,4 +1,4 @@
-"""Groups by where they began (a problem's start, a generated problem, a prefix), and scores by kind of problem."""
+"""Groups by start (a problem, a generated problem, a prefix), and scores by kind of problem."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,9 +14,9 @@ from halfway.experiments.shown import natural
 
 @dataclass(frozen=True, slots=True)
 class StartRow:
-    """One arm's groups that began in one kind of state: a data set problem, a generated problem, or behind a prefix.
+    """One arm's groups with one kind of start: a data set problem, a generated problem, or a prefix.
 
-    Estimates are over the seeds that have such groups.
+    Estimates are over the seeds with such groups.
 
     Attributes:
         start: "fresh" (from the beginning of a data set problem), "generated", "prefixed" (all buckets together), or
@@ -40,7 +40,7 @@ class StartRow:
 
 
 def start_rows(runs: Sequence[Run]) -> list[StartRow]:
-    """The rows of one arm: fresh, generated and prefixed groups, and prefixed groups by their parents' pass count.
+    """Make the rows of one arm: fresh, generated and prefixed groups, and prefixed groups by their parents' pass count.
 
     Empty if the arm has only fresh groups.
     """
@@ -86,7 +86,7 @@ def parent_counts(runs: Iterable[Run]) -> list[ParentCount]:
 
 
 def find_reported(metrics: Mapping[str, float | None], quantity: str, parent: ParentCount) -> float | None:
-    """The first controller's value of a quantity, such as "ratio", for these parents; None if no controller reports it.
+    """Find the first controller's value of a quantity, such as "ratio", for these parents; None if none reports it.
 
     Args:
         metrics: the controllers' metrics of one step, keyed by `label/name`.
@@ -97,7 +97,7 @@ def find_reported(metrics: Mapping[str, float | None], quantity: str, parent: Pa
 
 
 def final_ratio(run: Run, parent: ParentCount) -> float | None:
-    """The prefix ratio that a controller reports for these parents after the run's last step; None if none does."""
+    """The prefix ratio reported for these parents after the run's last step; None if no controller reports it."""
     return find_reported(run.steps[-1].controllers, "ratio", parent) if run.steps else None
 
 
@@ -111,7 +111,7 @@ class StrataRow:
 
 
 def strata_names(runs: Sequence[Run]) -> list[str]:
-    """The strata in natural order ("2" before "10"); empty if there is only one, which would be the whole set."""
+    """The strata in natural order ("2" before "10"); empty if there is only one, the whole set."""
     names = {name for run in runs for evaluation in run.evaluations for name in evaluation.strata}
     return sorted(names, key=natural) if len(names) > 1 else []
 

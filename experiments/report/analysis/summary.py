@@ -17,18 +17,18 @@ from halfway.experiments.report.statistics.intervals import FEW
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Everything that the tables and the report print.
+    """All numbers of tables and report.
 
     Attributes:
         budget: unit and size of the shared budget.
         intervals: how the intervals of pass@1 were computed, in words.
-        unreadable: number of cut-off last lines that were left out of the records.
+        unreadable: number of cut-off last lines left out of the records.
         arms: the arms that have finished a step, in the declared order; `failed` and `not_started` name the others.
-        ranking: the evaluated arms by pass@1 where all have spent equally, or else by the final one, highest first; not
-            those that are the same as another one.
-        ranks: the place of each of these arms; arms with equal scores share the better place, as in 1, 1, 3.
-        decided: the decisions of the arms beside the baseline's. An arm that is the same as another one has scores of
-            its own, and no rank, savings or contrasts.
+        ranking: the evaluated arms by pass@1 at equal cost, otherwise by the final pass@1, highest first; without arms
+            that equal another one.
+        ranks: the rank of each of these arms; arms with equal scores share the better rank, as in 1, 1, 3.
+        decided: the decisions of the arms against the baseline's. An arm that equals another one has its own scores,
+            but no rank, savings or contrasts.
         idle: the members of chains that never acted.
     """
 
@@ -53,12 +53,12 @@ class Summary:
 
     @property
     def same(self) -> dict[str, Decided]:
-        """The arms that are the same as another one."""
+        """The arms that equal another one."""
         return {one.arm: one for one in self.decided if one.same}
 
     @property
     def without_curve(self) -> list[str]:
-        """Arms that have started but have fewer than two evaluations, so that they are in no comparison yet."""
+        """Started arms with fewer than two evaluations, which are in no comparison yet."""
         compared = {row.arm for row in self.matched[0].rows} if self.matched else set()
         return [arm.arm for arm in self.arms if arm.arm not in compared]
 
@@ -104,7 +104,7 @@ def summarize(comparison: Comparison) -> Summary:
 
 
 def _intervals(apart: bool, seeds: int) -> str:
-    """How the intervals of pass@1 were computed."""
+    """Describe how the intervals of pass@1 were computed."""
     if seeds == 1:
         return "none, since one seed shows no spread over seeds"
     if 1 < seeds <= FEW:
@@ -113,6 +113,6 @@ def _intervals(apart: bool, seeds: int) -> str:
 
 
 def ranks_of(scores: Mapping[str, float]) -> dict[str, int]:
-    """The place of each arm, the best first; arms whose scores are equal up to rounding share the better place."""
+    """Rank of each arm, the best first; arms with scores equal up to rounding share the better rank."""
     order = sorted(scores, key=lambda arm: -scores[arm])
     return {arm: 1 + sum(score > scores[arm] + ROUNDING for score in scores.values()) for arm in order}

@@ -17,7 +17,7 @@ class Trial:
     """One setting and its results.
 
     Attributes:
-        areas: area under the curve by tuning seed, for the seeds that have finished.
+        areas: area under the curve by tuning seed, for finished seeds.
         mean_area: mean over all tuning seeds; None while a seed is missing.
         final_areas, final_area: the same with the whole budget and the seeds of the finals, for finalists only.
     """
@@ -36,8 +36,8 @@ class Sweep:
 
     Attributes:
         chosen: name of the best setting; None if there is none yet.
-        at_edge: fields whose chosen value is the smallest or largest that was tried, unless a setting with another
-            value did as well.
+        at_edge: fields with the smallest or largest tried value chosen, unless a setting with another value did as
+            well.
         equals: number of settings that did as well as the chosen one, including it; the first of them is chosen.
     """
 
@@ -56,7 +56,7 @@ class _File(msgspec.Struct):
 
 
 def read_tuning(directory: Path) -> dict[str, Sweep]:
-    """The sweep of every arm that was tuned.
+    """Read the sweep of every tuned arm.
 
     Raises:
         UserError: if the file cannot be read.

@@ -2,9 +2,9 @@
 
 - `all_figures`: lists all figures, with headings and captions
 - `learning_curves`: held-out scores over training
-- `groups`: pass counts, zero-variance groups, and groups behind prefixes
+- `groups`: pass counts, zero-variance groups, and groups with prefixes
 - `spending`: where rollouts and seconds went
-- `timeline`: who worked when and how late groups came, where rollouts do not wait
+- `timeline`: work of sampler and learner over time, and lags of groups, with asynchronous rollouts
 - `forest`: contrasts as points with intervals
 - `series`: series over steps, summed or averaged over seeds, and smoothed
 - `charts`: builds and saves charts, as Vega-Lite specifications

@@ -46,7 +46,7 @@ CAPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart: its file name without extension, its heading, and how it is drawn; `CAPTIONS` has what explains it."""
+    """A chart: its file name without extension, its heading, and its function; `CAPTIONS` has its caption."""
 
     name: str
     heading: str

@@ -1,4 +1,4 @@
-"""Builds charts as Vega-Lite specifications, which the page draws and which are saved as SVG, PNG and PDF."""
+"""Builds charts as Vega-Lite specifications, for the page and for SVG, PNG and PDF files."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ Rows = Sequence[Mapping[str, Any]]
 PAGE_WIDTH = 1100  # pixels
 FONT = "Inter, Helvetica Neue, Arial, Liberation Sans, DejaVu Sans, sans-serif"
 X: Spec = {"field": "x", "type": "quantitative", "title": "step", "scale": {"nice": False, "zero": False}}
-"""The horizontal axis of a chart by step, for which the page can take another measure of cost."""
+"""The horizontal axis of a chart by step; the page can replace it by another measure of cost."""
 CONFIG: Spec = {
     "font": FONT,
     "view": {"stroke": None},
@@ -56,7 +56,7 @@ class Chart:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """What is drawn. Rows with an arm disappear with it; those with a step move when the page's x axis changes."""
+        """The drawn rows. Rows with an arm disappear with it; rows with a step move when the page's x axis changes."""
         found: list[dict[str, Any]] = self.spec["data"]["values"]
         return found
 
@@ -97,10 +97,10 @@ Draw = Callable[..., Chart | None]
 
 
 def chart(rows: Rows, layers: Sequence[Spec], columns: int = 3, height: int = 200, free: str = "") -> Chart | None:
-    """A chart of rows that each name their panel; None without rows.
+    """Make a chart of rows that name their panels; None without rows.
 
     Args:
-        columns: the most panels in a row.
+        columns: most panels in a row.
         free: the channels, of "xy", whose scales differ between panels.
     """
     panels = list(dict.fromkeys(str(row["panel"]) for row in rows))
@@ -129,7 +129,7 @@ def by_arm(comparison: Comparison) -> Spec:
 
 
 def by_name(field: str, colors: Mapping[str, str], title: str | None = None) -> Spec:
-    """The colour channel of charts whose marks have names of their own."""
+    """The colour channel of charts whose marks have their own names."""
     scale = {"domain": list(colors), "range": list(colors.values())}
     return {"field": field, "type": "nominal", "scale": scale, "legend": {"title": title}}
 
@@ -161,5 +161,5 @@ def percent(field: str, title: str | None = None) -> Spec:
 
 
 def told(number: float) -> float | None:
-    """A number as JSON can say it, with four digits after its first: None for one that is not finite."""
+    """Round a number to five digits for JSON; None if it is not finite."""
     return float(f"{number:.5g}") if abs(number) < float("inf") else None

@@ -7,8 +7,8 @@ import numpy as np
 from halfway.curriculum.signals import NEAR_HALF
 from halfway.experiments.report.records import Comparison
 
-# Okabe and Ito's palette, whose colours can be told apart with every common form of colour blindness. Its yellow is
-# left out, since it is too pale for lines; the last three colours are additions for comparisons of many arms.
+# Okabe and Ito's palette, distinguishable with every common form of colour blindness. Its yellow is left out, since it
+# is too pale for lines; the last three colours are additions for comparisons of many arms.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31", "#882255", "#999933")
 INK, MUTED, GRID = "#1f2933", "#66717e", "#e4e7eb"
 

@@ -15,7 +15,7 @@ RANGE = (0.78, 1.28)  # of a ratio's axis, at least
 
 
 def contrast_forest(comparison: Comparison, summary: Summary) -> Chart | None:
-    """Differences in pass@1 where all arms have spent equally; markers are filled if clear after Holm's adjustment.
+    """Differences in pass@1 at equal cost; markers are filled if significant after Holm's adjustment.
 
     None without contrasts, or with more than `MOST_ROWS` of them.
     """
@@ -38,7 +38,7 @@ def contrast_forest(comparison: Comparison, summary: Summary) -> Chart | None:
 
 
 def saving_forest(comparison: Comparison, summary: Summary) -> Chart | None:
-    """What arms spend until they have a score, as multiples of what the baseline spends; None without any ratio."""
+    """Costs of arms until they reach a score, as multiples of the baseline's; None without ratios."""
     baseline, rows, said = summary.design.baseline, list[dict[str, Any]](), list[float]()
     for goal in summary.savings[0].goals if summary.savings else ():
         for found in summary.savings:

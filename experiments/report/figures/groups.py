@@ -1,4 +1,4 @@
-"""Charts of groups over training: pass counts, zero-variance groups, and groups behind prefixes."""
+"""Charts of groups over training: pass counts, zero-variance groups, and groups with prefixes."""
 
 from typing import Any
 
@@ -67,10 +67,9 @@ def pass_counts(comparison: Comparison) -> Chart | None:
 
 
 def problem_map(comparison: Comparison) -> Chart | None:
-    """The last pass count of each problem at each step in the first run of each arm; rows are the same in all panels.
+    """The last pass count of each problem at each step in the first run of each arm; rows are equal in all panels.
 
-    Of many problems `MOST_PROBLEMS` are shown, evenly spaced from the one that passed least to the one that passed
-    most.
+    Of many problems `MOST_PROBLEMS` are shown, evenly spaced from the least passed to the most passed.
     """
     tried: dict[str, list[GroupRecord]] = {}
     for runs in comparison.runs.values():

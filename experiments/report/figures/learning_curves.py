@@ -15,19 +15,19 @@ from halfway.experiments.report.records import Comparison, Run
 from halfway.experiments.report.statistics.crossed import crossed_mean
 from halfway.experiments.report.statistics.intervals import FEW
 
-CROWD = 20  # with more arms, the page begins with some of them switched on
+CROWD = 20  # with more arms, the page starts with only some of them on
 HIGHEST, LOWEST = 5, 4
 STRATA = ("#f0c05a", "#e2703a", "#c22f55", "#7b2d8b", "#3f78c9", "#0b2233")
 
 
 def measures(design: Design) -> list[Axis]:
-    """The measures of cost that a chart's horizontal axis can have, that of the shared budget first."""
+    """The measures of cost for a chart's horizontal axis, the shared budget's first."""
     found = [design.headline, ROLLOUTS, STEPS, TOKENS, *design.costs, SECONDS]
     return list({axis.name: axis for axis in found}.values())
 
 
 def learning_curves(comparison: Comparison) -> Chart | None:
-    """Held-out pass@1: means over seeds; bands with more than `FEW` seeds, else the single runs."""
+    """Held-out pass@1: means over seeds; bands with more than `FEW` seeds, otherwise the single runs."""
     if not comparison.runs:
         return None
     design = read_design(comparison)
@@ -56,7 +56,7 @@ def learning_curves(comparison: Comparison) -> Chart | None:
 
 
 def _curve(arm: str, runs: Sequence[Run], design: Design, apart: bool) -> list[dict[str, object]]:
-    """The points of an arm's mean curve, as far as every run got, and of few runs those of each."""
+    """The points of an arm's mean curve, up to the shortest run; with few runs, also those of each run."""
     runs = keep_evaluated(runs)
     points = min((len(run.evaluations) for run in runs), default=0)
     if not points:
@@ -105,7 +105,7 @@ def stratum_series(runs: Sequence[Run], stratum: str) -> list[tuple[int, float]]
 
 
 def shown_first(comparison: Comparison, baseline: str | None) -> list[str]:
-    """The arms that are on when a page opens: all, or of a crowd the best, the worst and the baseline."""
+    """The arms that are on when a page opens: all, or with many arms the best, the worst and the baseline."""
     if len(comparison.runs) <= CROWD:
         return list(comparison.runs)
     ranked = sorted(comparison.runs, key=lambda arm: -_last(comparison.runs[arm]))

@@ -41,7 +41,7 @@ def child_series(runs: Sequence[Run], parent: ParentCount) -> tuple[Array, Array
 
 
 def reported_series(run: Run, quantity: str, parent: ParentCount) -> tuple[list[int], list[float]]:
-    """The steps at which a controller reports a quantity for these parents, and the values that it reports."""
+    """The steps at which a controller reports a quantity for these parents, and the values."""
     points = [
         (step.step, value)
         for step in run.steps
@@ -61,7 +61,7 @@ def points(values_T: Array) -> list[dict[str, Any]]:
 
 
 def smoothed_ratio(numerators: Array, denominators: Array) -> Array:
-    """Ratio of sums in a centred window of about a tenth of the run, (steps,); NaN where the denominator is zero."""
+    """Ratio of sums in a centred window of about a tenth of the run, (steps,); NaN if the denominator is zero."""
     window = np.ones(2 * max(1, round(len(numerators) / 20)) + 1)
     top, bottom = (np.convolve(values, window, mode="full") for values in (numerators, denominators))
     cut = slice(len(window) // 2, len(window) // 2 + len(numerators))
@@ -69,7 +69,7 @@ def smoothed_ratio(numerators: Array, denominators: Array) -> Array:
 
 
 def smoothed_shares(counts: Array) -> Array:
-    """Share of each column of (steps, columns) counts in a centred window; zero where nothing was counted."""
+    """Share of each column of (steps, columns) counts in a centred window; zero without counts."""
     total = counts.sum(axis=1)
     return np.nan_to_num(np.stack([smoothed_ratio(column, total) for column in counts.T], axis=1))
 

@@ -1,4 +1,4 @@
-"""Charts of where rollouts and seconds went, and of what a run reports at each step."""
+"""Charts of where rollouts and seconds went, and of a run's metrics by step."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,7 +35,7 @@ MOST_METRICS = 8
 
 
 def rollout_fates(comparison: Comparison) -> Chart | None:
-    """What became of each arm's rollouts, and how many the skipped problems saved, as one bar per arm."""
+    """Outcomes of each arm's rollouts, and rollouts saved by skipping, as one bar per arm."""
     parts: dict[str, dict[str, float]] = {}
     for arm, runs in comparison.runs.items():
         fates = outcome_rollouts([group for run in runs for group in run.groups])
@@ -120,7 +120,7 @@ def training(comparison: Comparison) -> Chart | None:
 
 
 def _series(run: Run) -> dict[str, Array]:
-    """What every run has at each step, (steps,) each."""
+    """The series of every run by step, (steps,) each."""
     sums_QT = np.zeros((4, run.num_steps))
     for group in run.groups:
         if group.scored and group.origin != "stored" and group.step < run.num_steps:

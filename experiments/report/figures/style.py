@@ -43,7 +43,7 @@ STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.8,
     "legend.frameon": False,
     "figure.facecolor": "white",
-    "text.parse_math": False,  # a name with $ in it is a name
+    "text.parse_math": False,  # names may contain $
     "svg.fonttype": "none",
     "svg.hashsalt": "halfway",
 }

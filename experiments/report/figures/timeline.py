@@ -1,4 +1,4 @@
-"""Charts of who worked when, in runs whose rollouts do not wait, and of how late groups came."""
+"""Charts of sampler and learner over time in runs with asynchronous rollouts, and of lags of groups."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A line of events.jsonl, as far as the figure reads it, see `halfway.trainers.loop.events`."""
+    """The fields of a line of events.jsonl that the figure reads, see `halfway.trainers.loop.events`."""
 
     event: str
     t: float
@@ -27,7 +27,7 @@ class Event:
 
 @dataclass(slots=True)
 class Worked:
-    """When each side of a run worked, in seconds, and by how many updates the groups of each step were late."""
+    """The working times of both sides of a run, in seconds, and the lags of each step's groups in updates."""
 
     sampling: list[Span] = field(default_factory=list)
     updates: list[Span] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Worked:
 
 
 def worked(events: Iterable[Event]) -> Worked:
-    """What an event log says of a run's finished steps."""
+    """Read the finished steps of an event log."""
     found, late, committed = Worked(), list[int](), 0.0
     for event in events:
         if event.event == "done":
@@ -54,7 +54,7 @@ def worked(events: Iterable[Event]) -> Worked:
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """The same time in spans that do not touch, in order."""
+    """Merge spans that touch, in order."""
     joined: list[Span] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:
@@ -65,7 +65,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def both(ones: Sequence[Span], others: Sequence[Span]) -> float:
-    """Seconds in which both were at work. The spans of each do not touch."""
+    """Seconds in which both worked. Neither list has spans that touch."""
     return sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a in ones for b in others)
 
 
@@ -96,7 +96,7 @@ def timeline(comparison: Comparison) -> Chart | None:
 
 
 def lags(comparison: Comparison) -> Chart | None:
-    """By how many updates the learner was ahead of the weights that sampled the groups of each step."""
+    """Age in updates of the weights that sampled the groups of each step."""
     rows = [
         {"panel": arm, "arm": arm, "lag": name, "step": step, "x": step, "y": told(of(lags))}
         for arm, each in _logs(comparison).items()

@@ -1,10 +1,10 @@
 """Computes the error of a mean over seeds x problems, where every seed meets the same problems.
 
-Two seeds are two draws of a training run, and two held-out problems are two draws of a question; a conclusion that is
-to hold for other runs *and* other questions must account for both. The rows and columns of the table are resampled
-independently and the mean is recomputed: the pigeonhole bootstrap (Owen 2007, "The pigeonhole bootstrap", Annals of
-Applied Statistics 1(2); McCullagh 2000, "Resampling and exchangeable arrays"). Of n rows or columns, n - 1 are drawn
-rather than n, which makes the variance of a plain mean unbiased (Rao and Wu 1988); this matters with few seeds.
+Seeds are draws of a training run, and held-out problems are draws of a question. A conclusion about other runs *and*
+other questions must account for both. The rows and columns of the table are resampled independently and the mean is
+recomputed: the pigeonhole bootstrap (Owen 2007, "The pigeonhole bootstrap", Annals of Applied Statistics 1(2);
+McCullagh 2000, "Resampling and exchangeable arrays"). Of n rows or columns, n - 1 are drawn instead of n, which makes
+the variance of a plain mean unbiased (Rao and Wu 1988); this matters with few seeds.
 
 With values_SP = mean + seed_S + problem_P + rest_SP, the true variance is var(seed)/S + var(problem)/P +
 var(rest)/(S P). On average, resampling only the seeds gives A = var(seed)/S + var(rest)/(S P), resampling only the
@@ -32,9 +32,9 @@ class CrossedMean:
     """A mean with its standard error.
 
     Attributes:
-        stderr: standard error; None if there is nothing to resample, with one seed and one problem.
-        dof: degrees of freedom for Student's t: those of the part over seeds, since seeds are few and problems many;
-            with one seed, problems - 1.
+        stderr: standard error; None with one seed and one problem, which cannot be resampled.
+        dof: degrees of freedom for Student's t: those of the seeds, which are few, while problems are many; with one
+            seed, problems - 1.
         values: one mean over problems for each seed; empty for a difference of arms.
     """
 
@@ -45,7 +45,7 @@ class CrossedMean:
 
     @property
     def estimate(self) -> Estimate:
-        """The mean with its 95 % interval; one seed has none, and neither has a mean without a standard error."""
+        """The mean with its 95 % interval; without one for a single seed, or without a standard error."""
         if self.stderr is None or len(self.values) == 1:
             return Estimate(self.mean, values=self.values)
         found = student(self.mean, self.stderr, self.dof)
@@ -64,11 +64,11 @@ class CrossedMean:
 
 
 def crossed_mean(values_SP: Array) -> CrossedMean:
-    """The mean of a full table, with the error that infinitely many resamples would give, corrected for their excess.
+    """The mean of a full table, with the error of infinitely many resamples, corrected for their excess.
 
     Args:
-        values_SP: one row per seed and one column per problem. A single column stands for the mean over problems; then
-            only seeds are resampled, which gives the usual t interval over seeds.
+        values_SP: one row per seed and one column per problem. A single column is the mean over problems; then only
+            seeds are resampled, which gives the usual t interval over seeds.
     """
     seeds, problems = values_SP.shape
     variance = corrected(_seed_part(values_SP), _problem_part(values_SP.mean(axis=0)), _rest_part(values_SP))
@@ -111,10 +111,10 @@ def mean_of_strata(parts: Sequence[CrossedMean]) -> CrossedMean:
 def mean_difference(instances: Sequence[tuple[Array, Array]]) -> CrossedMean:
     """The mean over instances of one arm's mean minus another's.
 
-    Where an arm has a single run in one of several instances, their spread is unknown, and instances are the units.
+    If an arm has a single run in one of several instances, the seeds' spread is unknown, and instances are the units.
 
     Args:
-        instances: for each, the tables of the two arms, (seeds, problems).
+        instances: the tables of the two arms in each instance, (seeds, problems).
     """
     if len(instances) == 1 or all(len(table) > 1 for pair in instances for table in pair):
         return mean_of_strata([crossed_difference(left_SP, right_SP) for left_SP, right_SP in instances])
@@ -122,7 +122,7 @@ def mean_difference(instances: Sequence[tuple[Array, Array]]) -> CrossedMean:
 
 
 def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
-    """The degrees of freedom of a sum of variances, each estimated with degrees of freedom of its own.
+    """Degrees of freedom of a sum of variances, each estimated with its own degrees of freedom.
 
     Satterthwaite (1946), "An approximate distribution of estimates of variance components"; for two means it is Welch's
     t test (1947). Zero variances add nothing, unless all are zero.
@@ -138,7 +138,7 @@ def corrected(seeds: float, problems: float, rest: float) -> float:
 
     Args:
         seeds, problems: the variance when only seeds, or only problems, are resampled.
-        rest: what resampling both adds to the sum of these two.
+        rest: the variance when both are resampled, minus these two.
     """
     return max(seeds, problems, seeds + problems - rest)
 

@@ -8,15 +8,15 @@ import numpy as np
 
 LEVEL = 0.95
 FEW = 3
-"""With so many seeds or fewer, single runs are shown: an interval would say little more than that there are few."""
+"""With this many seeds or fewer, single runs are shown: an interval would show little but the lack of seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its 95 % interval; the bounds are None where the data do not allow one.
+    """A number with its 95 % interval; the bounds are None if the data allow none.
 
     Attributes:
-        values: the values of the seeds, in their order, whose mean this is; empty if it is not a mean over seeds.
+        values: the seeds' values, in order, of which this is the mean; empty if it is not a mean over seeds.
     """
 
     value: float
@@ -26,7 +26,7 @@ class Estimate:
 
     @property
     def as_rate(self) -> "Estimate":
-        """The same for what lies between 0 and 1: bounds beyond are cut off, which loses no coverage."""
+        """Cut the bounds to 0 and 1, for a rate; this loses no coverage."""
         low, high = self.low, self.high
         return replace(self, low=None if low is None else max(low, 0.0), high=None if high is None else min(high, 1.0))
 
@@ -53,7 +53,7 @@ def over_seeds(values: Sequence[float]) -> Estimate:
 
 def student(value: float, stderr: float, dof: float) -> Estimate:
     """Student-t interval from an estimated standard error with `dof` degrees of freedom."""
-    from scipy.special import stdtrit  # not the core's: an audit of a log imports this module
+    from scipy.special import stdtrit  # imported late: an audit of a log imports this module without scipy
 
     margin = float(stdtrit(dof, (1 + LEVEL) / 2)) * stderr
     return Estimate(value, value - margin, value + margin)

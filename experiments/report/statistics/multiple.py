@@ -14,11 +14,11 @@ def holm(p_values: Sequence[float | None], planned: int | None = None) -> list[f
     """Holm's adjusted p-values (Holm 1979, "A simple sequentially rejective multiple test procedure"), in their order.
 
     The i-th smallest of m, counted from 0, is multiplied by m - i, and raised to the adjusted value before it if that
-    is larger. The chance of rejecting any true null hypothesis of the family then stays within the level, however the
-    tests depend on one another.
+    is larger. The chance of rejecting any true null hypothesis of the family then stays within the level, even for
+    dependent tests.
 
     Args:
-        p_values: None = not known (yet); it stays None, and counts in m as if it were the largest.
+        p_values: None = not known (yet); it stays None, and counts in m as the largest.
         planned: m, if more contrasts were planned than are listed.
     """
     known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
@@ -32,9 +32,9 @@ def holm(p_values: Sequence[float | None], planned: int | None = None) -> list[f
 
 
 def smallest_shown(stderr: float, dof: float, contrasts: int, power: float = POWER) -> float:
-    """The true difference that a two-sided t test finds with probability `power`, if it must pass Holm's hardest step.
+    """The true difference that a two-sided t test finds with probability `power`, at Holm's hardest step.
 
-    The hardest step is Bonferroni's alpha / m; a contrast passes more easily if others are clear already. If the true
+    The hardest step is Bonferroni's alpha / m; the next steps are easier once others are significant. If the true
     difference is d, the statistic is (d / stderr + Z) / S, where Z is standard normal and S^2 is a chi-square variable
     divided by its `dof` degrees of freedom. So P(|statistic| > c) is the mean over S of Phi(d / stderr - c S) +
     Phi(-d / stderr - c S), here over 500 equally likely values of S (scipy's noncentral t fails for two degrees of
@@ -47,12 +47,12 @@ def smallest_shown(stderr: float, dof: float, contrasts: int, power: float = POW
 
 
 def seeds_needed(difference: float, spread: float, contrasts: int, most: int = 1000) -> int | None:
-    """The smallest number of seeds of each of two arms with which `smallest_shown` is at most a difference.
+    """The smallest number of seeds per arm with which `smallest_shown` is at most a difference.
 
     Args:
         spread: standard deviation over the seeds of an arm.
         contrasts: m, the number of contrasts in the family.
-        most: None is returned where more seeds would be needed.
+        most: largest answer; None is returned if more seeds are needed.
     """
     return next(
         (

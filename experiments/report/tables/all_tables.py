@@ -20,7 +20,7 @@ from halfway.experiments.report.text_tables import TextTable
 
 
 def tables(summary: Summary) -> list[TextTable]:
-    """Every table that has rows, the most important first."""
+    """Every table with rows, the most important first."""
     made = [
         arm_table(summary),
         contrast_table(summary),
@@ -35,7 +35,7 @@ def tables(summary: Summary) -> list[TextTable]:
 
 
 def quick_tables(summary: Summary) -> list[TextTable]:
-    """The tables that the terminal shows beside the verdict: the arms, and the settings that were tried."""
+    """The tables for the terminal, beside the verdict: the arms, and the tried settings."""
     made = [quick_table(summary), tuning_table(summary.tuned)]
     return [table for table in made if table.rows]
 

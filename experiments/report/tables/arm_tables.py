@@ -1,4 +1,4 @@
-"""Tables with one row per arm: what it scored, and what became of its rollouts."""
+"""Tables with one row per arm: its scores, and the outcomes of its rollouts."""
 
 from collections.abc import Callable, Sequence
 
@@ -47,7 +47,7 @@ def arm_table(summary: Summary) -> TextTable:
 
 
 def missing_text(summary: Summary) -> list[str]:
-    """Sentences that say which arms, runs or records are missing or incomplete."""
+    """Sentences on missing or incomplete arms, runs or records."""
     notes = []
     if summary.not_started:
         notes.append(f"No run of {', '.join(summary.not_started)} has finished a step yet.")
@@ -69,7 +69,7 @@ def missing_text(summary: Summary) -> list[str]:
 
 
 def rollout_table(summary: Summary) -> TextTable:
-    """What became of the rollouts, one row per arm."""
+    """Outcomes of the rollouts, one row per arm."""
     differing = {one.arm: "none" if one.same else f"{one.differing:.0%}" for one in summary.decided}
     columns: list[tuple[str, Callable[[ArmSummary], str]]] = [
         ("arm", lambda arm: arm.arm),
@@ -160,7 +160,7 @@ def budget_text(summary: Summary) -> str:
 
 
 def plan_text(summary: Summary) -> str:
-    """What comparison.yaml fixed in advance, in words."""
+    """The plan in comparison.yaml, in words."""
     design = summary.design
     contrasts = f"contrasts named: {len(design.contrasts)}" if design.named else "no contrasts named: all pairs count"
     targets = f"targets {', '.join(f'{target:g}' for target in design.targets)}" if design.targets else "no targets"
@@ -168,7 +168,7 @@ def plan_text(summary: Summary) -> str:
 
 
 def timing_text(timing: Timing | None) -> str:
-    """Say how time divides between rollouts and updates here and in published runs, and so whether to trust seconds."""
+    """Compare the seconds of rollouts and updates with published runs, to judge whether to trust seconds."""
     if timing is None:
         return ""
     low, high = PAPERS_ROLLOUTS

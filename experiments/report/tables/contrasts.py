@@ -1,4 +1,4 @@
-"""Tables that compare arms where they have spent equally."""
+"""Tables that compare arms at equal cost."""
 
 from halfway.experiments.report.analysis.equal_cost import ContrastRow, Matched
 from halfway.experiments.report.analysis.summary import Summary
@@ -9,7 +9,7 @@ POWER = "shown with 80 % power"
 
 
 def contrast_table(summary: Summary) -> TextTable:
-    """The contrasts of the headline, with the smallest difference that the runs can be expected to show."""
+    """The contrasts of the headline, with the smallest difference that the runs can show."""
     headline = next((matched for matched in summary.matched if matched.headline), None)
     columns = ("arms", "difference", "p", "p, Holm", "clear", POWER, "seeds")
     if headline is None:
@@ -50,7 +50,7 @@ def contrast_caption(summary: Summary, matched: Matched) -> str:
 
 
 def errors_text(matched: Matched) -> str:
-    """Say how the standard errors were computed."""
+    """Describe how the standard errors were computed."""
     if not matched.problems:
         return "Standard errors are over seeds only, since passes by problem were not recorded; Student's t."
     return (
@@ -61,7 +61,7 @@ def errors_text(matched: Matched) -> str:
 
 
 def equal_cost_table(summary: Summary) -> TextTable:
-    """Every arm's score where all runs have spent equally, with one column per measure of cost."""
+    """Every arm's score at equal cost, with one column per measure of cost."""
     rows = tuple(
         (first.arm, seeds_text(first.seeds), *(interval(matched.rows[i].pass_at_1) for matched in summary.matched))
         for i, first in enumerate(summary.matched[0].rows if summary.matched else ())

@@ -1,4 +1,4 @@
-"""Tables of what it cost to reach a score, and the words that explain a cost."""
+"""Tables of the cost to reach a score, and the words that explain a cost."""
 
 from halfway.experiments.report.analysis.pooled import DRAWS, PooledRatio
 from halfway.experiments.report.analysis.savings import END, SavingRow, Savings
@@ -8,14 +8,14 @@ from halfway.experiments.report.text_tables import NONE, TextTable, interval, se
 
 
 def saving_tables(summary: Summary) -> list[TextTable]:
-    """One table per measure of cost; the caption of the first explains how all were made. None for a single arm."""
+    """One table per measure of cost; the first one's caption explains all of them. None for a single arm."""
     if len(summary.arms) < 2:
         return []
     return [saving_table(summary, found, explained=i == 0) for i, found in enumerate(summary.savings)]
 
 
 def saving_table(summary: Summary, found: Savings, explained: bool = True) -> TextTable:
-    """Every arm's mean curve beside the baseline's, along one measure of cost."""
+    """Every arm's mean curve against the baseline's, along one measure of cost."""
     goals = [f"to {goal_text(found, goal)}" for goal in found.goals]
     columns = ("arm", "seeds", "area", f"minus {found.baseline}", *goals, "P(best)")
     notes = [saving_caption(found) if explained else "", *saving_notes(found), cost_text(summary) if explained else ""]
@@ -30,7 +30,7 @@ def goal_text(found: Savings, goal: str) -> str:
 
 
 def saving_caption(found: Savings) -> str:
-    """How areas, ratios and chances were computed."""
+    """Describe how areas, ratios and chances were computed."""
     return (
         f"Area: mean height of an arm's mean curve up to what every run has spent. To a score: what {found.baseline} "
         "spends until its mean curve has it, and for the others the multiple (x) of that which their mean curves need, "
@@ -61,13 +61,13 @@ def _ratios_by_goal(found: Savings) -> list[tuple[str, list[PooledRatio | None]]
 
 
 def cost_text(summary: Summary) -> str:
-    """Say what the cost axes weigh, and where the weights come from."""
+    """Describe the weights of the cost axes, and their source."""
     if not summary.design.costs:
-        return "There is no cost axis, since these runs did not record what their updates went over."
+        return "There is no cost axis, since these runs did not record their trained tokens."
     text = (
         "Cost: generated tokens + rho x trained tokens (whole sequences that the updates passed over, once per epoch); "
         f"rho is {summary.design.rho_from}. The hours of published runs imply "
-        ".25 to 1."
+        "0.25 to 1."
     )
     price = summary.design.judge_second
     if price is None:
@@ -92,7 +92,7 @@ def _row(row: SavingRow, found: Savings) -> tuple[str, ...]:
 
 
 def goal_cell(row: SavingRow, found: Savings, goal: str) -> str:
-    """What the baseline spends until it has a score, or the multiple of that which another arm needs."""
+    """The baseline's cost to reach a score, or another arm's cost as a multiple of it."""
     if row.ratios:
         ratio = row.ratios[goal]
         return ratio_text(ratio and PooledRatio(ratio.value) if row.seeds <= FEW else ratio)
@@ -101,7 +101,7 @@ def goal_cell(row: SavingRow, found: Savings, goal: str) -> str:
 
 
 def ratio_text(ratio: PooledRatio | None) -> str:
-    """A ratio with its interval, a star if it is clear, and the share of resamples without an arrival."""
+    """A ratio with its interval, a star if it is significant, and the share of resamples that never reach the score."""
     if ratio is None:
         return NONE
     never = "" if ratio.never is None or ratio.never < 0.005 else f" ({100 * ratio.never:.0f} %)"

@@ -1,4 +1,4 @@
-"""The table of the settings that the sweeps tried."""
+"""The table of the settings tried by the sweeps."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from halfway.experiments.report.text_tables import TextTable, interval
 
 
 def tuning_table(sweeps: Mapping[str, Sweep]) -> TextTable:
-    """Every setting that was tried, with the chosen setting marked."""
+    """Every tried setting, with the chosen one marked."""
     trials = [(arm, sweep, trial) for arm, sweep in sweeps.items() for trial in sweep.settings]
     finals = any(trial.final_areas for _, _, trial in trials)
     rows = tuple(
@@ -36,7 +36,7 @@ def _mean(areas: Mapping[str, float]) -> Estimate | None:
 
 
 def _final(trial: Trial) -> str:
-    """The mean area in the finals, and the area of each seed, which shows a setting that collapses with some seeds."""
+    """The mean area in the finals, and the area of each seed: a setting may collapse with some seeds."""
     by_seed = "; ".join(f"{seed}: {area:.3f}" for seed, area in trial.final_areas.items())
     return interval(_mean(trial.final_areas)) + (f" ({by_seed})" if len(trial.final_areas) > 1 else "")
 
