@@ -1,4 +1,4 @@
-"""Additions to a comparison that has begun: seeds, arms, grid values, finals, and contrasts of new arms."""
+"""Additions to a started comparison: seeds, arms, grid values, finals, and contrasts of new arms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,10 +9,10 @@ from halfway.experiments.config.design import TuneOptions
 
 
 def extended(earlier: ComparisonConfig, config: ComparisonConfig) -> ComparisonConfig:
-    """`config` with everything that the comparison had before, since leaving something out does not remove it.
+    """Add the earlier parts of the comparison to `config`: leaving a part out does not remove it.
 
     Raises:
-        UserError: if the result is not acceptable, for example because a new seed is a tuning seed.
+        UserError: if the result is invalid, for example because a new seed is a tuning seed.
     """
     shared = {
         name: replace(arm, grid=union(arm.grid, earlier.arms[name].grid))
@@ -35,9 +35,9 @@ def extended(earlier: ComparisonConfig, config: ComparisonConfig) -> ComparisonC
 
 
 def restricted(config: ComparisonConfig, earlier: ComparisonConfig) -> ComparisonConfig:
-    """An extended comparison without the additions: equal to `earlier` if nothing else was changed.
+    """Remove the additions from an extended comparison: equal to `earlier` if nothing else changed.
 
-    `costs`, which only affects how results are presented, may change at any time.
+    `costs` may change at any time: it only affects the presentation of results.
     """
     pairs = config.contrasts
     if isinstance(pairs, list) and isinstance(earlier.contrasts, list):
@@ -64,19 +64,19 @@ def restricted(config: ComparisonConfig, earlier: ComparisonConfig) -> Compariso
 
 
 def union(grid: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """A grid with the values of both. Grids over different fields share no setting, so then `grid` is unchanged."""
+    """Join the values of two grids. Grids over different fields share no setting, so then `grid` does not change."""
     if grid.keys() != earlier.keys():
         return dict(grid)
     return {name: list(_joined(values, grid[name])) for name, values in earlier.items()}
 
 
 def without_values(grid: Mapping[str, Any], earlier: Mapping[str, Any]) -> dict[str, Any]:
-    """A grid over the same fields without the values that were added."""
+    """Remove the added values from a grid over the same fields."""
     return dict(earlier if grid.keys() == earlier.keys() else grid)
 
 
 def _final_seeds(earlier: TuneOptions, tune: TuneOptions) -> tuple[int, ...]:
-    """Seeds of the finals, including those that finals began with; empty if they are the seeds of the sweep."""
+    """Seeds of the finals, including earlier ones; empty if they are the seeds of the sweep."""
     if not earlier.final_seeds and not tune.final_seeds:
         return ()
     return _joined(earlier.seeds_of_finals if earlier.finals else (), tune.final_seeds)
@@ -88,5 +88,5 @@ def _all_contrasts(earlier: Any, contrasts: Any) -> Any:
 
 
 def _joined(earlier: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
-    """The values of both, in this order, each value once."""
+    """Join two lists of values, in order, each value once."""
     return (*earlier, *(value for value in more if value not in earlier))

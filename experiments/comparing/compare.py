@@ -1,4 +1,4 @@
-"""Runs comparisons: a sweep for every arm that has a grid, then every arm with every seed; each run can be resumed."""
+"""Runs comparisons: a sweep for every arm with a grid, then every arm with every seed; each run can be resumed."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConf
     """Give a comparison its directory; if it already has one, add what is new (see `extended`).
 
     Raises:
-        UserError: if the directory holds a comparison with other settings or files of another kind, or this machine
+        UserError: if the directory has a comparison with other settings or files of another kind, or this machine
             cannot run an arm's environment.
     """
     runs = [config.run(arm, config.seeds[0]) for arm in config.arms]
@@ -50,18 +50,18 @@ def run_comparison(
     begin: Start | None = None,
     skip: Collection[tuple[str, int]] = (),
 ) -> list[Failure]:
-    """Tune the arms that have a grid, then train every run that is not finished, `parallel` at a time.
+    """Tune the arms with a grid, then train every unfinished run, `parallel` at a time.
 
     An interrupt stops the runs too. Each continues from its newest checkpoint when the comparison is run again.
 
     Args:
         parallel: 0 = one after the other, in this process.
-        only: arms that are tuned and trained now; empty means all.
+        only: arms to tune and train now; empty = all.
         begin: see `Runner`.
-        skip: runs, by arm and seed, that are not trained.
+        skip: runs, by arm and seed, not to train.
 
     Returns:
-        The runs that failed; other runs are not affected. A failure in a sweep counts only if its arm has no choice.
+        The failed runs; other runs are not affected. A failure in a sweep counts only if its arm has no choice.
     """
     for tracker in trackers:
         tracker.comparison(config, folder)
@@ -84,7 +84,7 @@ def tune(
     """Run the sweeps and then their finals, and write the results.
 
     Returns:
-        The chosen setting of every arm that has one, and the failures of tuned arms that have none.
+        The chosen settings by arm, and the failures of tuned arms without one.
     """
     jobs = tuning_jobs(config, folder)
     if not jobs:
@@ -107,13 +107,13 @@ def _of(arms: Collection[str], jobs: Sequence[Job]) -> list[Job]:
 
 
 def _arm(job: Job) -> str:
-    """The arm that a job belongs to; jobs of a sweep are called tuning/ARM/SETTING."""
+    """The arm of a job; jobs of a sweep are called tuning/ARM/SETTING."""
     first, *rest = job.arm.split("/")
     return rest[0] if first == TUNING else first
 
 
 def outcome(arm: str, sweep: Sweep) -> str:
-    """The result of an arm's sweep in one line, with rich markup."""
+    """Describe the result of an arm's sweep in one line, with rich markup."""
     trial = sweep.choice
     if trial is None:
         return f"[red]{arm}: no setting of its grid finished with every tuning seed, so it is not trained[/red]"
@@ -122,14 +122,14 @@ def outcome(arm: str, sweep: Sweep) -> str:
     missing = f" of which {finished} finished" if finished < len(sweep.settings) else ""
     edge = f"; at the edge of the grid: {', '.join(sweep.at_edge)}" if sweep.at_edge else ""
     if sweep.equals > 1:
-        edge = f"; {sweep.equals} settings did equally well, the first of them was taken{edge}"
+        edge = f"; {sweep.equals} settings did equally well, the first one was chosen{edge}"
     area, last = trial.mean_area, trial.final_area
     height = f"area {area:.3f}" if last is None else f"area {last:.3f} in the finals, {area:.3f} before"
     return f"{arm}: tuned to {values} ({height}, best of {len(sweep.settings)}{missing}){edge}"
 
 
 def jobs_of(config: ComparisonConfig, folder: Path, chosen: Mapping[str, Setting]) -> list[Job]:
-    """Every run of a comparison, after making its directory; a tuned arm without a chosen setting has none."""
+    """Make the directories and jobs of all runs; a tuned arm without a chosen setting has none."""
     runs = (run for arm, run in config.runs(chosen) if arm in chosen or not config.grid(arm))
     jobs = [Job.of(config, run, folder) for run in runs]
     for job in jobs:

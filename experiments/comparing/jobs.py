@@ -1,4 +1,4 @@
-"""The runs that a comparison has to train, those that failed, and their progress bars."""
+"""The runs of a comparison, their failures, and their progress bars."""
 
 import json
 import time
@@ -24,7 +24,7 @@ class Job:
     """One run of a comparison.
 
     Attributes:
-        arm: the arm it belongs to, or one setting of an arm's sweep, "tuning/ARM/SETTING".
+        arm: the run's arm, or one setting of an arm's sweep, "tuning/ARM/SETTING".
     """
 
     arm: str
@@ -34,7 +34,7 @@ class Job:
 
     @classmethod
     def of(cls, config: ComparisonConfig, run: RunConfig, folder: Path) -> "Job":
-        """The job of a comparison's run, whose name says where it belongs in the comparison's folder."""
+        """Make the job of a comparison's run; the run's name is its path in the comparison's folder."""
         place = run.name.removeprefix(f"{config.name}/")
         return cls(place.rpartition("/")[0], run.seed, run, folder / place)
 
@@ -49,7 +49,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Failure:
-    """A run whose process ended without finishing it: the last line of its log, and where to read the rest."""
+    """A run whose process ended before the run: the last line of its log, and the log's path."""
 
     job: Job
     reason: str
@@ -65,10 +65,10 @@ LINE_SECONDS = 60
 
 
 class Board:
-    """Progress of the runs: a bar for each active run and one for all, or without a terminal one line a minute.
+    """Progress of the runs: a bar per active run and one for all; without a terminal one line a minute.
 
     Args:
-        display: None = without a terminal.
+        display: None = no terminal.
     """
 
     def __init__(self, jobs: Sequence[Job], console: Console, display: RunsDisplay | None):
@@ -90,7 +90,7 @@ class Board:
         self.refresh()
 
     def recorders(self, job: Job) -> list[Recorder]:
-        """The recorder that follows a run; the clock of its bar starts now."""
+        """Make the recorder that follows a run; the clock of its bar starts now."""
         bar = self.bars[job.name] = Bar(self.display, job.name, job.config.budget, self.done[job.name])
         bar.begin()
         return [bar]
@@ -119,7 +119,7 @@ class Board:
         return f"{told}, best arm so far: {best}, pass@1 {means[best]:.3f} (seeds: {len(self.scores[best])})"
 
     def take_away(self, job: Job) -> None:
-        """Remove the bar of a run that has ended, since a hundred of them would fill the screen."""
+        """Remove the bar of an ended run: a hundred bars would fill the screen."""
         bar = self.bars[job.name]
         if job.finished:
             self._count(job, bar.score)
@@ -139,7 +139,7 @@ class Board:
 
 
 def last_score(folder: Path) -> float | None:
-    """The last held-out pass@1 of a run, if it was evaluated."""
+    """Read the last held-out pass@1 of a run; None if it was not evaluated."""
     path, remedy = folder / "evaluations.jsonl", "remove its last line"
     lines = read_whole(path, remedy).split(b"\n")[:-1] if path.exists() else []
     with reading(path, remedy):
@@ -148,7 +148,7 @@ def last_score(folder: Path) -> float | None:
 
 @contextmanager
 def board_of(jobs: Sequence[Job], console: Console) -> Iterator[Board]:
-    """The board of these jobs, shown until the context ends."""
+    """Show the board of these jobs until the context ends."""
     if not console.is_terminal:
         yield Board(jobs, console, None)
         return

@@ -1,8 +1,8 @@
-"""The processes that train a comparison's runs: forks of one that has imported what training needs, or fresh ones.
+"""The processes that train a comparison's runs: forks of one with all imports, or fresh ones.
 
-Python's fork server imports once and computes nothing, so its forks begin in the state of a process that has just
-finished its imports. No run can see what an earlier one left behind (random state, thread settings, caches,
-environment), and a run that dies takes nothing with it.
+Python's fork server imports once and computes nothing, so its forks start like a process that has just finished its
+imports. No run sees leftovers of an earlier one (random state, thread settings, caches, environment), and a run that
+dies affects no other.
 """
 
 import gc
@@ -28,11 +28,11 @@ from halfway.experiments.running.runs import CONFIG, LOG, train
 from halfway.experiments.scripts import one_line_errors
 
 PATIENCE_SECONDS = 25
-"""How long runs may take to write their checkpoints; Slurm and Kubernetes kill after 30 s by default."""
+"""Seconds for runs to write their checkpoints; Slurm and Kubernetes kill after 30 s by default."""
 
 
 class Process(Protocol):
-    """A run that is being trained, as a process of `multiprocessing` shows it."""
+    """The process of a run, with the interface of `multiprocessing`."""
 
     @property
     def exitcode(self) -> int | None: ...
@@ -45,7 +45,7 @@ class Process(Protocol):
 
 
 Start = Callable[[RunConfig, Path, int], Process]
-"""Begins to train the run in a directory, one of several at the same time."""
+"""Starts training the run in a directory, one of several at the same time."""
 MODULES = (
     "accelerate",
     "transformers.models.auto.modeling_auto",
@@ -61,18 +61,18 @@ MODULES = (
     "halfway.trainers.loop.training",
     "halfway.trainers.rollouts.collector",
 )
-"""What every run imports sooner or later. A missing one only costs each run its own import."""
+"""Modules that every run imports. If one is missing here, each run imports it itself."""
 
 
 def start(config: RunConfig, folder: Path, parallel: int) -> BaseProcess:
-    """Begin to train the run in a directory, in a process of its own; its output goes to its log.
+    """Start training the run in a directory, in its own process; its output goes to its log.
 
     Args:
         parallel: number of runs at the same time; the cores are shared among them.
     """
     share = str(max(1, (os.cpu_count() or 1) // parallel))
     limits = {"OMP_NUM_THREADS": share, "MKL_NUM_THREADS": share} if parallel > 1 else {}
-    # Processes import nothing from the folder in which the user stands.
+    # Processes import nothing from the user's current folder.
     os.environ.update({"PYTHONSAFEPATH": "1", **limits})
     if needs_fresh_process(config):
         process: BaseProcess = multiprocessing.get_context("spawn").Process(target=train_alone, args=(folder,))
@@ -85,9 +85,9 @@ def start(config: RunConfig, folder: Path, parallel: int) -> BaseProcess:
 
 
 def needs_fresh_process(config: RunConfig) -> bool:
-    """True if a run, or its engine, starts servers or further processes, so that it needs a fresh Python.
+    """True if a run needs a fresh Python, because it or its engine starts servers or further processes.
 
-    Outside Linux this holds for all runs, since system libraries of macOS do not survive a fork.
+    Outside Linux all runs do: system libraries of macOS do not survive a fork.
     """
     if sys.platform != "linux":
         return True
@@ -95,19 +95,19 @@ def needs_fresh_process(config: RunConfig) -> bool:
 
 
 def needs_launch(config: RunConfig) -> bool:
-    """True if a run has several ranks, or servers on hosts of their own."""
+    """True if a run has several ranks, or servers on other hosts."""
     return config.cluster.ranks > 1 or config.cluster.rollout_nodes > 0
 
 
 def train_as_job(folder: Path, hosts: Callable[[], Sequence[str]], through: str) -> int:
-    """Train the run in a directory as a scheduler's job, just as `halfway compare` does on this machine.
+    """Train the run in a directory as a scheduler's job, like `halfway compare` on this machine.
 
     Args:
-        hosts: finds those of the job, for a run that has to be launched on them.
+        hosts: finds the hosts of the job, for a run that must be launched on them.
         through: "ssh" or "srun".
 
     Returns:
-        The exit status of what trained.
+        The exit status of the training.
     """
     config = load_run_config(folder / CONFIG)
     if needs_launch(config):
@@ -121,9 +121,9 @@ def train_as_job(folder: Path, hosts: Callable[[], Sequence[str]], through: str)
 
 
 def train_alone(folder: Path) -> None:
-    """Train the run in a directory: one line per record into its log, no report. Ends with the comparison."""
+    """Train the run in a directory, with one line per record in its log and no report. Ends with the comparison."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the comparison passes it on
-    gc.freeze()  # so that a collection does not copy the pages that a fork shares
+    gc.freeze()  # otherwise a collection would copy the pages that a fork shares
     end_with_parent()
     log = os.open(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     for stream in (1, 2):
@@ -137,7 +137,7 @@ def train_alone(folder: Path) -> None:
 
 
 def end(processes: Sequence[Process]) -> None:
-    """End all processes at the same time; one that does not end when it is asked to is killed."""
+    """End all processes at the same time; a process that does not end by itself is killed."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + PATIENCE_SECONDS

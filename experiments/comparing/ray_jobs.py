@@ -15,12 +15,12 @@ from halfway.experiments.config.run import RunConfig
 
 
 def trained(folder: str) -> int:
-    """Train a run as a Ray task, and return the exit status of the training process."""
+    """Train a run as a Ray task; returns the exit status of the training process."""
     return processes.train_as_job(Path(folder), lambda: ["localhost"], "ssh")
 
 
 class RayJob:
-    """A task, with what a `processes.Process` shows."""
+    """A task with the interface of `processes.Process`."""
 
     def __init__(self, ray: Any, task: Any):
         self.ray, self.task = ray, task
@@ -39,7 +39,7 @@ class RayJob:
         self.ray.cancel(self.task, force=True)
 
     def kill(self) -> None:
-        """`terminate` has done it."""
+        """Do nothing: `terminate` kills."""
 
     def join(self, timeout: float | None = None) -> None:
         self.ray.wait([self.task], timeout=processes.PATIENCE_SECONDS if timeout is None else timeout)

@@ -1,4 +1,4 @@
-"""Trains many runs, several at a time, and looks after their processes, records and failures."""
+"""Trains many runs, several at a time, and handles their processes, records and failures."""
 
 import time
 from collections import deque
@@ -22,7 +22,7 @@ POLL_SECONDS = 0.1
 
 @dataclass
 class Running:
-    """An active run: its process, and the object that forwards its records."""
+    """An active run: its process, and the forwarder of its records."""
 
     job: Job
     process: Process
@@ -30,10 +30,10 @@ class Running:
 
 
 class Forecast:
-    """A recorder that says after the first step of the first run how long all runs will take.
+    """A recorder that prints, after the first step of the first run, the estimated time of all runs.
 
     Args:
-        jobs: the runs that are not finished.
+        jobs: the unfinished runs.
         parallel: number of runs at the same time.
     """
 
@@ -62,8 +62,8 @@ class Runner:
 
     Args:
         parallel: number of runs at the same time.
-        trackers: where records are copied.
-        begin: what starts a run: a process of this machine (None), or a job of a scheduler.
+        trackers: trackers that get copies of the records.
+        begin: starts a run, for example as a scheduler's job; None = as a process of this machine.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Runner:
         self.forecast = Forecast((), parallel, console)
 
     def train(self, jobs: Sequence[Job]) -> list[Failure]:
-        """Train every job that is not finished. Failed jobs are returned; the others are not affected.
+        """Train every unfinished job; returns the failed jobs. Other jobs are not affected.
 
         An interrupt stops the runs too. Each continues from its newest checkpoint when it is trained again.
         """
@@ -130,7 +130,7 @@ class Runner:
         return [tracker.run(job.config, job.folder, job.arm) for tracker in self.trackers]
 
     def _copy_if_finished(self, job: Job) -> None:
-        """Complete the copies of a finished run whose comparison was stopped before it had read all records."""
+        """Complete the copies of a finished run if its comparison was stopped before reading all records."""
         lacking = [tracker for tracker in self.trackers if job.finished and not tracker.has_all(job.folder)]
         if not lacking:
             return
@@ -141,7 +141,7 @@ class Runner:
 
 
 class InThisProcess(Runner):
-    """Trains jobs one after the other in this process, as `halfway.compare` does; what fails is raised."""
+    """Trains jobs one after the other in this process, for `halfway.compare`; raises the first failure."""
 
     def train(self, jobs: Sequence[Job]) -> list[Failure]:
         for job in jobs:

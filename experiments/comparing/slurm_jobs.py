@@ -1,7 +1,7 @@
 """Trains the runs of a comparison as jobs of Slurm, through submitit.
 
-A job that is preempted or loses its host is requeued and resumes from its newest checkpoint; so does a run of one
-process at the end of its time. A run of several ranks or hosts is launched in its job as by `halfway launch`. Account,
+A job that is preempted or loses its host is requeued and resumes from its newest checkpoint, and so does a run of one
+process at its time limit. A run of several ranks or hosts is launched in its job as by `halfway launch`. Account,
 partition and the like come from sbatch's own variables, such as SBATCH_ACCOUNT and SBATCH_TIMELIMIT.
 """
 
@@ -21,17 +21,17 @@ from halfway.experiments.config.run import RunConfig
 MINUTES = 24 * 60
 ASK_SECONDS = 5.0
 FILES = "slurm"
-"""The folder in a run's directory with a folder for the files of each job."""
+"""The folder in a run's directory with one folder of files per job."""
 
 
 class Training:
-    """A job that trains the run in a directory, just as `halfway compare` does on this machine."""
+    """A job that trains the run in a directory, like `halfway compare` on this machine."""
 
     def __call__(self, folder: str) -> int:
         return processes.train_as_job(Path(folder), hosts, "srun")
 
     def checkpoint(self, folder: str) -> Any:
-        """The job to submit when the time limit is reached: the same one, which resumes from the newest checkpoint."""
+        """The job to submit at the time limit: the same one, which resumes from the newest checkpoint."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, folder)
@@ -44,7 +44,7 @@ def hosts() -> list[str]:
 
 
 class SlurmJob:
-    """A job, with what a `processes.Process` shows."""
+    """A job with the interface of `processes.Process`."""
 
     def __init__(self, job: Any):
         self.job = job
@@ -67,7 +67,7 @@ class SlurmJob:
         self.job.cancel(check=False)
 
     def kill(self) -> None:
-        """Slurm does it, some time after it has asked the job to end."""
+        """Do nothing: Slurm kills a job some time after asking it to end."""
 
     def join(self, timeout: float | None = None) -> None:
         deadline = time.monotonic() + (processes.PATIENCE_SECONDS if timeout is None else timeout)
@@ -76,7 +76,7 @@ class SlurmJob:
 
 
 def in_queue(job: str) -> bool:
-    """True if a job waits or runs. A controller that does not answer says nothing about it."""
+    """True if a job waits or runs, or if Slurm's controller does not answer."""
     words = ["squeue", "--noheader", "--format=%T", f"--jobs={job}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return bool(done.stdout.strip()) or (done.returncode != 0 and "Invalid job id" not in done.stderr)
@@ -87,7 +87,7 @@ def submit(config: RunConfig, folder: Path, parallel: int) -> SlurmJob:
 
     Raises:
         UserError: if submitit is missing, or Slurm is missing or refuses the job; if the directory's path has line
-            ends, which would make lines of the job's script.
+            ends, which would become lines of the job's script.
     """
     place = str(folder.resolve())
     require(place.isprintable(), "output", place, "give a path of printable characters")
@@ -97,7 +97,7 @@ def submit(config: RunConfig, folder: Path, parallel: int) -> SlurmJob:
     devices = "gpus_per_node" if cluster.gpus else "cpus_per_task"
     require_no_link(folder / FILES)
     (folder / FILES).mkdir(parents=True, exist_ok=True)
-    # A new folder, since the result is unpickled, and in a folder from elsewhere one may lie under the job's number.
+    # A new folder: the result is unpickled, and a foreign folder may contain one under the job's number.
     files = tempfile.mkdtemp(dir=folder / FILES)
     try:
         executor = submitit.SlurmExecutor(files)

@@ -1,9 +1,9 @@
-"""Runs the sweep before a comparison: every setting of every arm's grid with separate seeds, and chooses a setting.
+"""Runs the sweep before a comparison, every setting of every arm's grid with separate seeds, and chooses a setting.
 
-A setting's area is the mean over the tuning seeds of the area under held-out pass@1 over what the budget counts
-(rollouts, for example), divided by its extent, which is the mean height of the learning curve. The setting with the
-largest mean is chosen; of equal settings, the earlier one. With `tune.finals` the best settings run again with the
-whole budget and the seeds of the finals, and the areas of these runs decide.
+A setting's area is the mean height of the learning curve over the tuning seeds: the area under held-out pass@1 along
+the budget's unit (such as rollouts), divided by the budget. The setting with the largest area is chosen; of equal
+settings, the earlier one. With `tune.finals` the best settings run again with the whole budget and the seeds of the
+finals, and the areas of these runs decide.
 
 `tuning.json` in the comparison's directory records the sweep: `seeds`, `final_seeds` (empty without finals), and for
 each of `arms`:
@@ -11,9 +11,9 @@ each of `arms`:
 - `settings`: each with `name` (also its folder), `values`, `areas` by seed, `mean_area` (null while a seed is missing),
   and `final_areas` and `final_area`, the same with the whole budget;
 - `chosen`: the name of the chosen setting, null if no setting has finished;
-- `at_edge`: the fields whose chosen value is the smallest or largest number tried, so that a better value may lie
-  beyond it (unless another value did as well);
-- `equals`: how many settings did as well, including the chosen one.
+- `at_edge`: the fields with the smallest or largest tried number chosen, so that a better value may lie beyond it
+  (unless another value did as well);
+- `equals`: number of settings that did as well, including the chosen one.
 """
 
 import json
@@ -37,18 +37,18 @@ from halfway.experiments.running.runs import CONFIG, claim, prepare, read_state
 from halfway.trainers.loop.loop_options import Budget
 
 AXES = {"rollouts": "rollouts", "tokens": "tokens", "steps": "step", "seconds": "seconds"}
-"""Units of a budget, each with the field of an evaluation that counts it."""
+"""Units of a budget, with the field of an evaluation for each."""
 
 FloatArray = NDArray[np.float64]
 
 
 def tuning_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
-    """Every run of every sweep, after making its directory."""
+    """Make the directories and jobs of every run of every sweep."""
     return _prepared([Job.of(config, run, folder) for run in config.tuning_runs()])
 
 
 def final_jobs(config: ComparisonConfig, folder: Path) -> list[Job]:
-    """Every run of the finals of those sweeps that have ended, after making its directory."""
+    """Make the directories and jobs of the finals of ended sweeps."""
     trials = {arm: finalists(sweep.settings, config.tune.finals) for arm, sweep in sweeps_of(config, folder).items()}
     return _prepared(
         [
@@ -67,7 +67,7 @@ def _prepared(jobs: list[Job]) -> list[Job]:
 
 
 def sweeps_of(config: ComparisonConfig, folder: Path) -> dict[str, Sweep]:
-    """The results of the sweeps so far, for every arm that is tuned."""
+    """Collect the results of the sweeps so far, for every tuned arm."""
     return {
         arm: chosen(
             [trial_of(config, folder, arm, setting) for setting in settings], config.grid(arm), config.tune.finals
@@ -91,7 +91,7 @@ def write_sweeps(config: ComparisonConfig, folder: Path, sweeps: Mapping[str, Sw
 
 
 def trial_of(config: ComparisonConfig, folder: Path, arm: str, setting: Setting) -> Trial:
-    """The results of one setting of an arm."""
+    """Collect the results of one setting of an arm."""
     place = folder / TUNING / arm / setting.name
     places = [place / f"seed-{seed}" for seed in config.tune.seeds]
     last = [place / WHOLE / f"seed-{seed}" for seed in config.tune.seeds_of_finals]
@@ -100,7 +100,7 @@ def trial_of(config: ComparisonConfig, folder: Path, arm: str, setting: Setting)
 
 
 def _areas(places: Sequence[Path], budget: Budget) -> dict[str, float]:
-    """The areas of the runs that have finished, by seed."""
+    """The areas of the finished runs, by seed."""
     return {
         place.name.removeprefix("seed-"): area_under_curve(place, budget)
         for place in places
@@ -113,16 +113,16 @@ def _mean(areas: Mapping[str, float], places: Sequence[Path]) -> float | None:
 
 
 def finalists(settings: Sequence[Trial], number: int) -> list[Trial]:
-    """The settings with the largest areas among those that have finished with every seed, largest first."""
+    """The settings with the largest areas among those finished with every seed, largest first."""
     ended = [trial for trial in settings if trial.mean_area is not None]
     return sorted(ended, key=lambda trial: -(trial.mean_area or 0.0))[:number]
 
 
 def chosen(settings: Sequence[Trial], grid: Grid, finals: int = 0) -> Sweep:
-    """Choose among the settings that have finished with every seed; if there are finals, their areas decide.
+    """Choose among the settings finished with every seed; if there are finals, their areas decide.
 
-    A setting may have been in the finals before the sweep grew and found better settings. Its final areas are then
-    left out, so that the result depends on the sweep alone and not on its history.
+    A grown sweep may have found better settings than earlier finalists, whose final areas are then left out. So the
+    result depends on the sweep alone, not on its history.
     """
     names = {trial.name for trial in finalists(settings, finals)}
     settings = [trial if trial.name in names else replace(trial, final_areas={}, final_area=None) for trial in settings]
@@ -140,12 +140,12 @@ def chosen(settings: Sequence[Trial], grid: Grid, finals: int = 0) -> Sweep:
 
 
 def _height(trial: Trial) -> tuple[float | None, float | None]:
-    """The area by which a setting is compared, from the sweep or from its final runs; the other area is None."""
+    """The area that decides for a setting, from the sweep or from its final runs; the other area is None."""
     return (trial.mean_area, None) if trial.final_area is None else (None, trial.final_area)
 
 
 def at_edge(value: Any, tried: Sequence[Any]) -> bool:
-    """True if a number is the smallest or largest of those tried. If only one was tried, nothing was tuned."""
+    """True if a number is the smallest or largest of several tried numbers."""
     numbers = [v for v in tried if isinstance(v, int | float) and not isinstance(v, bool)]
     return len(numbers) == len(tried) > 1 and value in (min(numbers), max(numbers))
 
@@ -153,9 +153,9 @@ def at_edge(value: Any, tried: Sequence[Any]) -> bool:
 def area_under_curve(run: Path, budget: Budget) -> float:
     """Area under held-out pass@1 over the budget's unit, linear between evaluations, divided by the budget.
 
-    The curve ends where the budget does, even if the last step went beyond. If the run ended before, it goes on at the
-    height of its last evaluation. Under a budget of tool seconds, which evaluations do not record, the area is taken
-    over rollouts up to the last evaluation.
+    The curve ends with the budget, even if the last step went beyond it. After an earlier end of the run, the curve
+    keeps the height of the last evaluation. Under a budget of tool seconds, which evaluations do not record, the area
+    is over rollouts up to the last evaluation.
     """
     path, unit = run / "evaluations.jsonl", AXES.get(budget.unit, "rollouts")
     with reading(path, f"remove {run} and compare again"):
@@ -174,9 +174,9 @@ def mean_height(x_E: FloatArray, y_E: FloatArray, end: float) -> float:
 
 
 def make_room(job: Job, grid: Grid, folder: Path) -> None:
-    """Put aside a run whose values its arm's sweep no longer chooses, because its grid or seeds have grown.
+    """Move a run aside if its arm's sweep no longer chooses its values, because grid or seeds have grown.
 
-    It moves to `superseded/ARM/SETTING/seed-N`, and moves back if the sweep chooses that setting again.
+    It moves to `superseded/ARM/SETTING/seed-N`, and back if the sweep chooses that setting again.
     """
     path = job.folder / CONFIG
     wanted = values_of(job.config, grid)
@@ -188,12 +188,12 @@ def make_room(job: Job, grid: Grid, folder: Path) -> None:
 
 
 def superseded_folder(folder: Path, job: Job, values: Mapping[str, Any]) -> Path:
-    """The folder of a run that trained with these values before its arm was given others."""
+    """The folder of a run that trained with these values before its arm got others."""
     return folder / SUPERSEDED / job.arm / (Setting(values).name or "untuned") / job.folder.name
 
 
 def values_of(config: RunConfig, grid: Grid) -> dict[str, Any]:
-    """The values that a run has in the fields of a grid."""
+    """A run's values in the fields of a grid."""
     fields = flatten(to_plain(config))
     return {name: fields.get(name) for name in grid}
 

@@ -1,4 +1,4 @@
-"""Carries out `halfway propel`: the stages of a study, one after the other, with progress; what is checked before."""
+"""Carries out `halfway propel`: checks, then the stages of a study, one after the other, with progress."""
 
 import sys
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def run_stages(config: PropelConfig, stage: str, arm: str, console: Console, run
         run: export the problems of this recipe instead of new tasks.
 
     Raises:
-        UserError: if `check_stage` or a stage raises it.
+        UserError: from `check_stage` or a stage.
     """
     check_stage(config, stage, arm, run)
     from halfway.experiments.propel.study import Study
@@ -55,7 +55,7 @@ def run_stages(config: PropelConfig, stage: str, arm: str, console: Console, run
 
 
 def check_stage(config: PropelConfig, stage: str, arm: str, run: Path | None = None) -> None:
-    """Raise UserError for an unknown stage or arm, or for a stage and an arm that do not go together."""
+    """Raise UserError for an unknown stage or arm, or for an invalid combination of stage and arm."""
     if stage not in (*STAGES, EXPORT, "all"):
         raise unknown("propel", stage, [*STAGES, EXPORT, "all"])
     if run is not None and (stage != EXPORT or arm):
@@ -134,7 +134,7 @@ def _shown(console: Console, title: str) -> "Iterator[Progress]":
 
 
 def check_study(config: PropelConfig) -> list[str]:
-    """Whatever cannot be checked on this machine, one line each. Raises UserError if a model or a file is missing."""
+    """List what cannot be checked on this machine, one line each. Raises UserError if a model or a file is missing."""
     unchecked: list[str] = []
     for where, options in config.sampled().items():
         try:

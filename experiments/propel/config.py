@@ -40,7 +40,7 @@ class GeneratorOptions:
 
     Attributes:
         model: the model's options, as in a run.
-        rollouts: how it is sampled, in all stages; `num_rollouts` is the group size in training.
+        rollouts: options of sampling in all stages; `num_rollouts` is the group size in training.
     """
 
     model: ModelOptions
@@ -52,8 +52,8 @@ class SolverOptions:
     """The solver whose frontier the tasks should meet.
 
     Attributes:
-        rollouts: how it is sampled; `num_rollouts` is K, the trials per task.
-        band: the pass rates that make a task useful.
+        rollouts: options of sampling; `num_rollouts` is K, the trials per task.
+        band: the pass rates of useful tasks.
     """
 
     model: ModelOptions
@@ -63,10 +63,10 @@ class SolverOptions:
 
 @dataclass(frozen=True)
 class OracleOptions:
-    """A model that answers the problems of an open domain, so that they get a reference answer.
+    """A model that gives the problems of an open domain their reference answers.
 
     Attributes:
-        rollouts: how it is sampled; `num_rollouts` is its attempts per problem. A truncated response gives no answer.
+        rollouts: options of sampling; `num_rollouts` is its attempts per problem. A truncated response is no answer.
     """
 
     model: ModelOptions
@@ -95,13 +95,13 @@ class PropelConfig:
     """A study: for every seed one corpus, one sweep, and arms that each train a generator.
 
     Attributes:
-        name: everything is written to `output`/`name`, one folder per seed.
+        name: name of the study; all files go to `output`/`name`, one folder per seed.
         domain: a registered domain, in YAML `name` or `{name: options}`.
-        oracles: name -> an oracle, for a domain whose tasks come without an answer. If all oracles agree
-            on an answer, it is the task's; otherwise the task is invalid.
-        seeds: every stage is repeated for each seed: corpus, probes, training and evaluation.
+        oracles: name -> an oracle, for a domain whose tasks come without an answer. An answer on which all oracles
+            agree becomes the task's; otherwise the task is invalid.
+        seeds: seeds; each repeats all stages: corpus, probes, training and evaluation.
         reward: the reward of every arm that does not change it.
-        arms: arm -> the fields of generator, reward and training in which it differs.
+        arms: arm -> the fields of generator, reward and training that it changes.
         threads: CPU threads of torch; 0 = torch's choice.
     """
 
@@ -140,7 +140,7 @@ class PropelConfig:
         return Path(self.output) / self.name
 
     def sampled(self) -> "dict[str, GeneratorOptions | SolverOptions | OracleOptions]":
-        """Everything that is sampled, by its place in the file."""
+        """All sampled models, by their path in the file."""
         return {
             "generator": self.generator,
             "solver": self.solver,
@@ -158,12 +158,12 @@ class PropelConfig:
 
 
 def is_study(path: Path) -> bool:
-    """True if a YAML file, even a malformed one, is a study: only a study, or its base, has a domain."""
+    """True if a YAML file, even an invalid one, is a study: only a study, or its base, has a domain."""
     return yaml_files.is_study(yaml_files.read(path))
 
 
 def load_study(path: Path, overrides: Sequence[str] = ()) -> PropelConfig:
-    """The study in a YAML file, checked completely.
+    """Load the study in a YAML file, checked completely.
 
     Raises:
         UserError: one line that names the field, its value and the remedy.
@@ -183,7 +183,7 @@ def _remedy(raw: Mapping[str, Any], path: Path) -> str:
 
 
 def study_config(raw: Mapping[str, Any]) -> PropelConfig:
-    """The study that a plain mapping describes, checked completely."""
+    """Make a study from a plain mapping, checked completely."""
     raw = yaml_files.interpolate(raw)
     require(isinstance(raw.get("arms") or {}, Mapping), "arms", raw.get("arms"), "give a mapping from names to changes")
     raw["arms"] = {arm: changes or {} for arm, changes in (raw.get("arms") or {"probe": {}}).items()}
@@ -219,23 +219,23 @@ def _check_arms(config: PropelConfig) -> None:
 
 
 def with_seeds(config: PropelConfig, seeds: Sequence[int]) -> PropelConfig:
-    """The same study with other seeds."""
+    """Copy the study with other seeds."""
     return replace(config, seeds=tuple(seeds))
 
 
 def to_plain(config: PropelConfig) -> dict[str, Any]:
-    """The configuration as plain data, from which `study_config` makes an equal one."""
+    """Convert the configuration to plain data, from which `study_config` makes an equal one."""
     result: dict[str, Any] = plain(config)
     return result
 
 
 def prepare(config: PropelConfig) -> None:
-    """Give a study its directory, or accept the one it already has.
+    """Make a study's directory, or accept an existing one.
 
     Seeds and arms may be added later, and pools of any size may be exported.
 
     Raises:
-        UserError: if the directory holds a study with other settings.
+        UserError: if the directory has a study with other settings.
     """
     file = config.folder / "config.yaml"
     if file.exists():

@@ -20,9 +20,9 @@ from halfway.trainers.propel.probes.splits import random_split
 
 
 def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:
-    """The study's probe of the pass rate, with its scores; it is fitted once and then read from its file.
+    """Get the study's probe of the pass rate, with its scores; fitted once, then read from its file.
 
-    It reads at the same place, and has the same head, as the probe that the sweep chose.
+    It has the same site and the same head as the chosen probe of the sweep.
 
     Raises:
         UserError: if there was no sweep, or its files belong to another reference model.
@@ -44,7 +44,7 @@ def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:
 
 
 def export_pool(study: Study, arm: str) -> tuple[Path, int]:
-    """Write new tasks of an arm's generator, with guessed pass rates. Returns the file and the number of tasks."""
+    """Write new tasks of an arm's generator, with predicted pass rates. Returns the file and the number of tasks."""
     probe, scores = rate_probe(study)
     author, step = trained_author(study, arm)
     stream = study.stream.at("export", arm)
@@ -56,7 +56,7 @@ def export_pool(study: Study, arm: str) -> tuple[Path, int]:
 
 
 def export_problems(study: Study, name: str, problems: list[Problem]) -> tuple[Path, int]:
-    """Write problems of a run, with guessed pass rates. Returns the file and the number of problems."""
+    """Write problems of a run, with predicted pass rates. Returns the file and the number of problems."""
     probe, scores = rate_probe(study)
     pool = guess_own(study.domain, problems, study.reader, probe, study.stream.at("export prompts"))
     file = study.folder / "pools" / f"{name}.parquet"
@@ -65,7 +65,7 @@ def export_problems(study: Study, name: str, problems: list[Problem]) -> tuple[P
 
 
 def _about(study: Study, scores: dict[str, Any]) -> dict[str, Any]:
-    """Everything that determines a study's pools."""
+    """The facts that determine a study's pools."""
     return {
         "study": study.config.name,
         "seed": study.seed,

@@ -1,4 +1,4 @@
-"""Runs the stages of a study: corpus, sweep, training and evaluation. Each continues where it was stopped."""
+"""Runs the stages of a study: corpus, sweep, training and evaluation. Each can be resumed."""
 
 import json
 from collections import Counter
@@ -89,7 +89,7 @@ def run_corpus(study: Study, progress: Progress = silent) -> Corpus:
 def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
     """Read the corpus with the reference model, fit every probe, choose one, and compare it with simple predictors.
 
-    These are lookups of surface features, and probes fitted to permuted labels.
+    The simple predictors are lookups of surface features, and probes fitted to permuted labels.
 
     Returns:
         The contents of sweep.json.
@@ -147,15 +147,15 @@ def _activations(study: Study, corpus: Corpus) -> ActivationStore:
 
 
 def _policy_sample(study: Study) -> list[Written]:
-    """Texts of the base policy, judged as in training."""
+    """Write texts with the base policy, judged as in training."""
     author = replace(study.base_author, panel=study.panel if study.config.reward.oracles else None)
     return author.write(study.config.sweep.policy_samples, study.stream.at("policy sample"))
 
 
 def _reward_variance(study: Study, written: Sequence[Written]) -> Callable[[Probe, Site], float]:
-    """A function that gives the variance of the study's reward by a probe, over texts of the base policy.
+    """Make a function for the variance of the study's reward by a probe, over texts of the base policy.
 
-    The texts are read by the reference model only once, for all probes.
+    The reference model reads the texts only once, for all probes.
     """
     config = study.config
     reward = config.reward if config.reward.kind != "solver" else RewardOptions()
@@ -176,7 +176,7 @@ def _reward_variance(study: Study, written: Sequence[Written]) -> Callable[[Prob
 
 
 def read_sweep(study: Study) -> dict[str, Any]:
-    """The result of the sweep. Raises UserError if there was none."""
+    """Read the result of the sweep. Raises UserError if there was none."""
     file = study.folder / "sweep.json"
     if not file.exists():
         raise UserError(f"{study.folder}: holds no finished sweep; make one with `halfway propel sweep`")
@@ -184,7 +184,7 @@ def read_sweep(study: Study) -> dict[str, Any]:
 
 
 def chosen_cell(study: Study) -> Cell:
-    """The cell that the sweep chose. Raises UserError if there was no sweep."""
+    """Read the sweep's chosen cell. Raises UserError if there was no sweep."""
     with reading(study.folder / "sweep.json", "remove it and sweep again"):
         return Cell.from_record(read_sweep(study)["chosen"])
 
@@ -220,7 +220,7 @@ def run_training(study: Study, arm: str, recorders: Sequence[Recorder] = ()) -> 
 
 
 def build_training(study: Study, arm: str, config: ArmConfig, loaded: Policy) -> Training:
-    """An arm's training before its first step; `Training.train` resumes by itself."""
+    """Build an arm's training; `Training.train` resumes by itself."""
     folder, rollouts, options = study.arm_folder(arm), config.generator.rollouts, config.training
     reward = build_reward(study, arm, config.reward)
     policy = study.trainable_copy(loaded, config.generator.model.lora)
@@ -270,13 +270,13 @@ def _choose(study: Study, arm: str, config: ArmConfig, loaded: Policy) -> dict[s
 
 
 def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Author:
-    """The generator of one checkpoint; step 0 is the model from which the arm starts."""
+    """Load the generator of one checkpoint; step 0 is the arm's starting model."""
     config = study.config.arm(arm)
     checkpoints = _checkpoints(study.arm_folder(arm), 1)
     base = study.generator(config.generator.model)
     if step == 0:
         return study.author(base, config.generator.rollouts, oracles)
-    # A checkpoint has its adapters merged into its weights. The starting model decides which tokens end a text.
+    # A checkpoint has its adapters merged into its weights. The starting model determines the end tokens.
     folder = checkpoints.path(step)
     if trouble := damage(folder):
         raise UserError(f"{folder}: {trouble}; put it back, or remove {study.arm_folder(arm)} and train the arm again")
@@ -288,7 +288,7 @@ def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Autho
 
 
 def trained_author(study: Study, arm: str) -> tuple[Author, int]:
-    """The generator of an arm's chosen checkpoint, and its step; step 0 is the base generator.
+    """Load the generator of an arm's chosen checkpoint, and its step; step 0 is the base generator.
 
     Raises:
         UserError: if the arm is not trained yet.
@@ -304,7 +304,7 @@ def trained_author(study: Study, arm: str) -> tuple[Author, int]:
 
 
 def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
-    """Judge the generator of an arm by the solver, on fresh texts.
+    """Evaluate the generator of an arm by the solver, on fresh texts.
 
     Returns:
         The contents of evaluations/ARM.json.
@@ -315,7 +315,7 @@ def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
         return found
     author, step = trained_author(study, arm)
     options, solver = study.config.evaluation, study.solver
-    # Every arm gets the same streams, so the noise that the arms share cancels in their differences.
+    # Every arm gets the same streams, so shared noise cancels in the differences of arms.
     written = author.write(options.generations, study.stream.at("evaluate"))
     rows = try_all(written, solver, study.stream.at("evaluation trials"))
     scores = score_generator(rows, solver.attempts, solver.band, options.units)
@@ -335,9 +335,9 @@ def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
 
 
 def run_curve(study: Study, arm: str) -> None:
-    """Judge every kept checkpoint of an arm by the solver; the base generator is step 0.
+    """Evaluate every kept checkpoint of an arm by the solver; the base generator is step 0.
 
-    Writes evaluations/ARM.curve.json, with one record per checkpoint, unless it is there.
+    Writes evaluations/ARM.curve.json, with one record per checkpoint, unless it exists.
     """
     file = study.folder / "evaluations" / f"{arm}.curve.json"
     if file.exists():
@@ -354,7 +354,7 @@ def run_curve(study: Study, arm: str) -> None:
 
 
 def _offline(study: Study, arm: str) -> int:
-    """Solver trials behind an arm's probes."""
+    """Solver trials for an arm's probes."""
     if arm == BASE:
         return 0
     own = study.config.arm(arm)
@@ -364,7 +364,7 @@ def _offline(study: Study, arm: str) -> int:
 
 
 def _offline_oracles(study: Study, arm: str) -> int:
-    """Attempts of oracles behind an arm's probes and behind the choice of its checkpoint."""
+    """Oracle attempts for an arm's probes and for the choice of its checkpoint."""
     if arm == BASE:
         return 0
     file = study.arm_folder(arm) / "choice.json"

@@ -1,4 +1,4 @@
-"""The parts of a study with one seed, each built when it is first needed, and the locations of its files."""
+"""The parts of a study with one seed, built on first use, and the paths of its files."""
 
 import copy
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ from halfway.trainers.rollouts.rollout_options import RolloutOptions
 
 
 def frozen_policy(options: ModelOptions, rollouts: RolloutOptions | None = None) -> Policy:
-    """A policy that is not trained, without the adapters named in its options.
+    """Load a policy that is not trained, without the adapters named in its options.
 
     Args:
-        rollouts: how it is sampled, if it is used for nothing else: if the engine has its own weights, the model stays
-            in the host's memory. None = it also computes, on the device if there is one.
+        rollouts: options of sampling, if it only samples: if the engine has its own weights, the model stays in the
+            host's memory. None = it also computes, on the device if there is one.
 
     Raises:
-        UserError: if there is no model that can be loaded.
+        UserError: if the model cannot be loaded.
     """
     policy = load_policy(options, find_model(options.path))
     if rollouts is None or rollouts.engine.part.uses_module:
@@ -46,12 +46,12 @@ def frozen_policy(options: ModelOptions, rollouts: RolloutOptions | None = None)
 
 
 def build_engine(policy: Policy, options: RolloutOptions, model: Any = None) -> Engine:
-    """An engine that samples from `model`, or from the policy's own model."""
+    """Build an engine that samples from `model`, or from the policy's own model."""
     return options.engine.part.build(policy.engine_setup(options, model))
 
 
 class Study:
-    """A study with one seed, whose parts are built when they are first needed."""
+    """A study with one seed; its parts are built on first use."""
 
     def __init__(self, config: PropelConfig, seed: int):
         self.config, self.seed = config, seed
@@ -74,11 +74,11 @@ class Study:
 
     @property
     def base(self) -> Policy:
-        """The base generator, which is never trained: arms train copies."""
+        """The base generator, never trained: arms train copies."""
         return self.generator(self.config.generator.model)
 
     def generator(self, options: ModelOptions) -> Policy:
-        """The model from which an arm starts, loaded once for all arms that differ only in their adapters."""
+        """Load an arm's starting model, once for all arms that differ only in their adapters."""
         key = replace(options, lora=LoraOptions())
         if key not in self._generators:
             self._generators[key] = frozen_policy(key)
@@ -106,7 +106,7 @@ class Study:
 
     @cached_property
     def oracle_models(self) -> Mapping[str, Policy]:
-        """The models behind the oracles, by name."""
+        """The models of the oracles, by name."""
         oracles = self.config.oracles
         return {name: frozen_policy(options.model, options.rollouts) for name, options in oracles.items()}
 
@@ -121,7 +121,7 @@ class Study:
         return Panel(tuple(oracles)) if oracles else None
 
     def author(self, loaded: Policy, rollouts: RolloutOptions, oracles: bool = True) -> Author:
-        """A generator, ready to write tasks.
+        """Make a generator of tasks.
 
         Args:
             oracles: whether the study's oracles, if it has any, judge its texts.
@@ -136,7 +136,7 @@ class Study:
 
     @cached_property
     def provenance(self) -> Mapping[str, Any]:
-        """Everything that determines a corpus. Models are named by fingerprint, since their paths say little."""
+        """The facts that determine a corpus. Models are named by fingerprint, not by path."""
         solver, config = self.solver, self.config
         return {
             "reference model": self.reference,
@@ -163,7 +163,7 @@ class Study:
         return load_corpus(self.corpus_folder, self.provenance, self.config.corpus.generations)
 
     def trainable_copy(self, loaded: Policy, lora: LoraOptions) -> Any:
-        """A copy of the model that may be trained. With adapters, it shares the frozen weights instead of copying."""
+        """Copy the model for training. With adapters, the copy shares the frozen weights."""
         if not lora.rank:
             return copy.deepcopy(loaded.model).requires_grad_(True)
         shared = {id(weight): weight for weight in loaded.model.parameters()}

@@ -1,4 +1,4 @@
-"""Summarizes a study: every arm over its seeds, the probes, and their costs; and the tables of it."""
+"""Summarizes a study in numbers and tables: every arm over its seeds, the probes, and their costs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from halfway.trainers.propel.domains.diversity import BLOCK
 COLUMNS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "block_self_bleu_3", "distinct_3", "top_topic")
 PAIRED = ("utility", "valid", "top_topic")
 TRIALS = ("offline_trials", "online_trials")
-# Columns of a domain whose tasks get their answers from oracles.
+# Columns of an open domain, whose answers come from oracles.
 ORACLES = ("well_formed", "utility_of_valid", "offline_oracle_attempts", "online_oracle_attempts")
 PROBE_SCORES = {"ece": "ECE", "auc": "AUC", "f1": "F1", "spearman": "rho"}
 
@@ -25,7 +25,7 @@ Cells = Sequence[object]
 
 
 def study_tables(summary: Mapping[str, Any]) -> list[TextTable]:
-    """The tables of whatever has been evaluated so far."""
+    """Make the tables of all evaluations so far."""
     arms, differences, sweeps = summary["arms"], summary["differences"], summary["sweeps"]
     tables = []
     if arms:
@@ -43,7 +43,7 @@ def study_tables(summary: Mapping[str, Any]) -> list[TextTable]:
 
 
 def arms_table(arms: Mapping[str, Any]) -> TextTable:
-    """One row per arm: its texts' quality, and the solver trials behind it."""
+    """One row per arm: its texts' quality, and its solver trials."""
     heads = (*map(spaced, COLUMNS), "trials before", "trials during", "step", "seeds")
     rows = {
         arm: (
@@ -101,7 +101,7 @@ def features_table(arms: Mapping[str, Any]) -> TextTable:
 
 
 def oracles_table(arms: Mapping[str, Any]) -> TextTable:
-    """The work of oracles for a domain whose tasks come without an answer."""
+    """The work of oracles in an open domain."""
     heads = ("arm", "follows the rules", "utility of valid", "oracle attempts before", "oracle attempts during")
     rows = {
         arm: (*(interval(own[name]) for name in ORACLES[:2]), *(number(own[name], 0) for name in ORACLES[2:]))
@@ -115,7 +115,7 @@ def oracles_table(arms: Mapping[str, Any]) -> TextTable:
 
 
 def probes_table(sweeps: Mapping[str, Any]) -> TextTable:
-    """One row per seed: the chosen probe on test rows, beside permuted labels and the best lookup."""
+    """One row per seed: the chosen probe on test rows, against permuted labels and the best lookup."""
     heads = (
         *("seed", "layer", "pooling", "head", "balance", "balanced accuracy (test)", *PROBE_SCORES.values(), "RVP"),
         *("permuted labels", "best lookup", "probe above it"),
@@ -144,14 +144,14 @@ def _lookup_cells(lookup: Mapping[str, Any]) -> Cells:
 
 
 def costs_table(sweeps: Mapping[str, Any]) -> TextTable:
-    """One row per seed: the texts, labels and solver trials behind the probe."""
+    """One row per seed: the texts, labels and solver trials of the probe."""
     names = list(next(iter(sweeps.values()))["costs"])
     rows = {seed: [f"{record['costs'].get(name, 0):,}" for name in names] for seed, record in sweeps.items()}
     return _table("Cost of the probes", ("seed", *map(spaced, names)), rows, "")
 
 
 def spaced(name: str) -> str:
-    """A quantity's name as a heading."""
+    """Turn a quantity's name into a heading."""
     return name.replace("_", " ")
 
 
@@ -196,7 +196,7 @@ class _Lookup(msgspec.Struct):
 
 
 class _Sweep(msgspec.Struct):
-    """What the tables read of sweep.json."""
+    """The fields that the tables read from sweep.json."""
 
     chosen: _Cell
     permuted: list[float]
@@ -205,10 +205,10 @@ class _Sweep(msgspec.Struct):
 
 
 def summarize_study(config: PropelConfig) -> dict[str, Any]:
-    """Everything evaluated so far: each arm's quantities over seeds, `paired_differences`, and the sweeps by seed.
+    """Collect all evaluations so far: each arm's quantities over seeds, `paired_differences`, and the sweeps by seed.
 
-    An arm's `features` are what the domain reports about its valid tasks. `curves` has the same quantities by step, for
-    every kept checkpoint that has been judged.
+    An arm's `features` are the domain's features of its valid tasks. `curves` has the same quantities by step, for
+    every evaluated checkpoint.
     """
     evaluated = {arm: evaluations_of(config, arm) for arm in (BASE, *config.arms)}
     evaluated = {arm: evaluations for arm, evaluations in evaluated.items() if evaluations}
@@ -237,11 +237,11 @@ def summarize_study(config: PropelConfig) -> dict[str, Any]:
 
 
 def paired_differences(evaluated: Mapping[str, Records]) -> dict[str, Any] | None:
-    """Every arm, including the base, minus the first trained arm, within each seed, whose streams the arms share.
+    """Every arm, including the base, minus the first trained arm, within each seed, since arms share its streams.
 
     Returns:
-        `reference`, the name of the first trained arm; and `arms`, which holds for each arm its shared seeds and, for
-        each quantity, the mean difference over them; None for an arm that shares no seed. The result is None without a
+        `reference`, the name of the first trained arm; and `arms`: for each arm its shared seeds and the mean
+        difference of each quantity over them; None for an arm without a shared seed. The result is None without a
         trained arm.
     """
     trained = (a for a, own in evaluated.items() if a != BASE and any(record["step"] for record in own.values()))
@@ -269,7 +269,7 @@ def write_summary(config: PropelConfig) -> Path:
 
 
 def draw_summary(config: PropelConfig) -> None:
-    """Draw curves.png, if checkpoints were judged."""
+    """Draw curves.png, if checkpoints were evaluated."""
     from halfway.experiments.propel.figures import curves
 
     found = summarize_study(config)["curves"]
@@ -278,7 +278,7 @@ def draw_summary(config: PropelConfig) -> None:
 
 
 def _curve(config: PropelConfig, arm: str) -> dict[str, dict[str, Estimate]]:
-    """Means over the seeds that have a curve, by step and quantity."""
+    """Means over the seeds with a curve, by step and quantity."""
     by_step: dict[str, list[Any]] = {}
     for seed in config.seeds:
         file = _file(config, seed, f"evaluations/{arm}.curve.json")

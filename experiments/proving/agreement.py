@@ -39,7 +39,7 @@ class Trial:
         sampled = copy.deepcopy(policy.model)
         if adapted:
             add_adapters(policy.model, LoraOptions(rank=4))
-        # Normalized by token, the loss of a prefix that all rollouts of a group share would cancel.
+        # Normalized by token, the loss of a shared prefix would cancel within a group.
         options = LearnerOptions(lr=1e-3, compact_filtering=False, normalization="sequence")
         self.learner = PolicyGradientLearner(policy.model, options, policy.padding, TEMPERATURE)
         setup = policy.engine_setup(replace(config.rollouts, temperature=TEMPERATURE), sampled)
@@ -54,7 +54,7 @@ class Trial:
         self.collector = policy.collector(self.engine, config.environment.part, LENGTH)
 
     def sample(self, step: int, prefixes: Sequence[Group] = ()) -> list[Group]:
-        """Fresh groups, or such that continue the first rollouts of earlier ones."""
+        """Sample fresh groups, or groups that continue the first rollouts of earlier groups."""
         requests = [Request(problem, ROLLOUTS) for problem in list(self.problems)[:GROUPS]]
         if prefixes:
             requests = [
@@ -70,7 +70,7 @@ class Trial:
 
 
 class OtherPrompt:
-    """A planted fault: an engine that reads another first token than the learner, as with another template."""
+    """A planted fault: an engine that reads another first token than the learner, like another template."""
 
     def __init__(self, engine: Any):
         self._engine = engine
@@ -83,7 +83,7 @@ class OtherPrompt:
 
 
 def start_of(rollout: Rollout) -> Prefix:
-    """The first tokens of a rollout."""
+    """Cut a prefix of the first tokens of a rollout."""
     tokens_T = rollout.turns[0].tokens_T[:PREFIX]
     zeros_T = np.zeros(len(tokens_T), np.float32)
     turn = Turn(tokens_T, zeros_T, zeros_T, 0, "length", num_replayed=len(tokens_T))
@@ -119,18 +119,18 @@ def _try_policy(planted: Sequence[str], adapted: bool) -> Iterator[Check]:
 
 
 def _gap(trial: Trial, name: str, groups: Sequence[Group], suspects: str) -> Check:
-    """Update, and judge how far the engine's log-probabilities were from the learner's."""
+    """Update, and judge the distance of the engine's log-probabilities from the learner's."""
     gap = trial.learner.update([one_passes(group) for group in groups], Stream(0))["engine_gap"]
     return judge(PART, name, gap <= TOLERANCE, f"{gap:.1e} nats a token apart", f"compare {suspects} of both")
 
 
 def one_passes(group: Group) -> Group:
-    """The group with other outcomes, so that it has something to teach."""
+    """Change the outcomes of a group so that it has a gradient."""
     return replace(group, rollouts=tuple(replace(r, success=i == 0) for i, r in enumerate(group.rollouts)))
 
 
 def _ends(trial: Trial, kind: str, groups: Sequence[Group]) -> Check:
-    """A response ends with its end token, which is trained, and with no other."""
+    """Check that a response ends with its end token only, and that this token is trained."""
     from halfway.trainers.learner.batch import make_sequence
 
     ended = [(g, r) for g in groups for r in g.rollouts if r.turns[0].stop == "end"]
@@ -144,7 +144,7 @@ def _ends(trial: Trial, kind: str, groups: Sequence[Group]) -> Check:
 
 
 def _prefixes(trial: Trial, groups: Sequence[Group]) -> Check:
-    """An update equals that on the same rollouts whose prefix is a part of the prompt."""
+    """Check that an update equals one on the same rollouts with the prefix in the prompt."""
     import torch
 
     chosen = [one_passes(group) for group in groups]
@@ -163,7 +163,7 @@ def _prefixes(trial: Trial, groups: Sequence[Group]) -> Check:
 
 
 def in_prompt(group: Group) -> Group:
-    """The group as if its prefix had been a part of the prompt."""
+    """Move the prefix of a group into the prompt."""
     size = group.rollouts[0].turns[0].num_replayed
     start_T = group.rollouts[0].turns[0].tokens_T[:size]
 

@@ -1,4 +1,4 @@
-"""Findings of checks and their printed lines; programs that checks run."""
+"""Findings of checks, their printed lines, and programs of checks."""
 
 import os
 import subprocess
@@ -10,12 +10,12 @@ Verdict = Literal["ok", "FAIL", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was tried.
+    """The finding of one check.
 
     Attributes:
         part: the part of the proof.
-        name: what must hold.
-        found: what was measured, or why it was not tried.
+        name: the condition.
+        found: the measurement, or why the check was skipped.
         remedy: how to fix it; only for a FAIL.
     """
 
@@ -31,7 +31,7 @@ class Check:
 
 
 def judge(part: str, name: str, holds: bool, found: str, remedy: str) -> Check:
-    """A check that is ok if something holds, and failed otherwise."""
+    """Make a check: ok if the condition holds, failed otherwise."""
     return Check(part, name, "ok" if holds else "FAIL", found, remedy)
 
 
@@ -40,5 +40,5 @@ def skip(part: str, name: str, why: str) -> Check:
 
 
 def run_program(*words: str) -> None:
-    """Run a program of a part to its end. Raises CalledProcessError if it fails; its messages are the part's."""
+    """Run a program of a part to its end; it shares the part's output. Raises CalledProcessError if it fails."""
     subprocess.run(words, check=True, stdin=subprocess.DEVNULL, env={"OMP_NUM_THREADS": "1"} | os.environ)

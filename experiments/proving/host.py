@@ -1,4 +1,4 @@
-"""Checks what this machine lacks for a run. Needs torch only to count devices."""
+"""Checks this machine's resources for a run. Needs torch only to count devices."""
 
 import os
 import resource
@@ -22,7 +22,7 @@ FILES_AT_LEAST = 4096
 
 
 def host_checks(config: RunConfig) -> Iterator[Check]:
-    """Everything that can be told about this machine without computing anything."""
+    """All checks of this machine that need no computation."""
     yield from _limits(config)
     yield from _cores()
     yield from _network(config)
@@ -81,7 +81,7 @@ def _own_name() -> Check:
 
 
 def holder_of(port: int) -> str | None:
-    """The process that listens on a port of this host; None = no process."""
+    """Find the process that listens on a port of this host; None = no process."""
     wanted, inodes = f":{port:04X}", set()
     for table in ("tcp", "tcp6"):
         rows = [row.split() for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
@@ -92,13 +92,13 @@ def holder_of(port: int) -> str | None:
         try:
             if any(os.readlink(file) in inodes for file in (process / "fd").iterdir()):
                 return f"process {process.name} ({_words(process)[:80]})"
-        except OSError:  # it has ended, or belongs to somebody else
+        except OSError:  # it has ended, or belongs to another user
             continue
     return "another user's process"
 
 
 def leaked_servers() -> Iterator[tuple[int, str]]:
-    """Servers of this user whose run has ended: their parent is init, or a process that adopts orphans."""
+    """Find servers of this user whose run has ended: their parent is init, or a process that adopts orphans."""
     for process in Path("/proc").glob("[0-9]*"):
         try:
             mine = process.stat().st_uid == os.geteuid()
@@ -125,7 +125,7 @@ def _disks(config: RunConfig) -> Iterator[Check]:
 
 
 def _room(name: str, folder: str, wanted: float, purpose: str, remedy: str) -> Check:
-    """Whether a folder's disk takes what is wanted and can be written to."""
+    """Check that a folder is writable and its disk has enough room."""
     nearest = next(path for path in (Path(folder).absolute(), *Path(folder).absolute().parents) if path.exists())
     free = shutil.disk_usage(nearest).free
     writable = os.access(nearest, os.W_OK)

@@ -2,8 +2,8 @@
 
     python -m halfway.experiments.proving.learner FOLDER FAULTS WAY:SAVERS ...
 
-It trains a random model in each way (`plain`, `zero-2`, `zero-3`) from the start if SAVERS is 0, and otherwise from
-what so many processes have saved half-way, and writes the weights to FOLDER/WAY-by-SAVERS-on-PROCESSES.pt.
+It trains a random model in each way (`plain`, `zero-2`, `zero-3`), from the start if SAVERS is 0, otherwise from a
+checkpoint saved half-way by SAVERS processes, and writes the weights to FOLDER/WAY-by-SAVERS-on-PROCESSES.pt.
 """
 
 import hashlib
@@ -30,13 +30,13 @@ VOCABULARY = 64
 
 
 def build_model(seed: int = 0) -> Any:
-    """A random Qwen3: tiny on a CPU, 1.5 billion parameters on a GPU."""
+    """Build a random Qwen3: tiny on a CPU, 1.5 billion parameters on a GPU."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     torch.manual_seed(seed)
     large = torch.cuda.is_available()
-    hidden, layers, heads = (1536, 28, 12) if large else (64, 2, 2)  # vLLM has no heads of 16 on a CPU
+    hidden, layers, heads = (1536, 28, 12) if large else (64, 2, 2)  # vLLM does not support heads of 16 on a CPU
     config = Qwen3Config(
         vocab_size=151936 if large else VOCABULARY,
         hidden_size=hidden,
@@ -54,7 +54,7 @@ def build_model(seed: int = 0) -> Any:
 
 
 def groups_of(step: int) -> list[Group]:
-    """Groups of random rollouts, one of which passes."""
+    """Make groups of random rollouts; one rollout per group passes."""
     rng = np.random.default_rng(step)
     groups = []
     for start in (0, 0, 2, 3):  # tokens of a prefix
@@ -81,10 +81,10 @@ def build_learner(way: str) -> "PolicyGradientLearner":
 
 
 def train(folder: Path, way: str, savers: int, planted: str) -> None:
-    """Train, save half-way, and write the weights that the first process has in the end, and digests of everybody's.
+    """Train, save half-way, and write the final weights of the first process, and digests of all processes' weights.
 
     Args:
-        savers: number of processes that saved what this call continues from; 0 = from the start.
+        savers: number of processes that saved the checkpoint to continue from; 0 = from the start.
     """
     import torch
 
@@ -144,11 +144,11 @@ def _double_updates(learner: "PolicyGradientLearner") -> None:
 
 
 def learner_checks(folder: Path, ranks: int, planted: Sequence[str]) -> Iterator[Check]:
-    """Compare one process with several, and a loaded checkpoint with what saved it."""
+    """Compare one process with several, and a loaded checkpoint with the uninterrupted training."""
     import torch
 
     if torch.cuda.is_available():
-        ranks = min(ranks, torch.cuda.device_count())  # NCCL wants a GPU for each
+        ranks = min(ranks, torch.cuda.device_count())  # NCCL needs a GPU for each
     ways = list(STAGES) if find_spec("deepspeed") else ["plain"]
     several = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
     _train(folder, several, planted, [f"{way}:0" for way in ways])
@@ -169,7 +169,7 @@ def learner_checks(folder: Path, ranks: int, planted: Sequence[str]) -> Iterator
 
 
 def _train(folder: Path, launcher: Sequence[str], planted: Sequence[str], tasks: Sequence[str]) -> None:
-    """Do tasks in a fresh program: together if the model is small, since DeepSpeed keeps all memory to the end."""
+    """Do tasks in a fresh program; together only if the model is small, since DeepSpeed keeps all memory to the end."""
     import torch
 
     shares = [[task] for task in tasks] if torch.cuda.is_available() else [tasks] if tasks else []
@@ -186,7 +186,7 @@ def _train(folder: Path, launcher: Sequence[str], planted: Sequence[str], tasks:
 
 
 def _compare(folder: Path, name: str, file: str, remedy: str) -> Check:
-    """Whether weights equal those of one plain process that was never interrupted."""
+    """Compare weights with those of one plain process that was never interrupted."""
     import torch
 
     if not (folder / f"{file}.pt").exists():
@@ -197,7 +197,7 @@ def _compare(folder: Path, name: str, file: str, remedy: str) -> Check:
 
 
 def _damage(folder: Path) -> None:
-    """A planted fault: the optimizer's state in a checkpoint is another one."""
+    """A planted fault: a checkpoint with another optimizer state."""
     import torch
 
     from halfway.trainers.learner.shards import opening_safely
@@ -229,7 +229,7 @@ def main(folder: Path, planted: str, *tasks: str) -> None:
         way, _, savers = task.partition(":")
         try:
             train(folder, way, int(savers), planted)
-        except UserError as error:  # a checkpoint that cannot be loaded; the check of its weights will miss them
+        except UserError as error:  # a checkpoint that cannot be loaded; the check of its weights will fail
             print(error, file=sys.stderr)
         AcceleratorState._reset_state(True)
     if torch.distributed.is_initialized():

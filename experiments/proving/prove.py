@@ -1,8 +1,8 @@
-"""Runs the parts of the proof one after the other, each in a process of its own with a limit.
+"""Runs the parts of the proof one after the other, each in its own process with a time limit.
 
     python -m halfway.experiments.proving.prove PART FOLDER RANKS FAULTS
 
-is such a process: it writes its checks, as lines of JSON, to FOLDER/checks.jsonl.
+is such a process; it writes its checks, as lines of JSON, to FOLDER/checks.jsonl.
 """
 
 import json
@@ -21,7 +21,7 @@ from halfway.curriculum.support.atomic import write_json
 from halfway.experiments.proving.checks import Check
 
 LIMITS = {"agreement": 300.0, "learner": 900.0, "servers": 1200.0, "run": 600.0}
-"""The parts beside the host's, and how many seconds each may take."""
+"""The parts beside the host's, and the time limit of each in seconds."""
 FAULTS = {
     "temperature": ("log-probabilities at",),
     "other-prompt": ("log-probabilities at",),
@@ -35,17 +35,17 @@ FAULTS = {
     "no-restart": ("comes back",),
     "leaked-server": ("left behind",),
 }
-"""What can be planted, and parts of the names of the checks that have to find it."""
+"""Faults to plant, and parts of the names of the checks that must find them."""
 CHECKS = "checks.jsonl"
 Part = Callable[[Path, int, Sequence[str]], Iterator[Check]]
 
 
 def prove(parts: Sequence[str], ranks: int, planted: Sequence[str] = ()) -> Iterator[Check]:
-    """The checks of these parts, as they come.
+    """Run these parts, and yield their checks as they finish.
 
     Args:
         ranks: processes of a distributed update.
-        planted: faults to be found, of `FAULTS`.
+        planted: faults of `FAULTS` to plant.
     """
     failed: list[str] = []
     for name in parts:
@@ -58,16 +58,16 @@ def prove(parts: Sequence[str], ranks: int, planted: Sequence[str] = ()) -> Iter
             failed += [f"{check.part}: {check.name}"] if check.verdict == "FAIL" else []
             yield check
         if why:
-            yield Check(name, "to the end", "FAIL", why, "what it printed last stands above")
+            yield Check(name, "to the end", "FAIL", why, "see its last lines above")
         yield Check(name, "time", "ok", f"{time.monotonic() - begun:.0f} s")
     for fault in planted:
         if not any(part in name for name in failed for part in FAULTS[fault]):
-            remedy = "run the part that tries it, with what that part needs"
-            yield Check("prove", f"{fault} is found", "FAIL", "no check saw what was planted", remedy)
+            remedy = "run the part that tries it, with all its requirements"
+            yield Check("prove", f"{fault} is found", "FAIL", "no check found the planted fault", remedy)
 
 
 def _supervise(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> str:
-    """Run a part in a process of its own. Returns why it did not end well; "" if it did."""
+    """Run a part in its own process. Returns why it failed to finish; "" if it finished."""
     words = (sys.executable, "-m", __name__, name, str(folder), str(ranks), *planted)
     log = folder / "log"
     environment = {"HF_HUB_OFFLINE": "1"} | os.environ | {"PYTHONSAFEPATH": "1"}
@@ -89,14 +89,14 @@ def _supervise(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> s
 
 
 def write_checks(checks: Sequence[Check], file: Path) -> int:
-    """Write all checks to a file of JSON. Returns the number of failures."""
+    """Write all checks to a JSON file. Returns the number of failures."""
     failures = sum(check.verdict == "FAIL" for check in checks)
     write_json(file, {"failures": failures, "checks": [asdict(check) for check in checks]})
     return failures
 
 
 def part_named(name: str) -> Part:
-    """The function that tries a part."""
+    """Find the function of a part."""
     from halfway.experiments.proving.agreement import agreement_checks
     from halfway.experiments.proving.learner import learner_checks
     from halfway.experiments.proving.servers import servers_checks
@@ -107,14 +107,14 @@ def part_named(name: str) -> Part:
 
 
 def end_with_input() -> None:
-    """End this process when what started it has ended, in whatever way."""
-    while os.read(0, 1024):  # not through sys.stdin, whose lock would disturb an ordinary end
+    """End this process when its parent has ended, in whatever way."""
+    while os.read(0, 1024):  # not through sys.stdin, whose lock would disturb a normal exit
         pass
     os._exit(1)
 
 
 def main(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> None:
-    """Try a part, and write its checks as they come."""
+    """Run a part, and write its checks as they finish."""
     threading.Thread(target=end_with_input, daemon=True).start()
     with (folder / CHECKS).open("w") as file:
         for check in part_named(name)(folder, ranks, planted):

@@ -62,7 +62,7 @@ class Trial:
                 parameter.add_(torch.randn_like(parameter) * parameter.abs().mean())
 
     def sync(self, engine: Any) -> float:
-        """Hand the weights over. Returns how many seconds it took."""
+        """Send the weights. Returns the seconds."""
         self.version += 1
         if "stale-weights" in self.planted:
             engine.transfer.send = lambda weights, servers, version: _pretend(servers, version)
@@ -72,19 +72,19 @@ class Trial:
 
 
 def _pretend(servers: Any, version: str) -> None:
-    """A planted fault: servers are told a version, and no weights."""
+    """A planted fault: servers get a version but no weights."""
     for server in servers:
         server.begin_update(version, 60.0, changes=False)
         server.end_update(version, 60.0, changes=False)
 
 
 def _leak(command: Sequence[str]) -> "subprocess.Popen[bytes]":
-    """A planted fault: a process with a server's command that is never ended."""
+    """A planted fault: a process with a server's command that nothing ends."""
     return subprocess.Popen((sys.executable, "-c", "import time; time.sleep(1000)", *command))
 
 
 def servers_checks(folder: Path, _: int, planted: Sequence[str]) -> Iterator[Check]:
-    """Start a server, and try all that is promised of it."""
+    """Start a server, and check all its guarantees."""
     if not find_spec("vllm"):
         yield skip(PART, "all", "vLLM is not installed")
         return
@@ -106,7 +106,7 @@ def servers_checks(folder: Path, _: int, planted: Sequence[str]) -> Iterator[Che
 
 
 def _weights(trial: Trial, engine: Any, how: str) -> Iterator[Check]:
-    """A stale server is noticed, and a sync corrects it."""
+    """Check that a stale server is noticed, and that a sync corrects it."""
     limit = TOLERANCE_GPU if trial.gpu else TOLERANCE_CPU
     trial.perturb()
     stale = trial.gap(engine)
@@ -114,17 +114,17 @@ def _weights(trial: Trial, engine: Any, how: str) -> Iterator[Check]:
     seconds = trial.sync(engine)
     gap, size = trial.gap(engine), sum(weight.nbytes for weight in trial.model.parameters())
     found = f"{gap:.1e} nats after a sync of {size / 1e9:.3g} GB in {seconds:.2f} s"
-    remedy = "the server has kept older weights: look into its log for the update, and restart it"
+    remedy = "the server still has older weights: look for the update in its log, and restart it"
     yield judge(PART, f"{how}: a sync brings the learner's weights", gap <= limit, found, remedy)
 
 
 def _broadcast(trial: Trial) -> Iterator[Check]:
-    """The same server, asked by address, takes weights from device to device."""
+    """Check that the same server, given by address, receives weights from device to device."""
     if trial.gpu:
         import torch
 
         if torch.cuda.device_count() < 2:
-            yield skip(PART, "broadcast", "NCCL wants a GPU of its own for the learner and the server")
+            yield skip(PART, "broadcast", "NCCL needs separate GPUs for the learner and the server")
             return
     part = replace(trial.part, addresses=(trial.server.address,), transfer="broadcast")
     other: Any = part.build(trial.setup)
@@ -135,7 +135,7 @@ def _broadcast(trial: Trial) -> Iterator[Check]:
 
 
 def _stranger(trial: Trial) -> Check:
-    """Whoever has no token."""
+    """Check that requests without a token are refused."""
     from halfway.trainers.engines.vllm_servers.server.protocol import OtherTokenError, ServerError
     from halfway.trainers.engines.vllm_servers.server.server import Server
 
@@ -151,7 +151,7 @@ def _stranger(trial: Trial) -> Check:
 
 
 def _kill_server(trial: Trial) -> Iterator[Check]:
-    """A server that is killed is started again, with the current weights."""
+    """Check that a killed server is restarted with the current weights."""
     import numpy as np
 
     trial.sync(trial.engine)  # the broadcast was another engine's
@@ -162,7 +162,7 @@ def _kill_server(trial: Trial) -> Iterator[Check]:
     try:
         trial.engine.generate([np.asarray([5, 6, 7], np.int32)], [4], [0])
     except UserError as error:
-        yield Check(PART, name, "FAIL", str(error)[:200], "see what its log says above")
+        yield Check(PART, name, "FAIL", str(error)[:200], "see its log above")
         return
     limit = TOLERANCE_GPU if trial.gpu else TOLERANCE_CPU
     gap, seconds = trial.gap(trial.engine), time.monotonic() - begun
@@ -172,7 +172,7 @@ def _kill_server(trial: Trial) -> Iterator[Check]:
 
 
 def _left_behind(folder: Path) -> Check:
-    """After the end: processes whose command names the model, and files beside it."""
+    """Check after the end for processes with the model in their command, and for files beside it."""
     deadline, left = time.monotonic() + GONE_SECONDS, [""]
     while left and time.monotonic() < deadline:
         left = [pid for pid in os.listdir("/proc") if pid.isdecimal() and _names(pid, str(folder / "model"))]

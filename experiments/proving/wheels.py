@@ -1,8 +1,8 @@
-"""Collects what a machine without downloads still needs for `halfway prove --part host --part learner`.
+"""Collects packages for `halfway prove --part host --part learner` on a machine without downloads.
 
     python -m halfway.experiments.proving.wheels FOLDER [--python 3.12]
 
-The machine has torch, transformers, accelerate, peft and safetensors with all that they need. There, beside a checkout:
+The machine has torch, transformers, accelerate, peft and safetensors with their requirements. There, beside a checkout:
 `pip install --no-index --find-links FOLDER --no-deps FOLDER/*.whl`, and PYTHONPATH=src.
 """
 
@@ -14,21 +14,21 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 NEEDED = ("halfway", "omegaconf", "deepspeed", "ninja")
-"""What the parts `learner` and `host` import; reports and MLflow stay away."""
+"""The imports of the parts `learner` and `host`, without reports and MLflow."""
 THERE = ("torch", "transformers", "accelerate", "peft", "safetensors")
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 MOST_BYTES = 60 * 2**20
 
 
 def wanted() -> list[str]:
-    """The packages that such a machine needs and lacks, as "name==version" of this environment."""
+    """List the packages that such a machine lacks, as "name==version" of this environment."""
     there = set().union(*(needed(name) for name in THERE))
     missing = set().union(*(needed(name) for name in NEEDED)) - there - {"halfway"}
     return sorted(f"{name}=={metadata.version(name)}" for name in missing)
 
 
 def needed(name: str) -> set[str]:
-    """The names of an installed distribution and of all that it needs, as far as that is installed."""
+    """List an installed distribution and its installed requirements, by name."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -51,7 +51,7 @@ def collect(folder: Path, python: str) -> int:
     for each in wanted():
         ready = (*pip, "download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version", python, *target)
         if subprocess.run([*ready, "--dest", str(folder), each], check=False).returncode:
-            # Only the source of some exists, and it is pure Python.
+            # Some exist only as source, in pure Python.
             subprocess.run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), each], check=True)
     return sum(file.stat().st_size for file in folder.glob("*.whl"))
 

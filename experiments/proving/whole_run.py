@@ -23,7 +23,7 @@ DECISIONS, RECORDS, CHECKPOINTS = "decisions.jsonl", "steps.jsonl", "checkpoints
 
 
 def whole_run_checks(folder: Path, _: int, planted: Sequence[str]) -> Iterator[Check]:
-    """Train for a few steps, once in one go and once killed and started again."""
+    """Train for a few steps, once without interruption and once killed and restarted."""
     begun = time.monotonic()
     status = _start(folder, "straight").wait()
     found = f"{STEPS} steps in {time.monotonic() - begun:.0f} s, with status {status}"
@@ -57,7 +57,7 @@ def _lines(path: Path) -> int:
 
 
 def _hashes(folder: Path, pattern: str) -> list[str]:
-    """A digest of such a file, the newest one, in both runs."""
+    """Digests of the newest file of this pattern in both runs."""
     found = []
     for name in ("straight", "killed"):
         files = sorted((folder / name).rglob(pattern))

@@ -1,12 +1,12 @@
-"""Keeps what a contest measured, writes it on a page, and simulates what a planned contest would show.
+"""Keeps and judges the runs of reproductions, writes their pages, and simulates planned contests.
 
 - `rows`: the published results of each paper as data, with the rules that judge them
-- `measures`: the measures that the rules use, functions over finished runs
-- `judging`: what finished runs say about a row: interval, power, status
-- `page`: the page of what is reproduced, and its pictures
+- `measures`: the measures of the rules, functions over finished runs
+- `judging`: judges a row by finished runs: interval, power, status
+- `page`: the pages of reproduced results, and their pictures
 - `command`: `halfway reproduce`, which lists rows and runs them
-- `keep`: adds finished runs to those that are committed
-- `run_curves`: the learning curves of single runs, from which tables are made again
+- `keep`: adds finished runs to the committed runs
+- `run_curves`: the learning curves of single runs, the data of tables
 - `marks`: the text between two marks on a page
-- `power`: what a planned contest would show, by simulation
+- `power`: simulates planned contests
 """

@@ -1,4 +1,4 @@
-"""Carries out `halfway reproduce`: lists papers and rows, runs a row's arms, and judges what they measured."""
+"""Carries out `halfway reproduce`: lists papers and rows, runs a row's arms, and judges them."""
 
 import math
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ LATE = "; the rule was written after the runs"
 
 
 def papers_table() -> TextTable:
-    """All papers, with how many of their rows have which status."""
+    """All papers, with the number of their rows by status."""
     rows = []
     for paper in papers():
         statuses = [found.status for found in read_measured(paper).values()]
@@ -44,7 +44,7 @@ def papers_table() -> TextTable:
 
 
 def rows_table(paper: Paper) -> TextTable:
-    """The rows of a paper, with what is committed of them."""
+    """The rows of a paper, with their committed results."""
     found = read_measured(paper)
     rows = [
         (name, f"{row.claim} ({row.place})", found[name].status, minutes_text(paper, row))
@@ -58,9 +58,9 @@ def rows_table(paper: Paper) -> TextTable:
 
 
 def minutes_text(paper: Paper, row: Row) -> str:
-    """The minutes that all runs of a row take on two cores, and those for starting models, once for all rows.
+    """The minutes of all runs of a row on two cores, and of starting models, once for all rows.
 
-    A dash if that was not measured, or if it has none.
+    A dash if not measured, or if the row has no runs.
     """
     if not (row.runs and paper.minutes_a_run) or row.recipe:
         return "-"
@@ -72,7 +72,7 @@ def minutes_text(paper: Paper, row: Row) -> str:
 
 
 def describe(row: Row, found: Measured) -> list[str]:
-    """A row and what was measured of it, a line each."""
+    """Describe a row and its measurement, one line each."""
     lines = [f"claim: {row.claim} ({row.place})", f"published: {row.published}"]
     if not row.runs:
         return [*lines, f"status: {found.status}: {row.cannot or f'see {row.shown_by}'}"]
@@ -82,7 +82,7 @@ def describe(row: Row, found: Measured) -> list[str]:
 
 
 def measured_text(row: Row, found: Measured) -> str:
-    """A measured value with its interval, its runs and its power."""
+    """Format a measured value with its interval, its runs and its power."""
     if not found.runs or not all(found.runs):
         return "nothing"
     numbers = ["infinite" if x is None else f"{x:.3g}" for x in (found.value, found.low, found.high)]
@@ -93,10 +93,10 @@ def measured_text(row: Row, found: Measured) -> str:
 
 
 def comparison_of(paper: Paper, row: Row, share: float = 1.0) -> ComparisonConfig:
-    """The comparison that has a row's arms, which rows of a paper and of a recipe share.
+    """Make the comparison of a row's arms; rows of a paper with the same recipe share it.
 
     Args:
-        share: of the recipe's budget.
+        share: share of the recipe's budget.
     """
     file = recipe(paper.recipe_of(row))
     config = with_arms(load_comparison_config(file, row.overrides), list(dict.fromkeys(row.arms)))
@@ -108,7 +108,7 @@ def comparison_of(paper: Paper, row: Row, share: float = 1.0) -> ComparisonConfi
 
 
 def at_scale(paper: Paper, row: Row) -> ComparisonConfig | PropelConfig:
-    """A row's arms in the paper's own configuration: a comparison with one seed, or a study.
+    """Configure a row's arms as in the paper: a comparison with one seed, or a study.
 
     Raises:
         UserError: if one of them cannot run there.
@@ -132,7 +132,7 @@ def at_scale(paper: Paper, row: Row) -> ComparisonConfig | PropelConfig:
 
 
 def study_of(paper: Paper, row: Row, share: float = 1.0) -> PropelConfig:
-    """The study that has a row's arms, with a share of its corpus and training."""
+    """Make the study of a row's arms, with a share of its corpus and training."""
     own = [*row.overrides, "output=runs/reproduce"]
     config = load_study(recipe(paper.recipe_of(row)), own)
     if share < 1:
@@ -143,7 +143,7 @@ def study_of(paper: Paper, row: Row, share: float = 1.0) -> PropelConfig:
 
 
 def make_models(paper: Paper, needed: str, console: Console) -> None:
-    """Make the paper's starting models that a configuration names and that are missing."""
+    """Make a configuration's missing starting models."""
     from halfway.experiments.starting_models.warm_start import RECIPES, instance_of, warm_start
 
     for model in paper.starting_models:
@@ -164,11 +164,11 @@ def run_row(
     paper_scale: bool = False,
     fresh: bool = False,
 ) -> tuple[Measured, Path]:
-    """Run what a row lacks, judge it, and write ROW.json. Returns the judgement and the folder.
+    """Train the missing runs of a row, judge it, and write ROW.json. Returns the judgement and the folder.
 
     Args:
-        fresh: whether to train also the runs whose curves are committed, and to judge none of those.
-        share: of the budget; below 1 the judgement decides nothing, and says so.
+        fresh: whether to train all runs, and to ignore committed ones.
+        share: share of the budget; below 1 the judgement decides nothing, and says so.
         paper_scale: whether to run the paper's own configuration.
 
     Raises:
@@ -222,7 +222,7 @@ def _say_committed(known: set[tuple[str, int]], wanted: set[tuple[str, int]], co
 
 
 def _own_runs(folder: Path, row: Row) -> Sequence[Curve]:
-    """The finished runs of a row in its folder, if it has one."""
+    """Read the finished runs of a row in its folder, if it has one."""
     found = finished_runs(folder) if any((folder / name).exists() for name in (COMPARISON, CONFIG)) else []
     return [curve for curve in found if curve.arm in row.arms and (not row.seeds or curve.seed in row.seeds)]
 

@@ -1,9 +1,8 @@
-"""Judges rows: what finished runs measured, with its interval, the power for the size that the rule asks for, a status.
+"""Judges rows by finished runs: estimate, interval, power for the rule's size, and status.
 
-A multiple is a ratio of geometric means over runs, and its interval is made on a logarithmic scale. Runs of an instance
-are a stratum (`report.analysis.pooled`); the arms of a study are compared within seeds, whose corpus and probe they
-share. Power is the chance that an interval of the width that was measured excludes no effect, if the effect has the
-size that the rule names.
+A multiple is a ratio of geometric means over runs, with its interval on a logarithmic scale. Runs of an instance are a
+stratum (`report.analysis.pooled`). The arms of a study are compared within seeds, since they share a seed's corpus and
+probe. Power is the chance that an interval of the measured width excludes no effect, if the effect has the rule's size.
 """
 
 import math
@@ -33,7 +32,7 @@ from halfway.experiments.reproduction.run_curves import Curve, by_arm, read_curv
 CURVES = HERE / "curves"
 MEASURED = HERE / "measured"
 ENOUGH = 0.8
-"""The power below which an interval decides nothing: what it then shows is too often chance, or too large."""
+"""The power below which an interval decides nothing: its findings would too often be chance, or too large."""
 
 REPRODUCED, PARTLY, NOT, UNDECIDED = "reproduced", "partly", "not reproduced", "undecided"
 NOT_RUN, CANNOT = "not run on this ground", "cannot be tested here"
@@ -44,12 +43,12 @@ class Measured(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_def
     """The measured result of a row.
 
     Attributes:
-        value, low, high: with its 95 % interval; None where it is infinite or unknown.
+        value, low, high: the estimate with its 95 % interval; None if infinite or unknown.
         arm, against: the mean measure of either arm; None for a cost to a target.
-        runs: of each arm, in the order of `Row.arms`.
-        left_out: runs that lack the measure.
-        power: for the size that the rule names; None if it is unknown.
-        minutes: that the runs took on one core, if they say so.
+        runs: number of runs of each arm, in the order of `Row.arms`.
+        left_out: number of runs without the measure.
+        power: power for the rule's size; None if unknown.
+        minutes: minutes of the runs on one core, if recorded.
     """
 
     status: str
@@ -75,11 +74,11 @@ class _Estimate(msgspec.Struct, frozen=True):
 
 
 class Ground(NamedTuple):
-    """The facts about a recipe that judging needs.
+    """The facts about a recipe for judging.
 
     Attributes:
-        instances: of the task; seed s is of instance s modulo their number.
-        rho: the price of a trained token in generated ones.
+        instances: number of instances of the task; seed s belongs to instance s modulo their number.
+        rho: the price of a trained token in generated tokens.
         paired: whether arms are compared within seeds.
     """
 
@@ -144,9 +143,9 @@ def status_of(row: Row, found: _Estimate | None) -> str:
 
 
 def power_of(row: Row, found: _Estimate) -> float:
-    """The chance that an interval of this width decides, if the effect has the rule's size, or is none within bounds.
+    """The chance that an interval of this width decides, if the effect has the rule's size.
 
-    Of a value within bounds, the truth is taken to lie halfway between them.
+    With bounds, the true value is assumed to be halfway between them.
     """
     from scipy.special import nctdtr, stdtr, stdtrit
 
@@ -167,7 +166,7 @@ def power_of(row: Row, found: _Estimate) -> float:
 
 
 def _number(row: Row, values: Mapping[str, Mapping[int, float]], ground: Ground) -> _Estimate | None:
-    """The estimate of a measure that every run has; None where there is no interval, or no logarithm."""
+    """Estimate a measure that every run has; None without an interval, or without a logarithm."""
     if row.against and min(min(found.values()) for found in values.values()) <= 0:
         return None
     scaled = {arm: {seed: _scaled(row, value) for seed, value in found.items()} for arm, found in values.items()}
@@ -183,7 +182,7 @@ def _number(row: Row, values: Mapping[str, Mapping[int, float]], ground: Ground)
 
 
 def _strata(scaled: Mapping[str, Mapping[int, float]], instances: int) -> list[dict[str, Array]]:
-    """The values of each instance in which every arm has a run, (runs, 1); one stratum if there is none such."""
+    """The values of each instance in which every arm has a run, (runs, 1); one stratum if no instance has."""
     parts = [
         {
             arm: np.array([[value] for seed, value in found.items() if seed % instances == place])
@@ -203,7 +202,7 @@ def _of_mean(mean: CrossedMean) -> _Estimate | None:
 
 
 def _cost(row: Row, kept: Mapping[str, Sequence[Curve]], instances: int, axis: Axis) -> _Estimate | None:
-    """The estimate of a cost to the other arm's end; infinite where the arm never gets there."""
+    """Estimate the cost to the other arm's final score; infinite if the arm never reaches it."""
     runs = {arm: by_arm(found)[arm] for arm, found in kept.items()}
     found = ratio(pool(by_instance(runs, instances), axis), row.arm, row.against)
     if found is None or found.never is None or found.low == 0:
@@ -216,7 +215,7 @@ def _cost(row: Row, kept: Mapping[str, Sequence[Curve]], instances: int, axis: A
 
 
 def _mean(values: Mapping[int, float] | None) -> float | None:
-    """An arm's mean; none for a cost to a target, which only mean curves have."""
+    """An arm's mean; None for a cost to a target, which only mean curves have."""
     return round(float(np.mean([*values.values()])), 4) if values else None
 
 
@@ -231,7 +230,7 @@ def _shown(row: Row, value: float) -> float | None:
 
 
 def committed_runs(paper: Paper, row: Row) -> list[Curve]:
-    """The committed runs of a row, if there are any."""
+    """Read the committed runs of a row, if there are any."""
     file = CURVES / f"{paper.name}.jsonl.gz"
     found = read_curves(file) if file.exists() else []
     return [curve for curve in found if not row.seeds or curve.seed in row.seeds]
@@ -252,7 +251,7 @@ def decided_claims(paper: Paper, found: Mapping[str, Measured]) -> set[str]:
 
 
 def write_measured() -> None:
-    """Judge every row by the committed runs, and write what `halfway reproduce` shows of it."""
+    """Judge every row by the committed runs, and write the results for `halfway reproduce`."""
     MEASURED.mkdir(exist_ok=True)
     for paper in papers():
         write_json(MEASURED / f"{paper.name}.json", msgspec.to_builtins(judge_paper(paper)))

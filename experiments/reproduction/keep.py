@@ -18,10 +18,10 @@ from halfway.experiments.scripts import script, script_parser
 
 
 def finished_runs(folder: Path) -> list[Curve]:
-    """The finished runs below a folder, with their facts.
+    """Read the finished runs below a folder, with their facts.
 
     Raises:
-        UserError: if the folder holds neither a comparison nor a study, or a record cannot be read.
+        UserError: if the folder has neither a comparison nor a study, or a record cannot be read.
     """
     if (folder / "config.yaml").exists() and not (folder / "steps.jsonl").exists():
         return study_runs(folder)
@@ -30,7 +30,7 @@ def finished_runs(folder: Path) -> list[Curve]:
 
 
 def study_runs(folder: Path) -> list[Curve]:
-    """Every evaluated generator of a study, with the facts of its texts and of the seed's probe."""
+    """Read every evaluated generator of a study, with the facts of its texts and of the seed's probe."""
     config = load_study(folder / "config.yaml")
     curves = []
     for arm in (BASE, *config.arms):
@@ -45,7 +45,7 @@ def study_runs(folder: Path) -> list[Curve]:
 
 
 def merged(old: Sequence[Curve], new: Sequence[Curve]) -> list[Curve]:
-    """All runs, in the order of arms and seeds; of two with equal arm and seed, the new one."""
+    """Merge runs, in the order of arms and seeds; a new run replaces one with equal arm and seed."""
     by_name = {(curve.arm, curve.seed): curve for curve in (*old, *new)}
     return [by_name[key] for key in sorted(by_name)]
 

@@ -11,7 +11,7 @@ BEGIN, END = "<!-- {}: begin, written by `make reproduction` -->", "<!-- {}: end
 
 
 def fill(text: str, blocks: Mapping[str, str]) -> str:
-    """The text with each block between its marks, in place of what was there.
+    """Replace the text between the marks of each block.
 
     Raises:
         UserError: unless the text has each block's two marks exactly once, in order.
@@ -27,7 +27,7 @@ def fill(text: str, blocks: Mapping[str, str]) -> str:
 
 
 def write_marked(pages: Mapping[Path, Mapping[str, str]]) -> list[Path]:
-    """Write the blocks of each page, by the name in their marks, and return the pages that this changed.
+    """Write the blocks of each page, by the name in their marks; returns the changed pages.
 
     Raises:
         UserError: if a page's marks are missing; no page is then written.

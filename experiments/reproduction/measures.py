@@ -1,6 +1,6 @@
-"""The measures by which published results are judged: named functions over finished runs.
+"""Measures of published results: named functions over finished runs.
 
-What evaluations do not hold is a *fact* of a run, read once from its records and kept beside its curve. A measure is a
+A *fact* of a run is not in its evaluations; it is read once from the records and kept beside the curve. A measure is a
 number per run, or the cost to a target, which only the mean curves of two arms have.
 """
 
@@ -25,32 +25,32 @@ Fact = Callable[[Run], float | None]
 
 
 def zero_variance_share(run: Run) -> float | None:
-    """The share of fresh groups that all pass or all fail."""
+    """Share of fresh groups in which all rollouts pass or all fail."""
     return _share(_scored(run, "fresh"), _degenerate)
 
 
 def prefix_pass_rate(run: Run) -> float | None:
-    """The mean pass rate behind prefixes in the second half of the run."""
+    """Mean pass rate of groups with prefixes in the second half of the run."""
     return _mean_rate(_late(run))
 
 
 def prefix_pass_rate_hard(run: Run) -> float | None:
-    """The same behind head starts, whose parents passed less than half of the time."""
+    """`prefix_pass_rate` of head starts, whose parents passed less than half of the time."""
     return _mean_rate([group for group in _late(run) if _parent_rate(group) < 0.5])
 
 
 def prefix_pass_rate_easy(run: Run) -> float | None:
-    """The same behind handicaps, whose parents passed more than half of the time."""
+    """`prefix_pass_rate` of handicaps, whose parents passed more than half of the time."""
     return _mean_rate([group for group in _late(run) if _parent_rate(group) > 0.5])
 
 
 def band_behind_prefixes(run: Run) -> float | None:
-    """The share of groups with 3/8 to 5/8 passes behind prefixes, as a multiple of that of fresh groups."""
+    """Share of groups with a pass rate of 3/8 to 5/8 among groups with prefixes, as a multiple of fresh groups'."""
     return _multiple(run, lambda group: group.near_half)
 
 
 def extremes_behind_prefixes(run: Run) -> float | None:
-    """The share of groups that all pass or all fail behind prefixes, as a multiple of that of fresh groups."""
+    """Share of zero-variance groups among groups with prefixes, as a multiple of fresh groups'."""
     return _multiple(run, _degenerate)
 
 
@@ -91,7 +91,7 @@ FACTS: Mapping[str, Fact] = MappingProxyType(
 
 
 def record_of(run: Run, regime: str) -> Curve:
-    """A run's curve with all facts that it has."""
+    """Make a run's curve with all its facts."""
     facts = {name: round(value, 6) for name, fact in FACTS.items() if (value := fact(run)) is not None}
     return msgspec.structs.replace(curve_of(run, regime), facts=facts)
 
@@ -100,8 +100,8 @@ class Measure(NamedTuple):
     """A measure.
 
     Attributes:
-        about: what it is, for tables.
-        of: its value for one run; None if the run has none. None for a cost to a target or with a price.
+        about: description for tables.
+        of: value of one run; None if the run has none. None for a cost to a target or with a price.
         axis: the cost, for a cost to a target.
     """
 
@@ -143,7 +143,7 @@ OF_TEXTS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "distinct
 """Facts of the texts of a trained task generator."""
 
 OF_STUDIES = (*OF_TEXTS, "solver_trials", "balanced_accuracy", "calibration_error")
-"""Those, the attempts of the solver, and the quality of the seed's probe on test rows."""
+"""These facts, the attempts of the solver, and the quality of the seed's probe on test rows."""
 
 MEASURES: Mapping[str, Measure] = MappingProxyType(
     {
@@ -176,7 +176,7 @@ MEASURES: Mapping[str, Measure] = MappingProxyType(
 
 
 def measured_by(name: str, rho: float) -> tuple[Callable[[Curve], float | None] | None, Axis | None]:
-    """A measure's `of` and `axis`, with the price of a trained token in generated ones."""
+    """A measure's `of` and `axis`, with the price of a trained token in generated tokens."""
     measure = MEASURES[name]
     return (_per_step(cost_axis(rho)) if name == "cost_per_step" else measure.of), measure.axis
 

@@ -1,4 +1,4 @@
-"""Writes the pages of what is reproduced, and a picture a paper, from the rows and what was measured of them."""
+"""Writes the pages of reproduced results, and a picture per paper, from the rows and their measurements."""
 
 import math
 from collections import Counter
@@ -49,7 +49,7 @@ TICKS = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0)
 
 
 def pages() -> dict[str, str]:
-    """The first page, and a page of rows a paper, as Markdown, by file name."""
+    """Make the first page, and a page of rows per paper, as Markdown, by file name."""
     first = "\n".join([INTRODUCTION, _overview(), *(part for paper in papers() for part in _section(paper))])
     return {"README.md": first, **{f"{paper.name}.md": _rows(paper) for paper in papers()}}
 
@@ -60,7 +60,7 @@ def pictures() -> dict[str, str]:
 
 
 def write_page() -> list[Path]:
-    """Write the pages and their pictures, and return the files that this changed."""
+    """Write the pages and their pictures; returns the changed files."""
     files = {FOLDER / name: text for name, text in {**pages(), **pictures()}.items()}
     changed = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     for path in changed:

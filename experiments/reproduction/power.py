@@ -1,10 +1,9 @@
-"""Simulates planned contests, and counts how often they show what they are meant to show.
+"""Simulates planned contests, and counts how often they detect their effect.
 
-A regime's runs are described by what was measured: the mean curve of its baseline, and the deviations of single runs
-from what their arm and their instance have on average. A simulated contest draws every run as a mean curve plus one of
-these deviations. An arm that saves a share of the rollouts runs through the baseline's mean curve that much faster; so
-that nothing beyond the measured curve is needed, simulated contests end that much earlier. Instances differ by nothing
-here, since contests compare arms within them.
+A regime is described by measured runs: the mean curve of its baseline, and the deviations of single runs from the
+averages of their arm and instance. A simulated contest draws every run as a mean curve plus one of these deviations. An
+arm that saves a share of the rollouts runs through the baseline's mean curve that much faster. Simulated contests end
+that much earlier, to stay on the measured curve. Instances do not differ here, since contests compare arms within them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,7 @@ class Spread:
     Attributes:
         grid_G: amounts, from 0 to the budget.
         mean_G: the baseline's mean curve.
-        deviations_NG: of single runs from their arm's and instance's, as large on average as those of new runs.
+        deviations_NG: deviations of single runs from arm and instance, scaled to the average of new runs.
     """
 
     grid_G: Array
@@ -44,7 +43,7 @@ class Design:
     """A planned contest.
 
     Attributes:
-        runs: of each arm, divided evenly among the instances.
+        runs: number of runs of each arm, divided evenly among the instances.
         contrasts: number of contrasts in the family that Holm's adjustment covers.
     """
 
@@ -58,13 +57,13 @@ class Design:
 
 
 def spread_of(runs_of: Mapping[str, Sequence[Run]], baseline: str, instances: int, axis: Axis) -> Spread:
-    """Describe a regime by its runs, those of one learning rate for each arm.
+    """Describe a regime by its runs, with one learning rate per arm.
 
-    Deviations are the residuals of curves to which every arm and every instance adds a curve of its own, so one run of
-    each arm in each instance is enough.
+    Deviations are residuals of a model in which every arm and every instance adds its own curve, so one run of each arm
+    in each instance is enough.
 
     Args:
-        runs_of: by arm; seed s is of instance s modulo `instances`.
+        runs_of: runs by arm; seed s belongs to instance s modulo `instances`.
     """
     runs = [(arm, run) for arm, found in runs_of.items() for run in found]
     grid_G = np.linspace(0.0, common_reach([run for _, run in runs], axis), POINTS + 1)
@@ -85,8 +84,8 @@ def contest(
     """Simulate one contest.
 
     Args:
-        savings: by arm, the share of the rollouts that it saves; the baseline saves 0.
-        draws: number of resamples, which only ratios need.
+        savings: share of the rollouts saved by each arm; the baseline saves 0.
+        draws: number of resamples, only for ratios.
     """
     shortest = 1 - max(savings.values())
     grid_G = spread.grid_G * shortest
@@ -110,7 +109,7 @@ def gain_in(pooled: Pooled, arm: str) -> CrossedMean:
 
 
 def clear(gain: CrossedMean, design: Design) -> bool:
-    """True if a gain is called clear at the hardest step of Holm's adjustment."""
+    """True if a gain is significant at the hardest step of Holm's adjustment."""
     return gain.p is not None and gain.p < LEVEL / design.contrasts
 
 
@@ -152,7 +151,7 @@ def power_of_ratio(
 
 
 def false_alarms(spread: Spread, design: Design, contests: int, seed: int = 1) -> float:
-    """The share of simulated contests in which the area of any planned contrast between equal arms is called clear."""
+    """The share of simulated contests in which the area of any planned contrast between equal arms is significant."""
     generator = np.random.default_rng(seed)
     arms = [f"{ARM} {number}" for number in range(design.contrasts)]
     alarms = 0

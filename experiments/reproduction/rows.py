@@ -27,21 +27,22 @@ class Row:
     """One published result.
 
     Attributes:
-        place: its figure, table or section; all places that make the same claim.
+        place: its figure, table or section; all places with the same claim.
         claim: the claim in one sentence.
         published: the published numbers, with model and data.
-        measure: by which it is judged (see `measures.MEASURES`).
-        arm, against: the arm, and the one of whose measure it is a multiple; without `against`, the arm's own value.
-        effects: the published effects, all that the place has, as multiples of `against` or as values of `arm`.
-        size: what an estimate has to reach where the source gives no number; elsewhere see `least`.
+        measure: the measure for judging (see `measures.MEASURES`).
+        arm, against: the arm, and the arm by whose measure it is divided; without `against`, the arm's own value
+            counts.
+        effects: all published effects at the place, as multiples of `against` or as values of `arm`.
+        size: the required effect if the source gives no number; otherwise see `least`.
         null: the value of no effect.
-        within: the bounds between which the interval has to lie, for a claim that something hardly changes or is held
-            at a value; in a multiple, null as the upper bound means none.
+        within: bounds of the interval, for a claim that a value hardly changes or stays constant; in a multiple, null
+            as the upper bound means none.
         ours: whether the size or the bounds are our choice, since the source gives no number.
         recipe: the comparison or study, if it is not the paper's.
-        overrides: of the recipe, for this row's runs.
-        seeds: if they are not the recipe's.
-        shown_by: the test that shows a claim which needs no run.
+        overrides: overrides of the recipe for this row's runs.
+        seeds: seeds, if they are not the recipe's.
+        shown_by: the test that shows a claim without runs.
         cannot: why it cannot be tested here.
         late: whether its rule was written after its runs.
         rests_on: the row whose measurement also decides this one; the two count as one claim.
@@ -78,7 +79,7 @@ class Row:
             return
         if self.measure not in MEASURES:
             raise unknown("measure", self.measure, MEASURES)
-        require(bool(self.arm), "arm", self.arm, "name the arm that is measured")
+        require(bool(self.arm), "arm", self.arm, "name the measured arm")
         rules = [bool(self.effects), self.size is not None, self.within is not None]
         require(sum(rules) == 1, "size", self.size, "give one of `effects`, `size` and `within`")
         remedy = f"give an effect that differs from null, {self.null}"
@@ -94,12 +95,12 @@ class Row:
 
     @property
     def runs(self) -> bool:
-        """True if runs decide on it."""
+        """True if runs decide on the row."""
         return not (self.shown_by or self.cannot)
 
     @property
     def arms(self) -> list[str]:
-        """The arms whose runs it needs."""
+        """The arms whose runs the row needs."""
         return [arm for arm in (self.against, self.arm) if arm]
 
     @property
@@ -136,10 +137,10 @@ class StartingModel:
     """A model that `starting_models.warm_start` makes before the first run.
 
     Attributes:
-        recipe: what warm_start calls it.
-        path: where the recipe of the runs expects it.
-        instance: of the task.
-        minutes: that it takes on one core.
+        recipe: its name in warm_start.
+        path: its path in the recipe of the runs.
+        instance: instance of the task.
+        minutes: minutes on one core.
     """
 
     recipe: str
@@ -173,17 +174,17 @@ class Scale:
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """A paper's rows and what they share.
+    """A paper's rows and their common facts.
 
     Attributes:
         method: its name in `halfway list`.
-        ground: the property on which the paper's argument rests, and where the lab has it.
-        recipe: the comparison, or study of task generators, that has the arms.
-        study: whether that is a study, whose arms share a corpus and a probe in each seed.
+        ground: the property on which the paper's argument rests, and its place in the lab.
+        recipe: the comparison, or study of task generators, with the arms.
+        study: whether the recipe is a study, whose arms share a corpus and a probe in each seed.
         minutes_a_run: on one core; 0 = not measured.
-        starting_models: what the recipe needs.
+        starting_models: starting models of the recipe.
         scale: the paper's configuration.
-        differs: what differs from the paper, and the likely reasons for what was not reproduced.
+        differs: differences from the paper, and likely reasons for results that were not reproduced.
     """
 
     method: str
@@ -214,7 +215,7 @@ class Paper:
 
 @cache
 def load_paper(name: str) -> Paper:
-    """The rows of a paper, checked.
+    """Load the rows of a paper, checked.
 
     Raises:
         UserError: one line that names file, field, value and remedy.
@@ -227,12 +228,12 @@ def load_paper(name: str) -> Paper:
 
 
 def papers() -> list[Paper]:
-    """All papers, in the order in which they are listed."""
+    """Load all papers, in the listed order."""
     return [load_paper(name) for name in NAMES]
 
 
 def find_paper(word: str) -> Paper:
-    """The paper that a name, a name of its method, or its number on arXiv stands for. Raises UserError."""
+    """Find a paper by its name, a name of its method, or its number on arXiv. Raises UserError."""
     for paper in papers():
         own = find_papers(paper.method)[0]
         if plainly(word) in map(plainly, (paper.name, *own.names)) or own in find_papers(word):
@@ -245,7 +246,7 @@ def find_paper(word: str) -> Paper:
 
 
 def find_row(paper: Paper, name: str) -> Row:
-    """A row of a paper. Raises UserError."""
+    """Find a row of a paper. Raises UserError."""
     if name not in paper.rows:
         raise unknown(f"reproduce {paper.name}", name, paper.rows)
     return paper.rows[name]

@@ -1,6 +1,6 @@
-"""The learning curves of single runs, committed so that every table and picture can be made from them again.
+"""The learning curves of single runs, committed to remake every table and picture.
 
-A file holds a line per run: JSON, compressed. A run of ten evaluations of 192 problems takes some 500 bytes.
+A file has a line per run: JSON, compressed. A run of ten evaluations of 192 problems takes about 500 bytes.
 """
 
 import gzip
@@ -14,7 +14,7 @@ from halfway.experiments.report.records import EvaluationRecord, Run
 
 
 class Evaluation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A run's spending by an evaluation, and the passes of each held-out problem."""
+    """A run's cost at an evaluation, and the passes of each held-out problem."""
 
     step: int
     rollouts: int
@@ -30,7 +30,7 @@ class Curve(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaul
     Attributes:
         samples: rollouts of each held-out problem in an evaluation.
         evaluations: none for a trained task generator, which has only facts.
-        facts: what else a run showed, by name (see `measures.FACTS`).
+        facts: other findings of the run, by name (see `measures.FACTS`).
     """
 
     regime: str
@@ -43,7 +43,7 @@ class Curve(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaul
 
     @property
     def run(self) -> Run:
-        """The run, with its curve alone, for everything that compares curves."""
+        """The run with its curve alone, for comparisons of curves."""
         evaluations = [self._record(each) for each in self.evaluations]
         return Run(self.arm, self.seed, Path(), "finished", {"learner": {"lr": self.lr}}, [], [], [], evaluations, 0)
 
@@ -61,7 +61,7 @@ class Curve(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaul
 
 
 def curve_of(run: Run, regime: str) -> Curve:
-    """The curve of a run that told its problems apart and counted trained tokens."""
+    """Make the curve of a run that recorded passes by problem and trained tokens."""
     evaluations = tuple(
         Evaluation(each.step, each.rollouts, each.tokens, each.trained_tokens or 0, round(each.seconds, 1), each.passed)
         for each in run.evaluations
@@ -73,7 +73,7 @@ def read_curves(path: Path) -> list[Curve]:
     """Read a file of curves.
 
     Raises:
-        UserError: if the file cannot be read as such.
+        UserError: if the file is not a file of curves.
     """
     with reading(path, "restore it with git, or write it again with collect.py"):
         return [msgspec.json.decode(line, type=Curve) for line in gzip.decompress(path.read_bytes()).splitlines()]

@@ -1,6 +1,6 @@
 """Flawed authors of the lab's sheets, whose habits its task generators learn; one text in seven is not a sheet.
 
-An author mostly avoids what the starting policy sometimes passes, so that what it writes is mostly easy or hopeless.
+An author mostly avoids sheets that the starting policy sometimes passes, so its sheets are mostly easy or hopeless.
 """
 
 import random
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from halfway.curriculum.tasks.lab import operators, sums
 
 FLAWED = 0.14
-"""Chance that a text is spoilt."""
+"""Chance that a text is spoiled."""
 
 SUM_SHEETS = sums.SumsOptions()
 OPERATOR_SHEETS = operators.OperatorOptions(min_lines=4, max_lines=7, min_allowed=0, max_allowed=3)
@@ -23,18 +23,16 @@ WRAPS: Mapping[int, tuple[float, ...]] = {
 }
 """Number of wrong lines that pass (drawn uniformly) -> the weights of 1, 2, ... times that the total wraps around.
 
-The solver gets about two thirds of the wraps wrong. The weights avoid its frontier, which is at 2 wraps where one wrong
-line passes and at 7 where four do; so only lines, wrong lines and the sum of the operands together tell a sheet's
-difficulty."""
+The solver gets about two thirds of the wraps wrong. The weights avoid its frontier: 2 wraps if one wrong line passes, 7
+if four pass. So only lines, wrong lines and the sum of the operands together determine a sheet's difficulty."""
 
 FRONTIER = (0.05, 0.6)
 KEPT = 0.25
-"""Share that is kept of the operator sheets which the teacher of the starting policy passes with a chance in this
-range."""
+"""Share to keep of the operator sheets that the starting policy's teacher passes with a chance in this range."""
 
 
 def write_sums(rng: random.Random, weights: Mapping[int, tuple[float, ...]] = WRAPS, flawed: float = FLAWED) -> str:
-    """A prompt of running sums, or a spoilt one."""
+    """Write a prompt of running sums, or a spoiled one."""
     allowed = rng.choice(sorted(weights))
     of_allowed = weights[allowed]
     wraps, sheet = rng.choices(range(1, 1 + len(of_allowed)), of_allowed)[0], None
@@ -44,7 +42,7 @@ def write_sums(rng: random.Random, weights: Mapping[int, tuple[float, ...]] = WR
 
 
 def _with_wraps(wraps: int, allowed: int, rng: random.Random) -> sums.Sheet | None:
-    """A sheet whose total wraps around `wraps` times; None if the drawn start and number of lines rule that out."""
+    """Draw a sheet whose total wraps around `wraps` times; None if start and number of lines rule that out."""
     lines, start = rng.randint(SUM_SHEETS.min_lines, SUM_SHEETS.max_lines), rng.randrange(sums.MODULUS)
     total = sums.MODULUS * wraps + rng.randrange(sums.MODULUS) - start
     if not lines <= total <= sums.LARGEST * lines:
@@ -57,8 +55,8 @@ def _with_wraps(wraps: int, allowed: int, rng: random.Random) -> sums.Sheet | No
 
 
 def spoil_sums(sheet: sums.Sheet, rng: random.Random) -> str:
-    """A nearly valid text: its end is missing, a label is skipped, an operand or the start is out of range, there are
-    too few lines, or too few or too many wrong lines pass."""
+    """Write a nearly valid text: without its end, with a skipped label, with an operand or start out of range, with too
+    few lines, or with too few or too many wrong lines that pass."""
     operands, place = sheet.operands, rng.randrange(len(sheet.operands))
     match rng.randrange(6):
         case 0:
@@ -77,10 +75,10 @@ def spoil_sums(sheet: sums.Sheet, rng: random.Random) -> str:
 
 
 def write_operators(rng: random.Random, kept: float = KEPT, flawed: float = FLAWED) -> str:
-    """A prompt of operator sheets of any stratum, or a spoilt one.
+    """Write a prompt of operator sheets of any stratum, or a spoiled one.
 
     Args:
-        kept: share of the sheets on the frontier that are kept.
+        kept: share of the sheets on the frontier to keep.
     """
     sheet = _draw(rng)
     while on_frontier(sheet) and rng.random() >= kept:
@@ -99,8 +97,8 @@ def _draw(rng: random.Random) -> operators.Sheet:
 
 
 def spoil_operators(sheet: operators.Sheet, rng: random.Random) -> str:
-    """A nearly valid text: its end is missing, a label is skipped, there are too few lines, too many wrong lines pass,
-    or one operator is far from the others."""
+    """Write a nearly valid text: without its end, with a skipped label, with too few lines, with too many wrong lines
+    that pass, or with one operator far from the others."""
     names, place = sheet.operators, rng.randrange(len(sheet.operators))
     match rng.randrange(5):
         case 0:

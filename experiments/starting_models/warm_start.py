@@ -55,14 +55,14 @@ class WarmStart:
         steps: number of AdamW steps.
         lr: peak learning rate, reached by a linear warm-up of 30 steps; a cosine then lowers it to 5 %.
         batch_tokens: approximate number of tokens in a batch.
-        first_steps: number of first steps with sheets of only four lines, from which copying is learned soonest. For
-            operators, these sheets are from the first stratum only, since with all tables at once nothing but copying
-            is learned for 700 steps.
-        most_loss: by number of steps done, the largest mean loss of the last twenty; a model above it has learned
-            little but copying, and another one is begun, with the next seed.
+        first_steps: number of first steps with sheets of only four lines, which teach copying soonest. For operators,
+            these sheets are from the first stratum only: with all tables at once, a model learns only copying for 700
+            steps.
+        most_loss: number of steps -> the largest mean loss of the last twenty; a model above it has learned little but
+            copying, and training starts again with the next seed.
         min_lines, max_lines: range of the later sheets' lines, drawn uniformly per batch, for sums and operators.
         hidden, layers, heads: sizes of the Qwen3 architecture, which has half as many key-value heads.
-        table: of the operators, for operator sheets.
+        table: number of the operators' table, for operator sheets.
     """
 
     task: Task = "running_sums"
@@ -81,7 +81,7 @@ class WarmStart:
 
 
 LONG_TEACHER = sums.SumsTeacher(forget=0.35, slip=0.06)
-"""It knows the rule and is not reliable: what limits long sheets is how often each of many lines is right."""
+"""It knows the rule but is not reliable: long sheets fail because each of many lines may be wrong."""
 
 RECIPES = {
     "running_sums": WarmStart("running_sums"),
@@ -112,12 +112,12 @@ RECIPES = {
 
 OPERATOR_TASKS = ("operator_sheets", "operators_generator")
 
-# A part of a demonstration: its text, and whether the policy wrote it and so learns it.
+# A part of a demonstration: its text, and whether it is the policy's, which learns it.
 Part = tuple[str, bool]
 
 
 def instance_of(recipe: WarmStart, number: int) -> WarmStart:
-    """The recipe with random numbers, and a table of operators, of its own; instance 0 is the recipe itself."""
+    """The recipe with other random numbers and another table of operators; instance 0 is the recipe itself."""
     return replace(recipe, seed=recipe.seed + 1000 * number, table=number)
 
 
@@ -127,7 +127,7 @@ def vocabulary_of(task: Task) -> tuple[str, ...]:
 
 
 def build_tokenizer(task: Task = "running_sums") -> Any:
-    """The tokenizer of a task's policy: one token per character; "$" ends a turn."""
+    """Build the tokenizer of a task's policy: one token per character; "$" ends a turn."""
     import transformers
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
@@ -139,7 +139,7 @@ def build_tokenizer(task: Task = "running_sums") -> Any:
 
 
 def build_model(recipe: WarmStart) -> Any:
-    """The model with which training begins; random weights come from torch's global generator."""
+    """Build the initial model, with random weights from torch's global generator."""
     import transformers
 
     vocabulary = vocabulary_of(recipe.task)
@@ -168,7 +168,7 @@ def sums_demonstration(lines: int, teacher: sums.SumsTeacher, rng: random.Random
 
 
 def operators_demonstration(lines: int, strata: int, table: int, rng: random.Random) -> list[Part]:
-    """A sheet of one of the first strata; the teacher does not care how many wrong lines pass."""
+    """Demonstrate a sheet of one of the first strata; the teacher ignores how many wrong lines pass."""
     options = operators.OperatorOptions(lines, lines)
     sheet = operators.make_sheet(options, rng.randrange(strata), rng)
     response = operators.demonstrate(sheet, operators.OperatorTeacher(), rng, table)
@@ -184,7 +184,7 @@ def ledger_demonstration(rng: random.Random) -> list[Part]:
 
 
 def draw_batch(step: int, recipe: WarmStart, rng: random.Random) -> list[list[Part]]:
-    """The demonstrations of one step; sheets of a step have the same number of lines, which keeps padding small."""
+    """Draw the demonstrations of one step; its sheets have the same number of lines, which keeps padding small."""
     if recipe.task == "ledger":
         return [ledger_demonstration(rng) for _ in range(recipe.batch_tokens // 30)]
     if recipe.task == "sums_generator":
@@ -230,7 +230,7 @@ def train(recipe: WarmStart) -> Any:
     """Train a model; equal recipes give equal models on equal machines.
 
     Raises:
-        UserError: if every one of `MOST_BEGUN` models has learned little but copying.
+        UserError: if each of `MOST_BEGUN` models has learned little but copying.
     """
     for number in range(MOST_BEGUN):
         model = _trained(replace(recipe, seed=recipe.seed + number))
@@ -240,7 +240,7 @@ def train(recipe: WarmStart) -> Any:
 
 
 def _trained(recipe: WarmStart) -> Any:
-    """A trained model, or None if its loss is too high."""
+    """Train one model; None if its loss is too high."""
     import torch
     from rich.progress import track
 
@@ -278,7 +278,7 @@ def warm_start(output: Path, recipe: WarmStart) -> None:
 
 @script
 def main(words: Sequence[str] | None = None) -> None:
-    """Make the checkpoint that the command line names."""
+    """Make the checkpoint from the command line."""
     parser = script_parser(__doc__)
     parser.add_argument("recipe", choices=list(RECIPES), help="which one")
     parser.add_argument("folder", type=Path, help="for model and tokenizer; an earlier one is replaced at the end")

@@ -1,4 +1,4 @@
-"""Copies a model with larger heads, for engines whose attention does not take the head sizes of tiny models.
+"""Copies a model with larger heads, for engines whose attention does not support the head sizes of tiny models.
 
     python -m halfway.experiments.starting_models.widen_heads experiments/starting_models/sums TARGET 32
 
@@ -15,11 +15,11 @@ from torch import Tensor
 
 
 def widen_heads(source: Path, target: Path, size: int) -> None:
-    """Write a Qwen3 model that computes the same with heads of `size`: added weights are zero, as are their gradients.
+    """Write a Qwen3 model that computes the same with heads of `size`: added weights and their gradients are zero.
 
-    Each head's entries keep their rotary pairs and frequencies. The added zeros lower the root mean square by which
-    queries and keys are divided, and attention divides by the square root of the head size. For queries the two
-    effects cancel; for keys the norm's weight makes up for it.
+    Each head's entries keep their rotary pairs and frequencies. The added zeros lower the root mean square that divides
+    queries and keys, and attention divides by the square root of the head size. For queries the two effects cancel; for
+    keys the norm's weight corrects the difference.
 
     Args:
         source: folder of model and tokenizer.

@@ -31,20 +31,20 @@ if TYPE_CHECKING:
     from halfway.trainers.rollouts.collector import Collector
 
 FORMS = {"reasoning_gym": r"<answer>\s*\S[\s\S]*?</answer>", "numeric": r"\d", "symbolic": r"\\boxed|\d"}
-"""What an answer of the right form contains, by verifier."""
+"""The form of an answer, by verifier."""
 SETTINGS, FINDINGS, KEPT = "settings.json", "survey.json", "problems.jsonl"
 EXAMPLES, LONGEST = 3, 200
-"""Number of problems whose texts are shown, and the characters of each."""
+"""Number of problems whose texts are shown, and characters of each text."""
 ASSUMED: Mapping[str, Any] = {
     "controllers": ["uniform"],
     "evaluation": {"problems": 0, "points": 0},
     "budget": {"steps": 1},
 }
-"""What a survey of MODEL and DATA assumes, as `halfway init` does, and what it does not use."""
+"""Settings for a survey of MODEL and DATA, as in `halfway init`, and settings that it does not use."""
 
 
 def survey_config(words: Sequence[str], samples: int) -> RunConfig:
-    """The run whose model, problems and engine are surveyed: a recipe with overrides, or a model and a problem file.
+    """Make the run with the surveyed model, problems and engine: a recipe with overrides, or a model and a data file.
 
     Args:
         samples: attempts at each problem; they become the run's `rollouts.num_rollouts`.
@@ -72,10 +72,10 @@ def survey_config(words: Sequence[str], samples: int) -> RunConfig:
 def run_survey(
     config: RunConfig, folder: Path, count: int, form: str, console: "Console"
 ) -> tuple[list[Problem], list[Record]]:
-    """Try `count` of the run's problems; continues what the folder holds.
+    """Try `count` of the run's problems; continues an unfinished survey in the folder.
 
     Raises:
-        UserError: if the folder holds a survey with other settings, or the model or the problems cannot be loaded.
+        UserError: if the folder has a survey with other settings, or the model or the problems cannot be loaded.
     """
     found = build_problems(config)
     for note in found.report.notes:
@@ -102,7 +102,7 @@ def run_survey(
 
 
 def prepare_folder(settings: Mapping[str, Any], folder: Path) -> None:
-    """Make the folder, or accept one that holds no attempts yet, or attempts with the same settings."""
+    """Make the folder, or accept one without attempts, or with attempts under the same settings."""
     path, settings = folder / SETTINGS, json.loads(json.dumps(settings))  # lists, as in the file, in place of tuples
     differs = path.exists() and read_json(path, f"remove {folder} and survey again") != settings
     if differs and read_records(folder):
@@ -112,7 +112,7 @@ def prepare_folder(settings: Mapping[str, Any], folder: Path) -> None:
 
 
 def form_pattern(form: str, problems: Sequence[Problem]) -> "re.Pattern[str] | None":
-    """The form given, or that of the problems' verifier if they share one whose form is known.
+    """The given form, otherwise the form of the problems' verifier, if they share one with a known form.
 
     Raises:
         UserError: if the form is not a regular expression.
@@ -126,7 +126,7 @@ def form_pattern(form: str, problems: Sequence[Problem]) -> "re.Pattern[str] | N
 
 
 def build_collector(config: RunConfig) -> "Collector":
-    """The engine of the run with the model as it stands, without a learner."""
+    """Build the run's engine with the present model, without a learner."""
     import torch
 
     from halfway.trainers.policy import load_policy, prepare_torch
@@ -149,14 +149,14 @@ def show_first(collector: "Collector", problem: Problem, console: "Console") -> 
 
 
 def finish_survey(config: RunConfig, folder: Path, records: Sequence[Record]) -> Findings:
-    """Write `survey.json` into the folder, and return what it says."""
+    """Write `survey.json` into the folder; returns its findings."""
     findings = find(records)
     write_json(folder / FINDINGS, {"model": config.model.path, **asdict(findings)})
     return findings
 
 
 def keep_problems(folder: Path, problems: Sequence[Problem], records: Sequence[Record], keep: str) -> str:
-    """Write the problems that an expression keeps into the folder; returns what to do with the file.
+    """Write the problems that an expression keeps into the folder; returns a sentence on the use of the file.
 
     Raises:
         UserError: if there are none.
@@ -167,7 +167,7 @@ def keep_problems(folder: Path, problems: Sequence[Problem], records: Sequence[R
 
 
 def sentences(findings: Findings) -> str:
-    """A survey's findings as sentences."""
+    """Write a survey's findings as sentences."""
     shown = findings.zero_variance[min(1, len(findings.zero_variance) - 1)] if findings.zero_variance else None
     text = f"pass@1 {findings.rate:.3f} on {findings.problems} problems."
     if shown is not None:
@@ -181,7 +181,7 @@ def sentences(findings: Findings) -> str:
 
 
 def brief(findings: Findings) -> TextTable:
-    """The five rows that a survey shows unless it is asked for all."""
+    """The five rows that a survey shows without --full."""
     rows = (
         ("pass@1", f"{findings.rate:.3f} +- {1.96 * findings.stderr:.3f}"),
         ("never passed, always passed", f"{findings.never:.1%}, {findings.always:.1%}"),

@@ -1,6 +1,6 @@
 """Findings from a survey's records: zero-variance groups of each size and kind, lengths, lost attempts, by column.
 
-And which problems an expression such as `0 < rate < 1` keeps.
+It also selects the problems that an expression such as `0 < rate < 1` keeps.
 """
 
 import ast
@@ -19,12 +19,12 @@ from halfway.experiments.survey.sampling import Record
 
 GROUP_SIZES = (4, 8, 16)
 MOST_WORDS, BANDS = 12, 4
-"""A column of words is broken down if it has at most so many; a column of numbers is cut into bands of equal count."""
+"""Most words of a column to break down, and bands of equal count for a column of numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZeroVariance:
-    """Expected shares of groups of a given size in which no rollout differs from the others.
+    """Expected shares of zero-variance groups of a given size.
 
     Attributes:
         size: rollouts of a group.
@@ -41,7 +41,7 @@ class ZeroVariance:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The problems that share a value of a column, or fall into one of its bands."""
+    """The problems with one value of a column, or in one of its bands."""
 
     column: str
     value: str
@@ -52,20 +52,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Everything that a survey reports.
+    """All findings of a survey.
 
     Attributes:
-        problems: problems with at least one judged attempt.
-        samples: judged attempts that half of the problems have, or more.
+        problems: number of problems with at least one judged attempt.
+        samples: median number of judged attempts per problem.
         rate: mean pass rate.
         stderr: standard error of `rate`, over the choice of problems.
         never, always, middle: shares of problems that never passed, always passed, or passed in 1/4 to 3/4 of attempts.
         zero_variance: by group size, up to `samples`.
-        repeated: share of the problems that never or always passed whose attempts all repeat one text.
+        repeated: share of the never or always passed problems whose attempts all repeat one text.
         tokens, long_tokens: mean length, and the length that one attempt in ten exceeds.
-        truncated: share of attempts that a limit ended.
-        malformed: share of the other attempts that have no answer of the right form; None if no form is known.
-        lost: reason -> attempts that could not be judged.
+        truncated: share of attempts ended by a limit.
+        malformed: share of the other attempts without an answer of the right form; None if no form is known.
+        lost: reason -> number of attempts that could not be judged.
     """
 
     problems: int
@@ -98,7 +98,7 @@ def zero_variance_share(records: Sequence[Record], size: int) -> ZeroVariance:
 
 
 def find(records: Sequence[Record]) -> Findings:
-    """The findings of a survey.
+    """Compute the findings of a survey.
 
     Raises:
         UserError: if no attempt could be judged.
@@ -134,7 +134,7 @@ def find(records: Sequence[Record]) -> Findings:
 
 
 def parts(records: Sequence[Record], samples: int) -> Iterable[Part]:
-    """The findings by source and by every column that all problems have and that tells them apart."""
+    """The findings by source, and by every column that all problems have with different values."""
     size = max((size for size in GROUP_SIZES[:2] if size <= samples), default=max(2, samples))
     columns = set.intersection(*(set(record.features) for record in records))
     for column in ("source", *sorted(columns - {"source"})):
@@ -146,10 +146,10 @@ def parts(records: Sequence[Record], samples: int) -> Iterable[Part]:
 
 
 def divide(records: Sequence[Record], values: Sequence[float | str]) -> dict[str, list[Record]]:
-    """The records by word or few numbers, or by bands of about equal count; empty if there are too many words.
+    """Divide the records by word or few numbers, or by bands of about equal count; empty if there are too many words.
 
     Args:
-        values: of each record.
+        values: the value of each record.
     """
     divided: defaultdict[str, list[Record]] = defaultdict(list)
     if len(set(values)) <= MOST_WORDS:
@@ -179,7 +179,7 @@ WORDS = (ast.And, ast.Or, ast.Not, ast.Load, ast.Lt, ast.LtE, ast.Gt, ast.GtE, a
 
 
 KNOWN = ("rate", "passed", "samples", "distinct", "truncated", "lost", "tokens")
-"""What an expression may speak of; tokens are the mean length of an attempt."""
+"""Names in an expression; tokens are the mean length of an attempt."""
 
 
 def known_values(record: Record) -> dict[str, float]:
@@ -189,16 +189,16 @@ def known_values(record: Record) -> dict[str, float]:
 
 
 def check_expression(expression: str) -> None:
-    """Refuse an expression that `holds` would refuse; an empty one keeps everything."""
+    """Refuse an invalid expression, see `holds`; an empty one keeps all problems."""
     if expression:
         holds(expression, dict.fromkeys(KNOWN, 1.0))
 
 
 def holds(expression: str, values: Mapping[str, float]) -> bool:
-    """True if an expression of comparisons, `and`, `or` and `not` holds. Nothing else is evaluated.
+    """True if an expression of comparisons, `and`, `or` and `not` holds. It evaluates nothing else.
 
     Raises:
-        UserError: if it has another form or speaks of something unknown.
+        UserError: if it has another form or an unknown name.
     """
     try:
         tree = ast.parse(expression.strip(), mode="eval")
@@ -222,14 +222,14 @@ def _allowed(node: ast.AST, values: Mapping[str, float]) -> bool:
 
 
 def write_kept(problems: Sequence[Problem], records: Sequence[Record], expression: str, path: Path) -> int:
-    """Write the problems that an expression keeps; returns how many.
+    """Write the problems that an expression keeps; returns their number.
 
-    They have further columns: `pass_rate`, and of how many judged `attempts` how many `passed`.
+    They have further columns: `pass_rate`, judged `attempts`, and how many of them `passed`.
 
-    Problems of which no attempt could be judged are left out. An empty expression keeps the others.
+    Problems without a judged attempt are left out. An empty expression keeps all others.
 
     Raises:
-        UserError: if none is left.
+        UserError: if no problem is left.
     """
     kept = [
         replace(

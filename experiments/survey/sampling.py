@@ -1,4 +1,4 @@
-"""Tries each problem and records what came back, in bundles that resume."""
+"""Tries each problem and records the results, in bundles that can be resumed."""
 
 import json
 import re
@@ -26,14 +26,14 @@ class Record:
 
     Attributes:
         id: the problem's id.
-        source: where the problem came from.
+        source: the problem's source.
         features: the problem's numbers and words.
-        samples: attempts that were judged; lost ones are not among them.
-        passed: how many passed.
-        distinct: how many of the judged attempts' texts differ from one another.
-        truncated: attempts that a limit ended.
-        malformed: attempts, not truncated, whose text has no answer of the right form; None if no form is known.
-        lost: reason -> attempts that could not be judged.
+        samples: number of judged attempts, without lost ones.
+        passed: number of attempts that passed.
+        distinct: number of different texts among the judged attempts.
+        truncated: number of attempts ended by a limit.
+        malformed: number of other attempts without an answer of the right form; None if no form is known.
+        lost: reason -> number of attempts that could not be judged.
         lengths: generated tokens of each judged attempt.
         passing, failing: the first text that passed and the first that failed; empty if there is none.
     """
@@ -58,10 +58,10 @@ class Record:
 
 
 def recorded(group: Group, texts: Sequence[str], form: "re.Pattern[str] | None") -> Record:
-    """The record of a group whose rollouts have these texts.
+    """Make the record of a group whose rollouts have these texts.
 
     Args:
-        form: what a text of the right form contains; None = not known.
+        form: pattern of an answer of the right form; None = not known.
     """
     problem = group.request.problem
     pairs = list(zip(group.rollouts, texts, strict=True))
@@ -83,7 +83,7 @@ def recorded(group: Group, texts: Sequence[str], form: "re.Pattern[str] | None")
 
 
 def response_text(collector: "Collector", group: Group) -> list[str]:
-    """The text of each rollout: the policy's responses, without what an environment answered."""
+    """The text of each rollout: the policy's responses, without the environment's answers."""
     decode = collector.tokenizer.decode
     return [
         "\n".join(decode(turn.tokens_T.tolist(), skip_special_tokens=True) for turn in rollout.turns)
@@ -92,7 +92,7 @@ def response_text(collector: "Collector", group: Group) -> list[str]:
 
 
 def read_records(folder: Path) -> list[Record]:
-    """The records of a survey, finished or not; a line that was cut when the survey was killed is left out."""
+    """Read the records of a survey, finished or not, without a last line cut by a kill."""
     path, remedy = folder / RECORDS, f"remove {folder} and survey again"
     lines = read_whole(path, remedy).split(b"\n")[:-1] if path.exists() else []
     with reading(path, remedy):
@@ -108,9 +108,9 @@ def sample(
     form: "re.Pattern[str] | None" = None,
     progress: Callable[[int], Any] = lambda done: None,
 ) -> list[Record]:
-    """One record per problem, in their order; those that the folder already has are not tried again.
+    """Return one record per problem, in order; problems with a record in the folder are not tried again.
 
-    What a problem's attempts sample depends on the stream and its id alone, so an interrupted survey ends the same.
+    The attempts at a problem depend only on the stream and its id, so an interrupted survey gives the same result.
 
     Args:
         build: makes the collector; not called if nothing is left to try.
@@ -118,7 +118,7 @@ def sample(
         progress: called with the number of finished problems.
     """
     known = {record.id: record for record in read_records(folder)}
-    write_text(folder / RECORDS, "".join(map(_line, known.values())))  # without a line that was cut
+    write_text(folder / RECORDS, "".join(map(_line, known.values())))  # drops a cut line
     progress(len(known))
     left = [problem for problem in problems if problem.id not in known]
     collector = build() if left else None

@@ -1,8 +1,8 @@
 """Copies the records of runs to trackers, under the same names in each.
 
-- `recording`: the names, and what every tracker's copy has in common
+- `recording`: the names, and the common part of all trackers
 - `mlflow_store`: MLflow, by default in a file
 - `stepped_stores`: Weights & Biases, and Trackio
-- `apart`: trackers that work in a process of their own: all but MLflow's file
+- `apart`: trackers in a process of their own: all but MLflow's file
 - `opening`: opens the trackers of a run
 """

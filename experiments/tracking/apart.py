@@ -1,4 +1,4 @@
-"""Keeps a tracker's package in a process of its own, where no answer of a server can hold up, fill or end a run."""
+"""Keeps a tracker's package in its own process, so that no server can block, fill or end a run."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from halfway.experiments.tracking.recording import About, Metric, Tracker, warn
 from halfway.experiments.tracking.stepped_stores import Trackio, Wandb
 
 PATIENCE, SHARE = 120.0, 0.05
-"""All answers together may take so many seconds, and this share of the time since the tracker was opened."""
+"""Time limit on all answers together: these seconds, plus this share of the time since the tracker was opened."""
 MEMORY = 2 << 30
 LONGEST_ANSWER = 1 << 16
 SECONDS_TO_LEAVE = 30
@@ -41,7 +41,7 @@ OPENERS: Mapping[str, Callable[[TrackingOptions, Path], Tracker | None]] = {
 
 
 class Apart(Tracker):
-    """A tracker that works in a process of its own. A process that answers too late is ended."""
+    """A tracker in its own process. A process that answers too late is ended."""
 
     def __init__(self, name: str):
         self.name = name
@@ -54,7 +54,7 @@ class Apart(Tracker):
 
     @classmethod
     def open(cls, name: str, tracking: TrackingOptions, output: Path) -> "Apart | None":
-        """The tracker, opened; None if it does not open.
+        """Open the tracker; None if that fails.
 
         Raises:
             UserError: if its package is missing, or its store is elsewhere and the user has not accepted that.
@@ -82,11 +82,11 @@ class Apart(Tracker):
         recording.ask(self.name, lambda: self.ask("end", state, [*files]), tries=1)
 
     def ask(self, question: str, *arguments: Any) -> Any:
-        """What the process answers to a question for `Served`.
+        """Ask the process a question for `Served`; returns its answer.
 
         Raises:
-            UserError: if it refuses.
-            RuntimeError, OSError: if it fails, or has ended; one that is late is ended.
+            UserError: if the process refuses.
+            RuntimeError, OSError: if the process fails, has ended, or is late and therefore ended.
         """
         if self.lost:
             raise RuntimeError(self.lost)
@@ -114,7 +114,7 @@ class Apart(Tracker):
 
 
 class ApartRun:
-    """One run of a tracker that works in a process of its own."""
+    """One run of a tracker in its own process."""
 
     def __init__(self, tracker: Apart, number: int, run_id: str):
         self.tracker, self.number, self.run_id = tracker, number, run_id
@@ -127,7 +127,7 @@ class ApartRun:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Let a process leave, and end what is left of its group then."""
+    """Let a process exit, then end the rest of its group."""
     for pipe in (process.stdin, process.stdout):
         if pipe:
             with suppress(OSError):
@@ -140,7 +140,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 class Served:
-    """The tracker in this process, and what it is asked: values as JSON has them."""
+    """The tracker in this process, with methods on JSON values."""
 
     def open(self, name: str, tracking: Any, output: str) -> bool:
         found = OPENERS[name](msgspec.convert(tracking, TrackingOptions), Path(output))
@@ -171,7 +171,7 @@ class Served:
 
 
 def serve() -> None:
-    """Answer the questions of the process that has started this one. What packages print goes nowhere."""
+    """Answer the questions of the parent process. The output of packages is discarded."""
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
     recording.terminal = os.fdopen(os.dup(2), "w", buffering=1)
     silent = os.open(os.devnull, os.O_RDWR)
@@ -179,7 +179,7 @@ def serve() -> None:
         os.dup2(silent, descriptor)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     warnings.simplefilter("ignore")
-    warnings.filterwarnings("default", category=UserWarning, module="trackio")  # all it does where it loses records
+    warnings.filterwarnings("default", category=UserWarning, module="trackio")  # its only sign of lost records
     warnings.showwarning = lambda message, *_: recording.warn("trackio", one_line(message))
     served, answer = Served(), dict[str, Any]()
     for line in questions:
@@ -188,7 +188,7 @@ def serve() -> None:
             answer = {"answer": getattr(served, question)(*arguments)}
         except UserError as error:
             answer = {"refused": str(error)}
-        except Exception as error:  # whatever a package raises
+        except Exception as error:  # a package may raise anything
             answer = {"failed": one_line(error)}
         answers.write(json.dumps(answer).encode() + b"\n")
     signal.alarm(SECONDS_TO_LEAVE)  # packages may wait at the end, too

@@ -18,7 +18,7 @@ from halfway.experiments.config.run import TrackingOptions
 from halfway.experiments.tracking.recording import LAST_TRIES, About, Metric, Tracker, ask, read_note, warn
 
 PARENT_TAG = "mlflow.parentRunId"
-# MLflow refuses more parameters at once and longer values.
+# MLflow's limits: parameters at once, and length of a value.
 MAX_PARAMS, MAX_VALUE = 100, 6000
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 URI = re.compile(
@@ -34,7 +34,7 @@ def store_uri(tracking: TrackingOptions, output: Path) -> str:
 
 
 def require_known_store(tracking: TrackingOptions) -> str:
-    """The host to which records go; empty if they stay in the folder `output`.
+    """The host that gets the records; empty if they stay in the folder `output`.
 
     Raises:
         UserError: if the store is elsewhere and the user has not accepted that.
@@ -67,8 +67,8 @@ class Mlflow(Tracker):
     """One MLflow experiment.
 
     Attributes:
-        host: where a store on another machine is; empty for one on this machine.
-        parent: the run of the comparison; empty if there is none, or the store did not answer.
+        host: host of a store on another machine; empty for this machine.
+        parent: run of the comparison; empty if there is none, or the store did not answer.
     """
 
     name = "mlflow"
@@ -79,7 +79,7 @@ class Mlflow(Tracker):
 
     @classmethod
     def open(cls, tracking: TrackingOptions, output: Path) -> "Mlflow | None":
-        """The experiment in the store, both created if new; None if the store does not open.
+        """Open the experiment in the store; both are created if new. None if the store does not open.
 
         Raises:
             UserError: see `require_known_store`.
@@ -97,7 +97,7 @@ class Mlflow(Tracker):
             else:
                 identifier = experiment.experiment_id
             return cls(client, identifier, host)
-        except Exception as error:  # whatever MLflow, its database driver or the network raises
+        except Exception as error:  # MLflow, its database driver and the network may raise anything
             warn(cls.name, f"{uri} does not open, so this run is not tracked there ({one_line(error)})")
             return None
 
@@ -157,7 +157,7 @@ class MlflowRun:
     def attach(self, files: Sequence[Path]) -> None:
         """Attach copies of the files that exist.
 
-        A server on another machine says where they go, and may not say that it is a folder of this one.
+        A server on another machine names their target, which must not be a folder of this machine.
         """
         client, host = self.tracker.client, self.tracker.host
         target = str(client.get_run(self.run_id).info.artifact_uri) if host else "here:"
@@ -168,15 +168,15 @@ class MlflowRun:
 
 
 def legal(name: str) -> str:
-    """A metric name that MLflow accepts."""
+    """Replace the characters that MLflow does not allow in a metric name."""
     return re.sub(r"[^\w\-. :/]", "_", name)[:250]
 
 
 def _client(uri: str) -> Any:
-    """A client of the store, with MLflow's own messages turned off."""
+    """Make a client of the store, with MLflow's own messages turned off."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
-    # A server that is silent holds up a run; `ask` tries again by itself.
+    # A silent server would block a run; `ask` has its own retries.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     for name in ("mlflow", "alembic"):

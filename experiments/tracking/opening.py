@@ -11,21 +11,21 @@ from halfway.experiments.tracking.stepped_stores import show_command, sync_comma
 
 
 def open_trackers(tracking: TrackingOptions, output: Path) -> list[Tracker]:
-    """The trackers that a run asks for and that open.
+    """Open a run's trackers; a tracker that does not open is left out.
 
     Raises:
-        UserError: if the package of one is missing, or MLflow's store is elsewhere and the user has not accepted that.
+        UserError: if a tracker's package is missing, or MLflow's store is elsewhere and the user has not accepted that.
     """
     asked = {"mlflow": tracking.mlflow, "wandb": tracking.wandb, "trackio": tracking.trackio}
     found: list[Tracker | None] = []
     for name in (name for name, wanted in asked.items() if wanted):
-        here = name == "mlflow" and "://" not in tracking.uri  # a file, which answers by itself
+        here = name == "mlflow" and "://" not in tracking.uri  # a file, without a server
         found.append(Mlflow.open(tracking, output) if here else Apart.open(name, tracking, output))
     return [tracker for tracker in found if tracker is not None]
 
 
 def commands(tracking: TrackingOptions, output: Path) -> Iterator[tuple[str, str]]:
-    """The name of each tracker of a run, and the shell command that shows or sends what it has."""
+    """The name of each tracker of a run, and the shell command that shows or sends its records."""
     if tracking.mlflow:
         yield "MLflow", ui_command(tracking, output)
     if tracking.wandb and (command := sync_command(output)):

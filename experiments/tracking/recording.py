@@ -1,9 +1,8 @@
-"""Copies a run's records to trackers: the part that all trackers share.
+"""Copies a run's records to trackers: the common part of all trackers.
 
-The record files of a run are authoritative, so nothing that goes wrong here stops a training run. Metrics are sent in
-batches. A batch that a tracker does not accept (another process holds its lock, the disk is full) is kept and sent
-again with the next one, and several times at the end of the run. Whatever is still not stored then is counted and
-reported in one line.
+The record files of a run are authoritative, so no failure here stops a training run. Metrics are sent in batches. A
+batch that a tracker does not accept (another process has its lock, the disk is full) is sent again with the next one,
+and several times at the end of the run. Metrics that are still not stored then are counted and reported in one line.
 """
 
 import sys
@@ -28,12 +27,12 @@ TOTALS = ("rollouts", "tokens", "trained_tokens", "seconds", "judge_seconds", "t
 
 
 terminal: TextIO | None = None
-"""Where lines for the user go; None = stderr."""
+"""The stream for messages to the user; None = stderr."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What trackers are told of a run: its configuration by dotted field, among others."""
+    """The facts about a run for trackers, among others its configuration by dotted field."""
 
     name: str
     seed: int
@@ -46,7 +45,7 @@ class About:
 
 
 class Metric(NamedTuple):
-    """One number of a run; `milliseconds` are those since 1970."""
+    """One number of a run; `milliseconds` since 1970."""
 
     name: str
     value: float
@@ -67,22 +66,22 @@ class Store(Protocol):
 
 
 class Tracker:
-    """A tracker that is open for the runs of one folder. What it cannot do for a comparison, it leaves out.
+    """A tracker, open for the runs of one folder. It leaves out features of a comparison that it does not support.
 
     Attributes:
-        name: the tracker's own, and that of its note in a run's folder.
-        group: the name of the comparison that the runs belong to.
+        name: name of the tracker, and of its note in a run's folder.
+        group: name of the runs' comparison.
     """
 
     name: str
     group = ""
 
     def store(self, about: About, arm: str, run_id: str) -> Store | None:
-        """The run, begun or, if it still exists, continued as `run_id`; None if the tracker does not answer."""
+        """Begin a run, or continue `run_id` if it still exists; None if the tracker does not answer."""
         raise NotImplementedError
 
     def run(self, config: RunConfig, folder: Path, arm: str = "") -> "Copy":
-        """The recorder of one run. It continues the run that an earlier process began for this folder."""
+        """Make the recorder of one run. It continues an earlier process's run for this folder."""
         saved = read_note(self.note(folder))
         known = saved.get("run_id", "")
         try:
@@ -100,7 +99,7 @@ class Tracker:
         return folder / f"{self.name}.json"
 
     def comparison(self, config: ComparisonConfig, folder: Path) -> None:
-        """Begin or continue a comparison, to which the following runs belong."""
+        """Begin or continue the comparison of the following runs."""
         self.group = config.name
 
     def attach(self, files: Sequence[Path]) -> None:
@@ -115,7 +114,7 @@ class Copy:
 
     Attributes:
         unsent: metrics that the tracker has not accepted yet.
-        refused: number of batches that it did not accept at once.
+        refused: number of batches that it did not accept at the first try.
     """
 
     def __init__(self, tracker: str, store: Store | None, folder: Path, saved: Mapping[str, Any]):
@@ -133,7 +132,7 @@ class Copy:
         self._add("evaluation", record, evaluation_metrics(record))
 
     def close(self, state: str) -> None:
-        """Send what is left, attach configuration and decision log, and end the run."""
+        """Send the remaining metrics, attach configuration and decision log, and end the run."""
         if self.store is None:
             return
         self.flush(tries=LAST_TRIES)
@@ -144,7 +143,7 @@ class Copy:
         self._remember(complete=state == "finished" and not self.unsent)
 
     def flush(self, tries: int = 1) -> None:
-        """Send the unsent metrics; whatever the tracker does not accept stays unsent."""
+        """Send the unsent metrics; a batch that the tracker does not accept stays unsent."""
         self.last_batch = time.monotonic()
         while self.store is not None and self.unsent:
             store, batch = self.store, self.unsent[:BATCH]
@@ -156,7 +155,7 @@ class Copy:
 
     def _add(self, kind: str, record: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
         step = int(record["step"])
-        if self.store is None or step <= self.seen[kind]:  # a resumed run repeats what came after its checkpoint
+        if self.store is None or step <= self.seen[kind]:  # a resumed run repeats the steps after its checkpoint
             return
         self.seen[kind] = step
         now = int(time.time() * 1000)
@@ -171,7 +170,7 @@ class Copy:
 
 
 def step_metrics(record: Mapping[str, Any]) -> dict[str, float]:
-    """A step record's numbers by the names of docs/metrics.md, such as "reward/mean"."""
+    """A step record's numbers under the names in docs/metrics.md, such as "reward/mean"."""
     metrics: dict[str, float] = {}
     for key, value in record.items():
         if isinstance(value, Mapping):
@@ -187,11 +186,11 @@ def evaluation_metrics(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def ask(tracker: str, question: Callable[[], Answer], tries: int = LAST_TRIES) -> tuple[bool, Answer | None]:
-    """Whether the tracker answered within `tries` attempts (pauses of 0.1, 0.2, 0.4, ... seconds), and its answer."""
+    """Ask up to `tries` times (pauses of 0.1, 0.2, 0.4, ... s); returns whether there was an answer, and the answer."""
     for i in range(tries):
         try:
             return True, question()
-        except Exception as error:  # whatever its package, a driver or the network raises: no run may stop
+        except Exception as error:  # packages, drivers and networks may raise anything, but no run may stop
             if i + 1 == tries > 1:
                 warn(tracker, f"the store did not answer {tries} times ({one_line(error)})")
         if i + 1 < tries:

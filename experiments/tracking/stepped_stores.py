@@ -1,7 +1,7 @@
 """Copies records to Weights & Biases and Trackio: into the folder `output`, unless the environment names a place.
 
-accelerate's trackers would need the process's distributed state before the run has set it, and would end every run of
-Weights & Biases as a success.
+accelerate's trackers need the process's distributed state before the run has set it, and mark every run of Weights &
+Biases as a success.
 """
 
 import os
@@ -43,7 +43,7 @@ class Wandb(Tracker):
         Raises:
             UserError: if the package is missing.
         """
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # else its faults are sent to its makers
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # otherwise it reports its faults to its makers
         self.wandb = load_extra("wandb", "tracking.wandb")
         self.project, self.output = project, output
 
@@ -67,7 +67,7 @@ class Wandb(Tracker):
 
 
 def sync_command(output: Path) -> str:
-    """The shell command that sends what was kept here; empty if it was sent at once."""
+    """The shell command that sends local records; empty if they were sent at once."""
     command = f"wandb sync {shlex.quote(str(output / 'wandb'))}/offline-run-*"
     return command if os.environ.get("WANDB_MODE", OFFLINE) == OFFLINE else ""
 
@@ -87,7 +87,7 @@ class Trackio(Tracker):
         self.project = project
 
     def store(self, about: About, arm: str, run_id: str) -> SteppedRun:
-        # In a context of its own, or it would end the run that was begun before it.
+        # In its own context; otherwise it would end the run before it.
         run = Context().run(
             self.trackio.init,
             project=self.project,
