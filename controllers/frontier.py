@@ -96,7 +96,7 @@ class Frontier(PassRateController[FrontierState]):
         fits = self.candidates is None or self.candidates >= 1
         require(fits, "frontier.candidates", self.candidates, "give at least 1 for each slot, or null for all problems")
         used = self.prior == "flat" or self.rates == "believed"
-        require(used, "frontier.prior", self.prior, "leave it flat where rates are measured, since nothing is believed")
+        require(used, "frontier.prior", self.prior, "use flat with measured rates, which need no belief")
 
     @property
     def needs(self) -> frozenset[str]:

@@ -95,9 +95,9 @@ class Probed(PassRateController[ProbedState]):
         require(0 < self.share <= 1, "probe.share", self.share, "give a share above 0, at most 1")
         require(0 < self.target < 1, "probe.target", self.target, "give a pass rate between 0 and 1")
         rising = 0 <= self.band[0] < self.band[1] <= 1
-        require(rising, "probe.band", list(self.band), "give two pass rates that rise, from 0 to 1")
+        require(rising, "probe.band", list(self.band), "give two increasing pass rates, from 0 to 1")
         require(self.tries >= 1, "probe.tries", self.tries, "give at least 1")
-        require(0 <= self.noise <= 20, "probe.noise", self.noise, "give 0 (= the probe knows all) to 20 logits")
+        require(0 <= self.noise <= 20, "probe.noise", self.noise, "give 0 (= a perfect probe) to 20 logits")
         require(0 <= self.impossible < 1, "probe.impossible", self.impossible, "give 0 (= never) or a small chance")
 
     def init(self, problems: ProblemSet) -> ProbedState:

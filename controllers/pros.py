@@ -90,11 +90,16 @@ class Pros(PassRateController[ProsState]):
     def __post_init__(self) -> None:
         probed, bayes = self.prior == "probed", self.belief.bayes
         fits = self.belief.kind == "hierarchical" and bayes.hyperparameters == "fixed"
-        require(fits or not probed, "pros.prior", self.prior, "a hierarchical belief, hyperparameters fixed, has one")
+        require(
+            fits or not probed,
+            "pros.prior",
+            self.prior,
+            "it needs belief.kind=hierarchical, fixed hyperparameters",
+        )
         # The deviation of a root from the line is read from its believed rate, so that must be the rate at the mean
         # logit.
         apt = bayes.estimate == "mean_logit" or not probed
-        require(apt, "pros.belief.bayes.estimate", bayes.estimate, "with prior=probed take mean_logit")
+        require(apt, "pros.belief.bayes.estimate", bayes.estimate, "with prior=probed use mean_logit")
         moot = self.calibration == Calibration() or probed
         require(moot, "pros.calibration", self.calibration, "it belongs to prior=probed; set that, or remove it")
         low, high = self.target

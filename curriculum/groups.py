@@ -261,7 +261,7 @@ def require_weights(groups: Sequence[Group], member: str) -> None:
         assert len(weights_N) == group.size, f"{member}: {len(weights_N)} weights for {group.size} rollouts"
         good = bool(np.isfinite(weights_N).all() and (weights_N >= 0).all())
         shown = f"weights {np.asarray(weights_N).tolist()} of problem {problem!r}"
-        require(good, field, shown, "a weight is finite and at least 0; correct the controller's weigh")
+        require(good, field, shown, "a weight must be finite and at least 0; correct the controller's weigh")
         advantages = [] if weights.advantages_N is None else [weights.advantages_N]
         finite = all(np.isfinite(values).all() for values in (*advantages, *(weights.advantages_NT or ())))
         require(

@@ -134,7 +134,7 @@ class ProblemSet(Sequence[Problem]):
                 )
         kinds = {(type(value) is str, np.asarray(value).shape) for value in values}
         if len(kinds) > 1:
-            raise UserError(f"problems: feature {feature!r} is not of one kind; give every problem a number, or a word")
+            raise UserError(f"problems: feature {feature!r} mixes kinds of values; give numbers or words")
         return np.asarray(values)
 
     def __contains__(self, problem_id: object) -> bool:

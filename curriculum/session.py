@@ -174,8 +174,8 @@ class Session:
         )
         if after.missing < 0:
             raise UserError(
-                f"ticket: {ticket!r} asks for {group.request.num_rollouts} rollouts, and {-after.missing} more came "
-                "back; record each rollout once"
+                f"ticket: {ticket!r} asks for {group.request.num_rollouts} rollouts but got "
+                f"{-after.missing} more; record each rollout once"
             )
         self._groups[ticket] = after
         if after.missing == 0 and ticket in self._reissued:
@@ -322,15 +322,15 @@ class Session:
         """
         if saved["problems"] != self._fingerprint:
             raise UserError(
-                f"problems: {len(self.problems)} training problems, and the saved session had others; resume "
+                f"problems: the {len(self.problems)} training problems differ from the saved session's; resume "
                 "with the data and problem options that wrote it, or begin a new run"
             )
         known = saved.get("features", {})
         changed = [name for name in known.keys() & self._features if known[name] != self._features[name]]
         if changed:
             raise UserError(
-                f"problems: their feature {min(changed)!r} has other values than in the saved session, by which the "
-                "chain has learned; resume with the data that wrote it, or begin a new run"
+                f"problems: their feature {min(changed)!r} differs from the saved session's, from which the chain has "
+                "learned; resume with the data that wrote it, or begin a new run"
             )
         state = restore_state(self.controller.init(self.problems), saved["controller"], get)
         step, rounds = int(saved["step"]), int(saved["round"])

@@ -135,7 +135,7 @@ def _check_shapes(name: str, saved: Any, expected: Any) -> None:
     """Refuse arrays over problems whose shape belongs to another configuration."""
     if isinstance(expected, np.ndarray) and name.endswith("_P") and saved.shape != expected.shape:
         raise UserError(
-            f"checkpoint: its {name} has shape {saved.shape}, and the configuration makes it {expected.shape}; "
+            f"checkpoint: its {name} has shape {saved.shape}, but the configuration gives {expected.shape}; "
             "resume with the controllers' options that wrote it"
         )
     if is_dataclass(expected) and type(saved) is type(expected):

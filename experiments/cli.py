@@ -212,7 +212,7 @@ def compare(
     if on not in ("here", "slurm", "ray"):
         raise UserError(f"--on: {on!r} is not known; give here, slurm or ray")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("compare: trains its runs in processes of their own; start it alone, or one arm with `run`")
+        raise UserError("compare: starts its own processes; start it in one process, or start one arm with `run`")
     changes, chosen = split_seeds(overrides or [], seeds)
     config = load_comparison_config(file, changes)
     if chosen:

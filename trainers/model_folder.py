@@ -72,5 +72,5 @@ def read_object(path: Path) -> dict[str, Any]:
     with reading(path, REMEDY):
         value = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):
-            raise ValueError("it holds no object")
+            raise ValueError("it is not a JSON object")
         return value

@@ -80,7 +80,12 @@ class Pilot(PassRateController[PilotState]):
         require(self.initial >= least, "pilot.initial", self.initial, f"give at least {least}")
         require(self.more >= 0, "pilot.more", self.more, "give 0 (= up to N) or more")
         fits = self.more == 0 or self.kind != "hora"
-        require(fits, "pilot.more", self.more, "kind=hora shares out what is left of N each; remove this, or use speed")
+        require(
+            fits,
+            "pilot.more",
+            self.more,
+            "kind=hora has no limit; remove this, or use kind=speed",
+        )
         low, high = self.band
         require(0 <= low <= high <= 1, "pilot.band", list(self.band), "give two pass rates, the lower one first")
         for name in ("commits", "patience"):

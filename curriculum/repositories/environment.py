@@ -81,7 +81,7 @@ class Repository:
         require(self.tool_seconds >= 0, "repository.tool_seconds", self.tool_seconds, "give 0 (= no limit) or more")
         chars = self.observation_chars
         require(chars >= 200, "repository.observation_chars", chars, "give at least 200")
-        require(self.parallel >= 0, "repository.parallel", self.parallel, "give 0 (= one a processor) or more")
+        require(self.parallel >= 0, "repository.parallel", self.parallel, "give 0 (= one per processor) or more")
         require(len(self.box) == 1, "repository.box", self.box, "give one kind of box, such as {bubblewrap: {}}")
         assert self.boxes  # refuses unknown options
 

@@ -304,7 +304,7 @@ def _lines(path: Path, pieces: Iterator[bytes]) -> Iterator[Block]:
             rest += piece
             if len(rest) > LONGEST_LINE:
                 longest = f"{LONGEST_LINE >> 20} MiB"
-                raise UserError(f"{path}:{first}: is longer than {longest}; give {FORMATS}, a row in a line")
+                raise UserError(f"{path}:{first}: is longer than {longest}; give {FORMATS}, one row per line")
             continue
         whole = rest + piece[:end]
         rest = piece[end:]
@@ -444,7 +444,7 @@ def _mixes_line_ends(path: Path, packed: str) -> bool:
         length = length + len(piece) if end < 0 else len(piece) - end
         if length > LONGEST_LINE:
             raise UserError(
-                f"{path}: has a line of more than {LONGEST_LINE >> 20} MiB; give {FORMATS}, a row in a line"
+                f"{path}: has a line of more than {LONGEST_LINE >> 20} MiB; give {FORMATS}, one row per line"
             )
         both += piece.count(b"\r\n") + (last == b"\r" and piece[:1] == b"\n")
         feeds, returns = feeds + piece.count(b"\n"), returns + piece.count(b"\r")

@@ -72,7 +72,7 @@ class Hub(Rows):
         if len(sets) > 1 and not said and not self.config and (self.revision == CONVERTED or not readme.exists()):
             raise UserError(f"hub.config: {self.name} has {', '.join(sorted(sets))}; name one")
         if gone := next((path for path in found if not path.exists()), None):
-            raise UserError(f"hub: {self.name}: {gone.name} is not in the cache; load it where there is a network")
+            raise UserError(f"hub: {self.name}: {gone.name} is not in the cache; load it once with a network")
         require_all(f"hub: {self.name} at {self.revision}", found)
         if not found and (about / script).exists():
             raise UserError(
@@ -83,7 +83,7 @@ class Hub(Rows):
             where = f" in config {self.config!r}" if self.config else ""
             raise UserError(
                 f"hub: {self.name} at {self.revision} has no data files of split {self.split!r}{where} here; correct "
-                "split, config or revision, or load it once where there is a network"
+                "split, config or revision, or load it once with a network"
             )
         return in_order(found)
 

@@ -204,7 +204,7 @@ def require_harmless(family: str, entry: Mapping[str, Any]) -> None:
     else:
         return
     for text in found:
-        raise ValueError(f"its entry of {family} holds {one_line(text, 60)}, which is no formula")
+        raise ValueError(f"its entry of {family} holds {one_line(text, 60)}, which is not a formula")
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -172,7 +172,7 @@ def _checked_pairs(pairs: Iterable[Sequence[Any]], arms: Sequence[str]) -> list[
         for arm in (left, right):
             _require_known(arm, arms, "contrasts")
         left, right = str(left), str(right)
-        require(left != right, "contrasts", [left, right], "an arm is compared with another one")
+        require(left != right, "contrasts", [left, right], "name two different arms")
         again = (left, right) in checked or (right, left) in checked
         require(not again, "contrasts", [left, right], "this pair is given twice; remove one")
         checked.append((left, right))

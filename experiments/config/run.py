@@ -225,8 +225,8 @@ def check_staleness(config: RunConfig) -> None:
         learner.mismatch != "none" or learner.old_logprobs == "engine",
         "learner.mismatch",
         learner.mismatch,
-        f"with rollouts.staleness={staleness} older weights have sampled what trains, and nothing would correct for it;"
-        " use token_truncated or token_masked",
+        f"rollouts.staleness={staleness} trains on samples of older weights, which need a correction; use "
+        "token_truncated or token_masked",
     )
     for label, member in config.chain.members.items():
         needs = {"rounds": "extends groups round by round", "values": "needs values of tokens as they are sampled"}

@@ -75,7 +75,7 @@ def interpolate(raw: Mapping[str, Any], within: Mapping[str, Any] | None = None)
         value = _environment(name, field) if ":" in name else _field(raw if within is None else within, name, field)
         spent += len(str(value))
         require("${" not in str(value), field, f"${{{name}}}", "that field holds a reference itself; write its value")
-        require(spent <= MOST_REFERRED, field, f"${{{name}}}", "the references of this file stand for too much text")
+        require(spent <= MOST_REFERRED, field, f"${{{name}}}", "the references of this file expand to too much text")
         return value
 
     def replaced(value: Any, field: str) -> Any:

@@ -112,7 +112,7 @@ def _train(study: "Study", arm: str, title: str, console: Console) -> None:
     from halfway.experiments.propel import stages
 
     if (study.arm_folder(arm) / "choice.json").exists():
-        console.print(f"{title}: trained already")
+        console.print(f"{title}: already trained")
         return
     steps = study.config.arm(arm).training.steps
     with single_run(console, title, Budget(steps=steps), 0) if steps else nullcontext() as recorder:

@@ -94,7 +94,7 @@ class EvaluationRecord:
         """Raises ValueError for numbers that no run has; names, which figures show, are made printable."""
         _require_spending(self)
         if not all(0 <= passed <= self.samples for passed in self.passed):
-            raise ValueError(f"a problem did not pass between 0 and {self.samples} times")
+            raise ValueError(f"a problem's passes are outside 0 to {self.samples}")
         object.__setattr__(self, "strata", {clean(name): stratum for name, stratum in self.strata.items()})
 
     @property

@@ -202,7 +202,7 @@ def run_row(
             whole = prepare_comparison(comparison, folder)
             failures = run_comparison(whole, folder, jobs, console, only=row.arms, begin=begin, skip=skip)
             if failures:
-                raise UserError(f"{folder}: {len(failures)} runs failed; correct the cause and give the command again")
+                raise UserError(f"{folder}: {len(failures)} runs failed; fix the cause and repeat the command")
     curves = merged(known, _own_runs(folder, row))
     ground = ground_of(paper, row)
     found = judge(row, curves, ground._replace(instances=1) if paper_scale else ground)

@@ -21,7 +21,7 @@ def fill(text: str, blocks: Mapping[str, str]) -> str:
         whole = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}\n", re.DOTALL)
         place = whole.search(text)
         if place is None or (text.count(begin), text.count(end)) != (1, 1):
-            raise UserError(f"there must be once each, in this order, on lines of their own: {begin} and {end}")
+            raise UserError(f"the page needs each mark once, in this order, on its own line: {begin} and {end}")
         text = f"{text[: place.start()]}{begin}\n\n{block.strip()}\n\n{end}\n{text[place.end() :]}"
     return text
 

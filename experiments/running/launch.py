@@ -104,7 +104,7 @@ def commands(
     if len(nodes) != wanted:
         raise UserError(
             f"--nodes: {len(nodes)} hosts given, cluster has {cluster.train_nodes} train_nodes and "
-            f"{cluster.rollout_nodes} rollout_nodes; give {wanted}, those that train first"
+            f"{cluster.rollout_nodes} rollout_nodes; give {wanted}, training hosts first"
         )
     name, engine = config.rollouts.engine.name, config.rollouts.engine.part
     training, serving = list(nodes[: cluster.train_nodes]), list(nodes[cluster.train_nodes :])

@@ -146,7 +146,7 @@ class Recorded:
         event = self._done.get(request.ticket)
         if event is None or self._drawn.get(request.ticket) != request.problem.id:
             raise UserError(
-                f"events.jsonl: the ticket {request.ticket} now asks for {request.problem.id!r}, and in the run for "
+                f"events.jsonl: the ticket {request.ticket} now has problem {request.problem.id!r}, but in the run "
                 f"{self._drawn.get(request.ticket)!r}; retrace with the code, configuration and problems of the run"
             )
         group = logged_group(event, self.folder)

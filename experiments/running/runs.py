@@ -77,7 +77,7 @@ def require_unused(folder: Path) -> None:
     """Raise UserError if a directory without a run holds files that a run would overwrite."""
     held = [name for name in RECORDS if os.path.lexists(folder / name)]
     if held:
-        raise UserError(f"name: {folder} is no run and holds {held[0]}, which one would replace; give another name=...")
+        raise UserError(f"name: {folder} is not a run, but a run would replace its {held[0]}; give another name=...")
 
 
 def is_prepared(config: RunConfig, folder: Path) -> bool:
@@ -95,7 +95,7 @@ def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path)
         more = f" (further differences: {len(changes) - 1})" if len(changes) > 1 else ""
         raise UserError(
             f"{name}: {folder} was started with {there!r}, not {here!r}{more}; "
-            f"continue it as it is with `halfway resume {folder}`, or give another name=..."
+            f"continue it unchanged with `halfway resume {folder}`, or give another name=..."
         )
 
 

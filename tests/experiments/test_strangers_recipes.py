@@ -125,7 +125,7 @@ def test_an_output_in_a_folder_of_other_files_replaces_none_of_them(kind: str, h
     text = lower if kind == "run" else arms + "".join(f"  {one}\n" for one in lower.splitlines() if "budget" not in one)
     Path("recipe.yaml").write_text(f"{text}name: site\n")
     result = CliRunner().invoke(app, [kind, "recipe.yaml"])
-    assert result.exit_code == 2 and f"{folder} is no run and holds {held}" in result.stderr.replace("\n", " ")
+    assert result.exit_code == 2 and f"{folder} is not a run, but a run would replace its {held}" in result.stderr.replace("\n", " ")
     assert [path.name for path in folder.iterdir()] == [held] and (folder / held).read_text() == "mine"
 
 
@@ -152,7 +152,7 @@ def test_references_do_not_multiply() -> None:
     rows = "".join(f"a{i}: '${{a{i + 1}}}${{a{i + 1}}}'\n" for i in range(60))
     assert "holds a reference itself" in line(f"{RUN}{rows}a60: x\n")
     many = "".join(f"b{i}: '${{text}}'\n" for i in range(2000))
-    assert "stand for too much text" in line(f"{RUN}text: {'x' * 5000}\n{many}")
+    assert "expand to too much text" in line(f"{RUN}text: {'x' * 5000}\n{many}")
 
 
 @pytest.mark.parametrize("name", [".", "a/./b", "..", "a/../b", "-o/.."])

@@ -36,7 +36,7 @@ class Judge:
             return reward >= self.threshold
         if reward not in (0, 1):
             raise UserError(
-                f"reward: {self.name!r} gave {float(reward):.4g}, where a success is 0 or 1; set threshold=... to the "
+                f"reward: {self.name!r} gave {float(reward):.4g}, but success must be 0 or 1; set threshold=... to the "
                 "lowest reward of a success, or success=... to a reward that is 0 or 1"
             )
         return bool(reward)

@@ -127,7 +127,7 @@ class ObservedBuilder(BuilderBase):  # type: ignore[misc]
         envs = await self.inner.make_envs()
         wanted = self.dataset.hosting.session.num_rollouts
         if len(envs) != wanted:
-            raise UserError(f"builder_of: makes {len(envs)} environments, and group_size is {wanted}; make as many")
+            raise UserError(f"builder_of: makes {len(envs)} environments, but group_size is {wanted}; make them equal")
         return envs
 
     async def compute_group_rewards(self, trajectory_group: list[Any], env_group: Sequence[Any]) -> Any:

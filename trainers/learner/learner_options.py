@@ -210,7 +210,7 @@ class LearnerOptions:
             held == 0 or self.num_minibatches == 1,
             "learner.num_minibatches",
             self.num_minibatches,
-            f"minibatch_groups={held} sets the number of mini-batches; leave num_minibatches at 1, or that at 0",
+            f"minibatch_groups={held} sets the number of mini-batches; set num_minibatches=1, or minibatch_groups=0",
         )
         require(self.num_epochs >= 1, "learner.num_epochs", self.num_epochs, "give at least 1")
 
@@ -242,14 +242,14 @@ class LearnerOptions:
             self.advantage != "gae" or not self.divide_by_std,
             "learner.divide_by_std",
             self.divide_by_std,
-            "advantage=gae has no groups to divide in; use learner.critic.whiten",
+            "advantage=gae has no groups; use learner.critic.whiten",
         )
         stage = self.deepspeed.zero_stage
         require(
             self.advantage != "gae" or stage is None,
             "learner.deepspeed.zero_stage",
             stage,
-            "advantage=gae trains its critic without DeepSpeed only; give null",
+            "the critic of advantage=gae does not support DeepSpeed; give null",
         )
 
     def _check_loss(self) -> None:

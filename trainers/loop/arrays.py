@@ -112,7 +112,7 @@ class CheckpointArrays:
         self.newest, self._known = folder, {}
         names = {place.file for place in places}
         if strange := [name for name in names if not NAME.fullmatch(name)]:
-            raise ValueError(f"{strange[0]!r} is no file of arrays")
+            raise ValueError(f"{strange[0]!r} is not a file of arrays")
         files = {name: np.memmap(folder / name, np.uint8, "r") for name in names}
 
         def get(dtype: str, at: Sequence[int | None]) -> Array:

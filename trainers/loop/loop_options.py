@@ -49,7 +49,7 @@ class FillOptions:
             request == 0 or factor == 1,
             "fill.request_groups",
             request,
-            f"fill.request_factor={factor:g} says the same in other words; leave it at 1, or this at 0",
+            f"fill.request_factor={factor:g} has the same effect; leave it at 1, or this at 0",
         )
         require(self.min_request >= 1, "fill.min_request", self.min_request, "give at least 1")
         require(self.safety >= 1, "fill.safety", self.safety, "give at least 1")

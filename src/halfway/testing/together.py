@@ -159,7 +159,7 @@ class _Run:
             other = getattr(self.twin, call)(*arguments)
             if call == "next_batch":
                 same = [*map(_described, result)] == [*map(_described, other)]
-                self.require(same, "a session that took over decides otherwise")
+                self.require(same, "a restored session decides differently")
         return result
 
     def require(self, kept: bool, law: str) -> None:
@@ -189,14 +189,14 @@ class _Run:
             self.require(ticket not in self.observed, "a group was observed twice")
             self.observed.add(ticket)
             brought = self.brought.pop(ticket, 0)
-            self.require(group.size == brought, f"a group has {group.size} rollouts, and {brought} were recorded")
+            self.require(group.size == brought, f"a group has {group.size} rollouts, but {brought} were recorded")
         return len(groups)
 
     def take_over(self) -> None:
         saved = json.dumps(self.session.state_dict())
         self.twin = self.begin()
         self.twin.load_state_dict(json.loads(saved))
-        self.require(json.dumps(self.twin.state_dict()) == saved, "a state differs once it was saved and restored")
+        self.require(json.dumps(self.twin.state_dict()) == saved, "a state changes when it is saved and restored")
 
     def fill(self) -> None:
         """The rounds of a step."""
@@ -287,20 +287,20 @@ class _Run:
         if self.twin is not None:
             others = self.twin.weigh(list(self.twin.in_hand()))
             same = [g.weights_N.tolist() for g in weighed] == [g.weights_N.tolist() for g in others]
-            self.require(same, "a session that took over weighs otherwise")
+            self.require(same, "a restored session weighs differently")
         for before, after in zip(hand, weighed, strict=True):
             passed_N = np.array([rollout.success for rollout in before.rollouts], np.bool_)
             mixed = len({*passed_N[before.trainable_N].tolist()}) == 2
             if mixed and after.weights_N.any():
                 trains = {*passed_N[after.trainable_N].tolist()}
-                self.require(len(trains) == 2, "of a mixed group one outcome trains only")
+                self.require(len(trains) == 2, "only one outcome of a mixed group trains")
 
     def measure(self) -> None:
         values = self.session.metrics()
         for name, value in values.items():
             self.require(isinstance(value, float) and math.isfinite(value), f"{name} is {value!r}")
         if self.twin is not None:
-            self.require(self.twin.metrics() == values, "a session that took over measures otherwise")
+            self.require(self.twin.metrics() == values, "a restored session measures differently")
 
 
 def _described(ticket: Ticket) -> tuple[Any, ...]:

@@ -120,7 +120,7 @@ def test_pairs_come_in_the_order_of_the_file() -> None:
         ("contrasts={baseline: grop}", "contrasts.baseline", "did you mean 'grpo'"),
         ("contrasts=[[greso, gpro]]", "contrasts", "did you mean 'grpo'"),
         ("contrasts=[[greso, grpo], [grpo, greso]]", "contrasts: ['grpo', 'greso']", "given twice"),
-        ("contrasts=[[grpo, grpo]]", "contrasts: ['grpo', 'grpo']", "another one"),
+        ("contrasts=[[grpo, grpo]]", "contrasts: ['grpo', 'grpo']", "two different arms"),
         ("contrasts=[grpo]", "contrasts", "a list of pairs"),
         ("contrasts={base: grpo}", "contrasts", "{baseline: ARM}"),
         ("targets=[0.4, 1.0]", "targets: 1.0", "between 0 and 1"),

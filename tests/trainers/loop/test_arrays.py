@@ -199,7 +199,7 @@ def test_no_other_file_is_read_as_an_array(tmp_path: Path, file: str) -> None:
     plain_state["arrays"][0][0] = file
     state.write_text(json.dumps(plain_state))
     write_manifest(checkpoints.path(1))
-    with pytest.raises(UserError, match=says("cannot be read", "no file of arrays")):
+    with pytest.raises(UserError, match=says("cannot be read", "not a file of arrays")):
         read(tmp_path)
 
 

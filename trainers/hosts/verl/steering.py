@@ -63,7 +63,7 @@ def begin(data: Any, rows: Any, prompt: str, ends: frozenset[int]) -> Steering:
     host = Host(f"verl {version('verl')}", PROVIDES)
     problems = rows_of(rows, controller, Columns(prompt=prompt, answer="reward_model"))
     text = isinstance(rows[0][prompt], str)
-    require(not text, "data.prompt_key", prompt, "give a column of messages: verl would take each letter for one")
+    require(not text, "data.prompt_key", prompt, "give a column of messages: verl would read each letter as one")
     folder = Path(options.folder)
     folder.mkdir(parents=True, exist_ok=True)
     hosting = Hosting(controller, problems, int(options.num_rollouts), folder, host, int(options.get("seed", 0)))
