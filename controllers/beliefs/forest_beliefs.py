@@ -28,7 +28,7 @@ class Estimator(Protocol):
     """Turns the evidence in a forest into a believed pass rate for every node."""
 
     def init(self, num_trees: int) -> Forest:
-        """Roots without evidence."""
+        """Make roots without evidence."""
         ...
 
     def refresh(self, forest: Forest, step: int, stream: Stream) -> Forest:

@@ -11,7 +11,7 @@ from halfway.curriculum.tasks.verifiers import find_verifier, verify_all
 
 @dataclass(frozen=True, slots=True)
 class SingleTurnEpisode:
-    """A problem and its response, None before the answer."""
+    """A problem and its response; None until the policy answers."""
 
     problem: Problem
     response: str | None = None

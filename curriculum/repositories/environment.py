@@ -115,7 +115,7 @@ class Repository:
         check_boxes(self.boxes, self.test_seconds)
 
     def start(self, problems: Sequence[Problem]) -> list[RepositoryEpisode]:
-        """Start one episode per problem. Raises UserError if a problem is of another kind, or not for these boxes."""
+        """Start one episode per problem. Raises UserError for problems of another kind, or for other boxes."""
         tasks = {problem.answer: from_text(problem.answer, problem.id) for problem in problems}
         for base in {task.base for task in tasks.values()}:
             self.boxes.require(base)

@@ -134,7 +134,7 @@ def _is_options(hint: Any) -> bool:
 
 
 def _default(field: Field[Any]) -> Any:
-    """The default of a field; None if it has none."""
+    """Find the default of a field; None if it has none."""
     if field.default_factory is not MISSING:
         return field.default_factory()
     return None if field.default is MISSING else field.default

@@ -306,8 +306,8 @@ class HistoryBuilder:
         else:
             self.doubt(
                 f"the trainer's own advantages contradict this reading in {odd:,} of {known:,} groups: equal rewards "
-                "with advantages other than 0, or unequal ones with none but 0; either --reward names another reward "
-                "than the trained one, or advantages do not compare the rollouts of a group"
+                "have advantages other than 0, or different rewards only advantages of 0; --reward may name another "
+                "reward than the trained one, or advantages do not compare the rollouts of a group"
             )
 
     def _check_verdicts(self, reward_R: NDArray[np.float64], passed_R: NDArray[np.int8]) -> None:

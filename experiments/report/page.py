@@ -116,7 +116,7 @@ def page_text(comparison: Comparison, summary: Summary, reload: int = 0) -> str:
 
 @cache
 def library() -> str:
-    """The JavaScript for charts: Vega, Vega-Lite and their interpreter of expressions."""
+    """Load the JavaScript for charts: Vega, Vega-Lite and their interpreter of expressions."""
     import vl_convert
 
     found = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed")

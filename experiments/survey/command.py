@@ -112,7 +112,7 @@ def prepare_folder(settings: Mapping[str, Any], folder: Path) -> None:
 
 
 def form_pattern(form: str, problems: Sequence[Problem]) -> "re.Pattern[str] | None":
-    """The given form, otherwise the form of the problems' verifier, if they share one with a known form.
+    """Compile the given form, otherwise the form of the problems' common verifier; None if unknown.
 
     Raises:
         UserError: if the form is not a regular expression.
@@ -220,7 +220,7 @@ def survey_tables(findings: Findings) -> Iterable[TextTable]:
 
 
 def column_table(findings: Findings) -> TextTable:
-    """The problems by source and by column."""
+    """The table of findings by source and by column."""
     return table_of(
         "By column",
         findings.parts,

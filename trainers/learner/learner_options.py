@@ -259,7 +259,7 @@ class LearnerOptions:
             self.mismatch == "none" or self.old_logprobs == "learner",
             "learner.mismatch",
             self.mismatch,
-            "old_logprobs=engine corrects through the clipped ratio itself; use old_logprobs=learner, or none",
+            "old_logprobs=engine already corrects by the clipped ratio; use old_logprobs=learner, or mismatch=none",
         )
         require(self.mismatch_cap >= 1, "learner.mismatch_cap", self.mismatch_cap, "give at least 1")
         floor = self.mismatch_floor

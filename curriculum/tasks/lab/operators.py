@@ -184,7 +184,7 @@ def centres(sheet: Sheet, options: OperatorOptions) -> str:
 
 
 def facts(sheet: Sheet, stratum: int, number: int = 0) -> dict[str, float | str | tuple[float, ...]]:
-    """The features of a sheet's problem, see `OperatorSheets`."""
+    """Compute the features of a sheet's problem, see `OperatorSheets`."""
     name = stratum_name(stratum)
     return {
         "stratum": name,

@@ -111,7 +111,7 @@ class VllmEngine:
         longest = max((len(c) + n for c, n in zip(contexts, max_new_tokens, strict=True)), default=0)
         if longest > self.max_length:
             raise UserError(
-                f"rollouts.engine.vllm.max_length: a prompt and its response may need {longest} tokens and the engine "
+                f"rollouts.engine.vllm.max_length: a prompt and its response may need {longest} tokens, but the engine "
                 f"holds {self.max_length}; raise it, or lower rollouts.max_response_tokens"
             )
         if self._policy is None:

@@ -74,7 +74,7 @@ class Spreading(ABC):
         # A server would silently lower the limit.
         if self.max_length is not None and longest > self.max_length:
             raise UserError(
-                f"{FIELD}.max_length: a prompt and its response may need {longest} tokens and a server holds "
+                f"{FIELD}.max_length: a prompt and its response may need {longest} tokens, but a server holds "
                 f"{self.max_length}; raise it, or lower rollouts.max_response_tokens"
             )
         samplings = [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)]
