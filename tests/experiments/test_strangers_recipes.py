@@ -125,10 +125,8 @@ def test_an_output_in_a_folder_of_other_files_replaces_none_of_them(kind: str, h
     text = lower if kind == "run" else arms + "".join(f"  {one}\n" for one in lower.splitlines() if "budget" not in one)
     Path("recipe.yaml").write_text(f"{text}name: site\n")
     result = CliRunner().invoke(app, [kind, "recipe.yaml"])
-    assert (
-        result.exit_code == 2
-        and f"{folder} is not a run, but a run would replace its {held}" in result.stderr.replace("\n", " ")
-    )
+    assert result.exit_code == 2
+    assert f"{folder} is not a run, but a run would replace its {held}" in result.stderr.replace("\n", " ")
     assert [path.name for path in folder.iterdir()] == [held] and (folder / held).read_text() == "mine"
 
 
