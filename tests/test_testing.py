@@ -167,7 +167,7 @@ class Forgetful(PassRateController[dict[str, int]]):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, PassRateController) else "",
 )
-def test_a_broken_controller_is_told_what_it_breaks(broken: Any, words: str) -> None:
+def test_a_broken_controller_fails_with_the_broken_law(broken: Any, words: str) -> None:
     with pytest.raises(Exception, match=words):
         check_controller(broken)
 

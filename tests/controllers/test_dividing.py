@@ -210,7 +210,7 @@ def test_in_a_chain_a_source_that_pays_keeps_its_share_and_one_that_does_not_wit
     assert sum(does_not[10:]) == pytest.approx(0.8 * 30, abs=1) and max(does_not[10:]) == 1  # a tenth of it
 
 
-def test_it_stands_before_the_members_whose_shares_it_scales() -> None:
+def test_it_comes_before_the_members_whose_shares_it_scales() -> None:
     check_chain(members(["mixture", "replay", "uniform", "greso"]))
     with pytest.raises(UserError, match=says("'mixture'", "'replay'")):
         check_chain(members(["replay", "mixture", "uniform"]))

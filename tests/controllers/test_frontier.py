@@ -116,7 +116,7 @@ def test_a_remembering_belief_keeps_what_each_problem_showed() -> None:
         assert np.array_equal(restored.skills.residual_P, state.skills.residual_P)
 
 
-def test_measured_rates_are_believed_as_they_are_told() -> None:
+def test_measured_rates_become_the_belief() -> None:
     controller = Frontier(LEVEL, rates="measured", sharpness=50.0, exploration=0.0, candidates=None)
     assert controller.needs == {"measured"}
     told = controller.inform(controller.init(PROBLEMS), np.where(np.arange(60) == 7, 0.5, 1.0))

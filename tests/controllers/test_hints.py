@@ -170,9 +170,7 @@ def test_a_problem_that_passes_with_a_hint_is_not_tried_without_one_again() -> N
 
 
 @pytest.mark.parametrize(("passed", "again"), [((0, 0), 1), ((3, 0), 0), ((0, 3), 0)])
-def test_a_problem_that_fills_two_slots_is_tried_again_only_if_nobody_passes(
-    passed: tuple[int, int], again: int
-) -> None:
+def test_a_problem_in_two_slots_is_retried_only_if_no_rollout_passes(passed: tuple[int, int], again: int) -> None:
     hints = Hints(kind="ghpo", tries=2, **LINES)  # type: ignore[arg-type]
     state = hints.init(ProblemSet([PROBLEM]))
     plain = requested(hints, state)

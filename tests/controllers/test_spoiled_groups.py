@@ -45,7 +45,7 @@ def test_rollouts_that_the_learner_leaves_out_are_not_chosen(name: str, options:
     assert sorted(np.sign(sequence.advantage) for sequence in batch.sequences) == [-1, 1, 1, 1]
 
 
-def test_rounds_go_on_until_enough_failures_can_train() -> None:
+def test_rounds_continue_until_enough_failures_can_train() -> None:
     rounds = CONTROLLERS.get("rounds")(keep=2)
     assert rounds._enough(spoiled(late=True)) and not rounds._enough(
         replace(spoiled(late=True), rollouts=spoiled(late=True).rollouts[:4] + spoiled().rollouts[5:])

@@ -560,7 +560,7 @@ def test_missing_rollouts_that_failed_are_in_the_pass_rate_and_abandoned_ones_ar
     assert (abandoned.size, abandoned.pass_rate, abandoned.dropped) == (1, 1.0, {"stale": 3})
 
 
-def test_groups_in_hand_are_told_how_far_the_learner_is_ahead() -> None:
+def test_groups_in_hand_get_their_lag() -> None:
     session = Session(problem_set(4), chain_of("uniform"), 4)
     tickets = session.next_batch(2)
     [group] = simulated(3).run([tickets[0].request], Stream(0))

@@ -71,7 +71,7 @@ def test_validate_warns_of_arms_that_are_judged_on_other_problems(tmp_path: Path
     assert "arms.b: " in words and "held-out problems" in words and "arms.c" not in words
 
 
-def test_validate_tells_what_each_file_is_and_refuses_the_bad_ones(run_file: Path) -> None:
+def test_validate_names_the_kind_of_each_file_and_refuses_the_bad_ones(run_file: Path) -> None:
     comparison = run_file.with_name("comparison.yaml")
     comparison.write_text("base: run.yaml\nseeds: [0, 1]\narms: {a: {}, b: {learner: {lr: 1e-3}}}\n")
     good = halfway("validate", run_file, comparison)
@@ -93,7 +93,7 @@ def test_validate_takes_changes_as_run_does(run_file: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "compare", "launch"])
-def test_a_study_is_told_from_a_run(run_file: Path, command: str) -> None:
+def test_studies_and_runs_are_distinguished(run_file: Path, command: str) -> None:
     assert complaint(command, SUMS).endswith(f"use `halfway propel all {SUMS}`")
     assert complaint("propel", "all", run_file).endswith(
         f"not a study of task generators; use `halfway run {run_file}`"
@@ -197,7 +197,7 @@ def test_version_and_short_help() -> None:
     assert halfway("run", "-h").stdout == halfway("run", "--help").stdout
 
 
-def test_a_result_as_json_is_all_that_stands_on_stdout(tmp_path: Path) -> None:
+def test_stdout_has_only_the_json_result(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text("".join(f'{{"problem": "p", "step": {i // 4}, "reward": {i % 2}}}\n' for i in range(16)))
     assert json.loads(halfway("audit", log, "--json").stdout)["logs"][0]["findings"]["groups"] == 4
@@ -250,7 +250,7 @@ def test_seeds_may_be_words_or_one_list() -> None:
             split_seeds([], endless)
 
 
-def test_an_interrupt_names_the_command_that_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_names_the_command_that_resumes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as left, resumable(Path("runs/x")):
         raise KeyboardInterrupt
     assert left.value.exit_code == 130 and "halfway resume runs/x" in capsys.readouterr().err

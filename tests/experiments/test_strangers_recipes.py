@@ -77,7 +77,7 @@ def line(text: str, *overrides: str) -> str:
         ("seed: !!python/object/apply:os.mkdir [made]", "is not readable as YAML"),
     ],
 )
-def test_a_file_that_is_small_and_stands_for_much_is_refused_in_one_line(text: str, complaint: str) -> None:
+def test_a_small_file_that_expands_to_much_is_refused_in_one_line(text: str, complaint: str) -> None:
     assert complaint in line(text)
     assert not Path("made").exists()
 

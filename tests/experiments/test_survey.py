@@ -100,7 +100,7 @@ def test_an_expression_of_another_form_is_refused(expression: str) -> None:
         holds(expression, {"rate": 0.0})
 
 
-def test_an_answer_of_the_wrong_form_is_told_from_a_wrong_answer() -> None:
+def test_answers_of_the_wrong_form_and_wrong_answers_are_distinguished() -> None:
     problem = Problem("p", "1+1", "2", verifier="numeric")
     form = form_pattern("", [problem])
     turn = Turn(NO_TOKENS, np.zeros(0, np.float32), np.zeros(0, np.float32), 0)
@@ -129,7 +129,7 @@ class Attempts:
         return Group(request, NO_TOKENS, tuple(Rollout((turn,), i < passed) for i, turn in enumerate(turns)))
 
 
-def test_an_interrupted_survey_goes_on_and_ends_as_if_uninterrupted(tmp_path: Path) -> None:
+def test_an_interrupted_survey_resumes_and_ends_as_if_uninterrupted(tmp_path: Path) -> None:
     problems = [Problem(f"p{i}", str(i % 5), "x") for i in range(20)]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     whole.mkdir()

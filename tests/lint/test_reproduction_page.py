@@ -11,5 +11,5 @@ def test_the_pages_and_their_pictures_are_not_stale() -> None:
     assert {path.name for path in FOLDER.glob("*.md")} == {"ground.md", *pages()}
 
 
-def test_what_differs_is_told_in_few_words() -> None:
+def test_differences_are_described_in_few_words() -> None:
     assert sum(len(paper.differs.split()) for paper in papers()) <= 600

@@ -105,7 +105,7 @@ def test_a_prompt_of_control_characters_is_a_prompt(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     "name", ["../hostile", "/hostile", "hostile.py", "os.path", "", "a b", "x\ny", "owner/../hostile"]
 )
-def test_no_name_runs_what_nobody_has_accepted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_name_runs_unaccepted_code(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem("hostile", monkeypatch)
     (FOLDER / CANARY).unlink()
     sys.modules.pop("hostile")

@@ -100,7 +100,7 @@ def fork_mib(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_each_way_to_end_is_told_from_the_others(reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ways_to_end_are_distinguished(reader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forks, "SECONDS", 1)
     monkeypatch.setattr(forks, "MEBIBYTES", fork_mib(tmp_path / "least") + 150)
     read, wanted = READERS[reader]

@@ -130,7 +130,7 @@ def test_folders_nested_deeper_than_the_interpreter_allows(base: Base) -> None:
 
 
 @needs_boxes
-def test_an_answer_that_comes_late_is_nobodys(base: Base) -> None:
+def test_a_late_answer_is_discarded(base: Base) -> None:
     """A box that was given up does not serve again, where its answer would be taken for that to another command."""
     opened = SMALL.open(base)
     worker = opened._worker  # type: ignore[attr-defined]

@@ -218,7 +218,7 @@ def test_which_changes_count(path: str, counts: bool) -> None:
         *(("sitecustomize.pyc", False), ("pytest.pyc", False), ("numpy.cpython-311-x86_64-linux-gnu.so", False)),
     ],
 )
-def test_which_changes_count_where_tests_stand_apart(path: str, counts: bool) -> None:
+def test_which_changes_count_if_tests_are_outside_the_tree(path: str, counts: bool) -> None:
     assert countable(Entry(path, "file"), replace(KNOWN, tests_apart=True)) is counts
 
 

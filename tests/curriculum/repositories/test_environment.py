@@ -130,7 +130,7 @@ def test_equal_histories_are_equal_at_every_cut(tmp_path: Path) -> None:
 # The judge.
 
 
-def test_a_mended_fault_is_rewarded_and_others_are_not(tmp_path: Path) -> None:
+def test_a_fixed_fault_is_rewarded_and_others_are_not(tmp_path: Path) -> None:
     problem = small_problem(tmp_path)
     assert play(ENVIRONMENT, problem, "submit")[-1].success is False
     assert play(ENVIRONMENT, problem, MEND, "submit")[-1].success is True

@@ -151,7 +151,7 @@ def test_a_reward_that_no_reader_survives_is_none(text: str) -> None:
 
 
 @given(st.text(max_size=200) | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
-def test_any_text_may_stand_in_the_file_of_a_reward(text: str) -> None:
+def test_the_file_of_a_reward_may_contain_any_text(text: str) -> None:
     assert reward_of(text) is None or math.isfinite(reward_of(text) or 0.0)
 
 

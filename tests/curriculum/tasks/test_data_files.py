@@ -336,7 +336,7 @@ def test_a_damaged_file_is_one_line(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t.jsonl.gz", "t.jsonl.zst"])
-def test_a_packed_file_that_stands_for_much_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_packed_file_that_unpacks_to_much_is_refused(name: str, tmp_path: Path) -> None:
     text = lines([{"prompt": "x" * 1_000_000, "answer": "1"}]) * 70
     path = tmp_path / name
     if name.endswith("gz"):

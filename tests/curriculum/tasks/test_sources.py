@@ -67,7 +67,7 @@ def test_generated_problems_are_a_function_of_the_stream(source: Source) -> None
 
 
 @pytest.mark.parametrize("source", GENERATORS)
-def test_a_generator_must_be_told_how_many(source: Source) -> None:
+def test_a_generating_source_needs_a_number(source: Source) -> None:
     with pytest.raises(UserError, match=says("problems.train")):
         split(source, None, 4, STREAM)
 
@@ -150,7 +150,7 @@ def test_what_a_source_shares_with_the_held_out_problems_does_not_train() -> Non
 # ---------------------------------------------------------------- reasoning-gym
 
 
-def test_a_family_goes_on_beyond_one_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_family_continues_beyond_one_data_set(monkeypatch: pytest.MonkeyPatch) -> None:
     source = ReasoningGym("chain_sum")
     whole = [p.id for p in source.load(9, STREAM).problems]
     monkeypatch.setattr("halfway.curriculum.tasks.reasoning_gym.CHUNK", 4)
@@ -342,7 +342,7 @@ def test_a_file_that_gives_nothing_is_one_line(tmp_path: Path, name: str, conten
 
 
 @pytest.mark.parametrize("times", [1, 5000])
-def test_a_parquet_file_that_stands_for_much_is_not_read_to_its_end(times: int, tmp_path: Path) -> None:
+def test_a_parquet_file_that_unpacks_to_much_is_not_read_to_its_end(times: int, tmp_path: Path) -> None:
     """The first by a page that packs one long text, the second by one text in many rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -421,7 +421,7 @@ def test_a_pool_wants_guesses(tmp_path: Path) -> None:
         Pool(jsonl(tmp_path)).load(None, STREAM)
 
 
-def test_generated_problems_stand_beside_the_set_without_what_it_has() -> None:
+def test_generated_problems_exclude_those_of_the_set() -> None:
     made = [Problem(f"p{i}", f"prompt {i}", "1") for i in range(6)]
     parts = split(Fixed(*made[:4]), None, 2, STREAM)
     held, trained = parts.heldout[0], parts.train[0]
@@ -449,7 +449,7 @@ def test_a_further_sources_problems_train_behind_the_others() -> None:
         with_also(parts, Fixed(*made[:4]), None, STREAM)
 
 
-def test_the_fingerprint_tells_sets_apart() -> None:
+def test_different_sets_have_different_fingerprints() -> None:
     problems = RunningSums().load(5, STREAM).problems
     assert fingerprint(problems) == fingerprint(list(problems)) != fingerprint(problems[::-1])
 
@@ -483,7 +483,7 @@ def test_no_answer_is_executed(family: str, tmp_path: Path) -> None:
         ("e\uff58ec(1)", False),
     ],
 )
-def test_formulas_are_told_from_programs(text: str, formula: bool) -> None:
+def test_formulas_and_programs_are_distinguished(text: str, formula: bool) -> None:
     assert is_formula(text) is formula
 
 

@@ -72,7 +72,7 @@ def among_others(
     return np.hstack([passed_TP, others])
 
 
-def test_retirement_skips_what_passed_and_is_told_whether_that_was_right() -> None:
+def test_retirement_skips_passed_problems_and_its_skips_are_checked() -> None:
     found = Replay("retire", Retire(above=0.9), world_of(history(among_others(STEADY)))).run()
     assert (found.kind, found.visits) == ("skips", 32)
     assert (found.skipped, found.rightly, found.zero_variance) == (5, 5, 12)  # the easy one, after its first visit
@@ -148,7 +148,7 @@ def test_a_step_of_a_controller_that_skips_ends_when_its_own_batch_is_full() -> 
     assert low < refilled.skipped / 1600 <= found.skipped / 1600 < high
 
 
-def test_a_pilot_goes_on_where_the_first_rollouts_differ() -> None:
+def test_a_pilot_continues_groups_whose_first_rollouts_differ() -> None:
     found = Replay("pilot", Pilot(initial=4), world_of(history(STEADY))).run()
     mixed = found.teaching
     # Zero-variance groups cost 4 each, and so do mixed ones whose first four are alike.

@@ -185,7 +185,7 @@ def nemo_lines(step: int, masked: bool, filtered: bool = False) -> Iterable[Mapp
             yield {"content": [f"{PROMPT[name]} {i}"], "input_lengths": [3], "idx": i, **rewards, **lists}
 
 
-def test_nemo_rl_tells_problems_by_the_tokens_in_front(tmp_path: Path) -> None:
+def test_nemo_rl_identifies_problems_by_their_first_tokens(tmp_path: Path) -> None:
     for step in STORY:
         write_lines(tmp_path / f"train_data_step{step}.jsonl", nemo_lines(step, masked=True))
         write_lines(tmp_path / f"val_data_step{step}.jsonl", nemo_lines(step, masked=True))
@@ -238,7 +238,7 @@ def test_trinitys_database_has_groups_but_no_problems(tmp_path: Path) -> None:
     assert not (tmp_path / "explorer_output.db-wal").exists()
 
 
-def test_a_database_that_stands_for_more_than_it_holds_is_read_without_what_it_makes_up(tmp_path: Path) -> None:
+def test_computed_values_of_a_database_are_not_read(tmp_path: Path) -> None:
     base = sqlite3.connect(tmp_path / "explorer_output.db")
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i"
     base.execute(f"CREATE VIEW a AS {endless} AS task_id, i AS run_id, i AS model_version, 1 AS reward FROM n")

@@ -416,7 +416,7 @@ def many_rows(path: Path) -> None:
         (many_rows, "t.parquet", limits.TOO_DENSE),
     ],
 )
-def test_a_small_file_that_stands_for_much_is_read_up_to_a_limit(
+def test_a_small_file_that_unpacks_to_much_is_read_up_to_a_limit(
     write: Callable[[Path], None], name: str, reason: str, tmp_path: Path
 ) -> None:
     write(tmp_path / name)

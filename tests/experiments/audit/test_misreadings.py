@@ -84,7 +84,7 @@ def test_a_filtered_log_seems_to_be_one_and_its_tables_stay(tmp_path: Path) -> N
     assert in_short(one) == "" and ("beware", one.log.reading.doubts[0]) in brief(one).rows
 
 
-def test_rewards_of_many_values_never_count_as_filtered_and_what_passed_is_told(tmp_path: Path) -> None:
+def test_rewards_of_many_values_never_count_as_filtered_and_passes_are_reported(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     rows = [
         {"input": f"q{p}", "output": f"{p} {i}", "gts": "1", "step": 1, "acc": p < 20, "score": float(p < 20) + shaped}
@@ -162,7 +162,7 @@ def test_several_rewards_are_chosen_with_weights(tmp_path: Path) -> None:
             read(table, reward=reward)
 
 
-def test_a_prompt_that_stands_twice_in_a_batch_has_two_groups(tmp_path: Path) -> None:
+def test_a_prompt_that_occurs_twice_in_a_batch_has_two_groups(tmp_path: Path) -> None:
     folder = tmp_path / "completions"
     trl(folder, {"correct": CORRECT}, {"correct": 1})
     for path in folder.iterdir():
@@ -334,7 +334,7 @@ def test_an_unread_file_in_a_folder_is_counted_with_its_reason(tmp_path: Path) -
     assert any("Git LFS" in reason for reason in read(tmp_path).reading.dropped)
 
 
-def test_episodes_without_keys_are_told_apart_by_their_prompts_and_broken_ones_are_lost(tmp_path: Path) -> None:
+def test_episodes_without_keys_are_identified_by_prompt_and_broken_ones_are_lost(tmp_path: Path) -> None:
     def episode(prompt: str, score: float, ok: bool = True) -> Mapping[str, Any]:
         return {"task": {"data": {"prompt": prompt}}, "ok": ok, "traces": [{"rewards": {"a": {"score": score}}}]}
 

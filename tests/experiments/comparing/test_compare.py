@@ -109,7 +109,7 @@ def test_a_comparison_may_begin_with_some_of_its_arms(comparison: ComparisonConf
         with_arms(comparison, ["b", "c"])
 
 
-def test_only_some_arms_of_a_comparison_may_go_on(comparison: ComparisonConfig) -> None:
+def test_a_comparison_may_continue_with_some_of_its_arms(comparison: ComparisonConfig) -> None:
     whole = prepare_comparison(comparison, comparison.folder)
     prepare_comparison(with_arms(comparison, ["b"]), comparison.folder)
     assert run_comparison(whole, whole.folder, 1, Console(quiet=True), (), ["b"]) == []
@@ -137,7 +137,7 @@ def test_a_comparison_with_other_settings_is_not_mixed_in(comparison: Comparison
         prepare_comparison(other, other.folder)
 
 
-def test_a_crash_is_reported_and_the_others_go_on_and_a_second_call_resumes(comparison: ComparisonConfig) -> None:
+def test_a_crash_is_reported_the_others_continue_and_a_second_call_resumes(comparison: ComparisonConfig) -> None:
     folder = comparison.folder / "a" / "seed-0"
     folder.mkdir(parents=True)
     (folder / "crash").touch()
@@ -226,7 +226,7 @@ def test_a_forwarder_waits_for_the_run_and_hands_on_complete_lines_once(tmp_path
     assert (heard.steps, heard.evaluations) == ([0, 1, 2], [0])
 
 
-def test_a_forwarder_goes_on_where_it_was_in_a_run_that_was_requeued(tmp_path: Path) -> None:
+def test_a_forwarder_continues_where_it_was_in_a_requeued_run(tmp_path: Path) -> None:
     """It goes back to its checkpoint, and its records take other times, so they have other lengths."""
     (tmp_path / "status.json").write_text('{"state": "running"}')
     heard = Heard()

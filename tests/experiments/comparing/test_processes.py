@@ -254,7 +254,7 @@ def weights(run: Path) -> bytes:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
-def test_a_contest_that_was_killed_goes_on_and_equal_arms_have_equal_results(tmp_path: Path) -> None:
+def test_a_killed_contest_resumes_and_equal_arms_have_equal_results(tmp_path: Path) -> None:
     (tmp_path / "contest.yaml").write_text(CONTEST)
     folder = tmp_path / "runs" / "contest"
     running = compare(tmp_path)

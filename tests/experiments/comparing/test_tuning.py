@@ -275,7 +275,7 @@ def test_more_seeds_in_the_finals_see_what_one_does_not(contest: ComparisonConfi
     assert trainings.begun == []
 
 
-def test_an_interrupted_final_goes_on_with_the_seeds_that_the_file_has_since(
+def test_an_interrupted_final_resumes_with_the_seeds_now_in_the_file(
     contest: ComparisonConfig, trainings: Trainings
 ) -> None:
     tune = replace(contest.tune, seeds=(100,), share=0.5, finals=2)
@@ -366,9 +366,7 @@ def sorted_settings(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("moment", [0, 4, 10, 12])
-def test_an_interrupted_contest_goes_on_where_it_was(
-    contest: ComparisonConfig, trainings: Trainings, moment: int
-) -> None:
+def test_an_interrupted_contest_resumes(contest: ComparisonConfig, trainings: Trainings, moment: int) -> None:
     trainings.interrupt_at = moment
     with pytest.raises(KeyboardInterrupt):
         go(contest)

@@ -443,7 +443,7 @@ def test_a_comparison_needs_a_base(tmp_path: Path) -> None:
     assert refusal(_write(tmp_path, "arms: {a: {}}\nseeds: [0]\nbudget: {steps: 1}\n")).startswith("base: missing")
 
 
-def test_run_and_comparison_are_told_apart(run_file: Path, comparison_file: Path) -> None:
+def test_runs_and_comparisons_are_distinguished(run_file: Path, comparison_file: Path) -> None:
     with pytest.raises(UserError, match="halfway run"):
         load_comparison_config(run_file)
     with pytest.raises(UserError, match="halfway compare"):

@@ -65,7 +65,7 @@ def test_a_single_arm_and_no_evaluations_have_a_verdict_too() -> None:
     assert said.startswith("No run has been evaluated twice")
 
 
-def test_who_is_told_what() -> None:
+def test_extra_information_of_arms() -> None:
     def config(*controllers: object, **problems: object) -> dict[str, object]:
         return {
             "name": "x",

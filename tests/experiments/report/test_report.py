@@ -48,7 +48,7 @@ EVENTS = [
 ]
 
 
-def test_an_event_log_tells_who_worked_when():
+def test_an_event_log_has_the_times_of_sampler_and_learner():
     told = worked(msgspec.convert(event, Event) for event in EVENTS)
     assert (told.sampling, told.updates) == ([(0, 6), (8, 9)], [(5, 7), (10, 11)])
     assert (told.weights, told.lags) == ([(7, 9), (11, 12)], [[0], [1, 1]])  # the third step has not ended

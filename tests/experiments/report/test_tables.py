@@ -80,7 +80,7 @@ def test_the_file_has_every_seed(written: Path) -> None:
     assert content["design"]["named"] and content["design"]["targets"] == [0.35]
 
 
-def test_contrasts_stand_beside_what_so_many_seeds_can_show() -> None:
+def test_contrasts_are_shown_with_the_smallest_difference_of_so_many_seeds() -> None:
     rng = np.random.default_rng(0)
     summary = summarize(contest(rng, {"grpo": 0.3, "up": 1.5, "same": 0.3}, contrasts={"baseline": "grpo"}))
     table = contrast_table(summary)

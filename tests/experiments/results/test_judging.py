@@ -121,7 +121,7 @@ def test_what_was_screened_before_stays_in_a_table_of_its_own() -> None:
     }
 
 
-def test_what_an_arm_is_told_stands_beside_it_and_it_is_not_among_the_highest() -> None:
+def test_an_arm_with_extra_information_is_marked_and_not_among_the_highest() -> None:
     verdict = judge({"hard": screened([("grpo", 4), ("fast", 8)])}, {**PLAN, "told": {"fast": "skills"}})
     assert best_table(verdict).rows[0][2:] == ("grpo 1.00, fast 0.00",) * 3
     assert {row[1]: row[2] for row in arms_table(verdict).rows} == {"grpo": "-", "fast": "skills"}
@@ -140,7 +140,7 @@ def test_the_headline_has_the_planned_arms_beside_the_plain_recipes_that_are_bes
     assert gain == "+0.100*" and float(rollouts[1:]) == pytest.approx(0.75, abs=0.02)
 
 
-def test_arms_stand_beside_what_they_did_in_the_lab() -> None:
+def test_arms_are_shown_with_their_results_in_the_lab() -> None:
     lab = judge({"hard": screened([("grpo", 4), ("small", 5), ("fast", 8)])}, PLAN)
     table = lab_table(judge({"sums": screened([("grpo", 5), ("fast", 3), ("new", 5)])}, PLAN), lab)
     assert table.columns == ("arm", "sums, screening", "lab: hard, screening")

@@ -36,7 +36,7 @@ def test_what_a_page_links_to_exists() -> None:
         assert [path for path in targets if not (page.parent / path).exists()] == [], page
 
 
-def test_only_what_stands_between_the_marks_changes() -> None:
+def test_only_the_text_between_the_marks_changes() -> None:
     begin, end = BEGIN.format("a"), END.format("a")
     text = f"Before.\n\n{begin}\nold\n{end}\n\nAfter \\1.\n"
     assert fill(text, {"a": "new \\1"}) == f"Before.\n\n{begin}\n\nnew \\1\n\n{end}\n\nAfter \\1.\n"
@@ -189,7 +189,7 @@ def test_multiples_in_sentences_are_those_of_the_verdict() -> None:
 
 
 @pytest.mark.parametrize(("axis", "words"), [("rollouts", "needs {}"), ("tokens", "tokens {}"), ("cost_1", "| {}")])
-def test_the_goals_are_judged_by_the_best_arms_that_are_told_nothing(axis: str, words: str) -> None:
+def test_the_goals_are_judged_by_the_best_arms_without_extra_information(axis: str, words: str) -> None:
     found = []
     for kind in VERDICT["regimes"].values():
         rows = {arm: row for arm, row in kind["axes"][axis].items() if arm not in VERDICT["told"] and "gain" in row}
@@ -286,7 +286,7 @@ def test_the_signs_of_the_pretrained_model_are_what_was_counted(sign: str) -> No
     assert sign_row(sign, [here]) in said(folder=PRETRAINED)
 
 
-def test_the_contest_on_the_pretrained_model_is_told_as_it_went() -> None:
+def test_the_contest_on_the_pretrained_model_is_reported_as_it_went() -> None:
     page = said(folder=PRETRAINED).replace("\\*", "*")
     front = " ".join((REPOSITORY / "README.md").read_text().split())
     found = json.loads((PRETRAINED / "verdict.json").read_text())["regimes"]["sums"]

@@ -114,7 +114,7 @@ def test_a_comparison_ends_all_of_its_runs_with_checkpoints(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("staleness", [0, 1])
 @pytest.mark.parametrize("how", ["left in rollouts", "left in the update", "finished"])
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(
+def test_a_stopped_run_resumes_to_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, staleness: int
 ) -> None:
     if staleness and how != "left in rollouts":

@@ -48,7 +48,7 @@ def test_weights_are_counted_as_the_model_cards_do() -> None:
     assert sizes == pytest.approx({"one_gpu": 1.54, "one_node": 7.62, "two_pools": 8.19}, rel=0.01)
 
 
-def test_a_folder_tells_its_own_sizes() -> None:
+def test_a_folder_has_its_own_sizes() -> None:
     config = load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml")
     shape = config.shape
     assert shape is not None and 0.2e6 < shape.weights < 0.5e6
@@ -214,7 +214,7 @@ def allocated(nodes: str, output: Path, *overrides: str) -> RunConfig:
     return load_run_config(file, given)
 
 
-def test_another_allocation_goes_on_with_the_same_run(tmp_path: Path) -> None:
+def test_another_allocation_continues_the_same_run(tmp_path: Path) -> None:
     first = allocated("a b c d", tmp_path)
     prepare(first, first.folder)
     elsewhere = ["cluster.port=31000", "rollouts.engine.vllm_servers.folder=/scratch"]
@@ -281,7 +281,7 @@ def test_ranks_on_cpus_are_started_by_torch() -> None:
     assert shlex.join(command.words).endswith(f"--module halfway.experiments.cli run {file}")
 
 
-def test_servers_end_with_the_ranks_and_a_failure_is_told(tmp_path: Path) -> None:
+def test_servers_end_with_the_ranks_and_a_failure_is_reported(tmp_path: Path) -> None:
     from halfway.experiments.running.launch import Command
 
     sleeper = Command("localhost", ("sleep", "100"), serves=True)
@@ -292,9 +292,7 @@ def test_servers_end_with_the_ranks_and_a_failure_is_told(tmp_path: Path) -> Non
     assert run_all([sleeper, Command("localhost", ("sh", "-c", "exit 7"))], "ssh", {}) == 7
 
 
-def test_a_torch_of_the_folder_in_which_the_user_stands_is_not_executed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_torch_in_the_current_folder_is_not_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by the launcher nor by the ranks that it starts."""
     from halfway.experiments.running.launch import PYTHON, TORCH, Command
 
@@ -380,7 +378,7 @@ def test_what_runs_on_another_host_ends_with_the_launcher_however_that_ends(else
         os.kill(pid, 0)
 
 
-def test_a_host_is_told_by_the_address_at_which_the_others_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_is_named_by_the_address_at_which_the_others_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """On Debian a host's own name leads to 127.0.1.1."""
     known = {"here": "127.0.1.1", "far": "10.0.0.7"}
 
@@ -396,7 +394,7 @@ def test_a_host_is_told_by_the_address_at_which_the_others_find_it(monkeypatch: 
     assert ports.addresses_of(["here"]) == {"here": "127.0.1.1"}
 
 
-def test_gloo_and_nccl_are_told_the_interface_towards_the_first_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gloo_and_nccl_use_the_interface_towards_the_first_host(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ports.INTERFACE_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     ports.use_interface_towards("127.0.0.1")

@@ -195,7 +195,7 @@ def test_an_address_with_two_readings_is_refused(uri: str, monkeypatch: pytest.M
         mlflow_store.require_known_store(parse_run_config({**RAW, "tracking": {"uri": uri}}).tracking)
 
 
-def test_a_note_about_the_copy_that_nobody_can_have_written_is_forgotten(tracker: Mlflow, tmp_path: Path) -> None:
+def test_an_impossible_note_about_the_copy_is_ignored(tracker: Mlflow, tmp_path: Path) -> None:
     tracker.note(tmp_path).write_text('{"run_id": [1], "complete": "yes", "step": "x", "evaluation": {}}')
     assert not tracker.has_all(tmp_path)
     save(parse_run_config(RAW), tmp_path / "config.yaml")

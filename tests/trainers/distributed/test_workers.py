@@ -248,7 +248,7 @@ def test_a_leader_that_dies_is_noticed_at_once(two_processes: list[subprocess.Co
         ("[gloo/transport/tcp/unbound_buffer.cc] Timed out waiting 5ms for recv", "time"),
     ],
 )
-def test_a_lost_process_and_a_late_one_are_told_apart(message: str, said: str) -> None:
+def test_lost_and_late_processes_have_different_messages(message: str, said: str) -> None:
     with pytest.raises(UserError, match=said), lost_processes():
         raise RuntimeError(message)
 

@@ -73,7 +73,7 @@ def test_a_server_without_a_token_does_not_start() -> None:
         answers({"type": "lifespan"})
 
 
-def test_a_token_comes_from_the_environment_or_from_a_file_that_nobody_else_reads(
+def test_a_token_comes_from_the_environment_or_from_a_private_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert given_token() is None

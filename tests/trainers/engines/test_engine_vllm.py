@@ -67,7 +67,7 @@ def test_a_request_that_cannot_fit_is_named(results: dict[str, Any]) -> None:
     )
 
 
-def test_the_check_after_a_sync_tells_right_from_wrong(results: dict[str, Any]) -> None:
+def test_the_check_after_a_sync_detects_wrong_weights(results: dict[str, Any]) -> None:
     verdicts = results["syncs"]
     for name in ("before", "right", "right after that", "cache emptied at last"):
         assert verdicts[name] < TOLERANCE, name

@@ -110,7 +110,7 @@ def test_an_answer_from_other_weights_is_not_accepted(engine: Running) -> None:
     assert wrong.version == servers.servers[1].version and wrong.usable
 
 
-def test_rollouts_in_flight_go_on_with_new_weights_and_train_by_the_closed_form(
+def test_rollouts_in_flight_continue_with_new_weights_and_train_by_the_closed_form(
     engine: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every token has the log-probability that the weights of its version give it after all tokens before it."""

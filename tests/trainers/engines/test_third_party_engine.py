@@ -119,7 +119,7 @@ def halfway(*words: str) -> Result:
     return CliRunner().invoke(app, list(words))
 
 
-def test_it_runs_from_yaml_and_is_told_the_versions(installed: Path) -> None:
+def test_it_runs_from_yaml_and_gets_the_versions(installed: Path) -> None:
     done = halfway("run", "mine.yaml")
     assert done.exit_code == 0, done.output
     decisions = [json.loads(line) for line in (installed / "runs/mine/decisions.jsonl").read_text().splitlines()]

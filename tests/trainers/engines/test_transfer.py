@@ -104,7 +104,7 @@ def test_files_hold_all_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert all(torch.equal(values, WEIGHTS[name]) for part in loaded for name, values in part.items())
 
 
-def test_a_server_that_fails_over_files_is_told_apart_and_can_catch_up(tmp_path: Path) -> None:
+def test_a_server_that_fails_to_read_files_is_detected_and_can_catch_up(tmp_path: Path) -> None:
     good, bad = Receiver("good"), Receiver("bad", refuses=True)
     transfer = Files(tmp_path, 5.0)
     transfer.catch_up(good, "0")
@@ -167,7 +167,7 @@ def test_a_member_that_never_broadcasts_raises_in_time() -> None:
     assert time.monotonic() - begun < 10.0
 
 
-def test_a_broadcast_waits_with_a_limit_without_which_nccl_tells_nothing() -> None:
+def test_a_broadcast_has_a_timeout_without_which_nccl_reports_nothing() -> None:
     waited: list[timedelta | None] = []
 
     class Group:

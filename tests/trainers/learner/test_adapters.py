@@ -129,7 +129,7 @@ def test_layers_that_the_model_does_not_have_are_refused() -> None:
         add_adapters(build_model(), LoraOptions(rank=2, targets=("no_proj",)))
 
 
-def test_a_model_whose_adapter_lies_beside_its_weights_trains_nothing_and_is_refused(tmp_path: Path) -> None:
+def test_a_model_with_an_adapter_beside_its_weights_is_refused(tmp_path: Path) -> None:
     """transformers loads both and freezes all weights."""
     build_model().save_pretrained(tmp_path)
     settings = peft.LoraConfig(r=2, target_modules=["q_proj"])

@@ -82,7 +82,7 @@ def test_a_full_disk_costs_one_line(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_failures_of_a_save_are_not_taken_for_a_full_disk(tmp_path: Path) -> None:
+def test_other_failures_of_a_save_are_not_reported_as_a_full_disk(tmp_path: Path) -> None:
     def save(*_: Any, **__: Any) -> None:
         raise RuntimeError("[gloo] Connection closed by peer")
 

@@ -350,7 +350,9 @@ def test_a_resumed_learner_continues_bit_for_bit(
     assert resumed.policy_version == never_stopped.policy_version == (4 if options.critic.warmup_steps == 2 else 6)
 
 
-def test_a_run_that_diverged_can_go_on_with_a_lower_learning_rate(tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
+def test_a_run_that_diverged_can_continue_with_a_lower_learning_rate(
+    tiny_model: Qwen3ForCausalLM, tmp_path: Path
+) -> None:
     options = replace(OPTIONS, schedule="linear", total_updates=10, num_minibatches=1)
     trained = learner(tiny_model, options)
     train(trained, range(4))

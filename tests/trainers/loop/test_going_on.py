@@ -45,7 +45,7 @@ def run(folder: Path, fill: FillOptions, **members: PassRateController[Any]) -> 
 
 
 @fills
-def test_pilots_go_on_in_the_same_step_and_are_observed_once_and_whole(tmp_path: Path, fill: FillOptions) -> None:
+def test_pilots_continue_in_the_same_step_and_are_observed_once_and_whole(tmp_path: Path, fill: FillOptions) -> None:
     counting, learner, rollouts = run(tmp_path, fill, uniform=Uniform(), pilot=Pilot(initial=3))
     assert set(counting.seen.values()) == {1} and sum(counting.sizes) == rollouts
     assert set(counting.sizes) == {3, SIZE}

@@ -154,7 +154,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str, drive
 
 
 @needs_boxes
-def test_a_run_killed_amid_episodes_of_repositories_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+def test_a_run_killed_amid_episodes_of_repositories_resumes_to_the_same_bits(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, DRIVERS / "repository_kill_driver.py", tmp_path],
         check=True,

@@ -154,7 +154,7 @@ def resumed(folder: Path, staleness: int, moment: tuple[str, int] | None) -> tup
 
 
 @pytest.mark.parametrize("staleness", [1, 2])
-def test_a_run_that_ends_at_any_moment_goes_on_as_if_it_had_not(tmp_path: Path, staleness: int) -> None:
+def test_a_run_that_ends_at_any_moment_resumes_as_if_it_had_not(tmp_path: Path, staleness: int) -> None:
     expected = resumed(tmp_path / "peace", staleness, None)
     assert b'"origin":"stored"' in expected[0] and b'"origin":"prefix"' in expected[0]
     for moment in MOMENTS:

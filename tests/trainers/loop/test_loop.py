@@ -329,7 +329,7 @@ def all_three() -> Any:
     return chain(("ps", PrefixSampling()), ("uniform", Uniform()), ("greso", Greso(frozen_epochs=0)))
 
 
-def test_a_finished_run_goes_on_with_a_larger_budget_as_if_it_had_never_stopped(tmp_path: Path) -> None:
+def test_a_finished_run_continues_with_a_larger_budget_as_if_it_had_never_stopped(tmp_path: Path) -> None:
     training(tmp_path / "at once", REFILL, Budget(steps=9), controller=all_three()).train()
     training(tmp_path / "in parts", REFILL, Budget(steps=5), controller=all_three()).train()
     training(tmp_path / "in parts", REFILL, Budget(steps=9), controller=all_three()).train()
@@ -377,7 +377,7 @@ class LargeLearner(ScriptedLearner):
         (folder / "weights").write_bytes(bytes(10_000 if self.version < 7 else 900_000))
 
 
-def test_a_full_disk_leaves_the_checkpoint_before_and_the_run_can_go_on(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_can_continue(tmp_path: Path) -> None:
     training(tmp_path / "room", ONCE, Budget(steps=12), learner=LargeLearner()).train()
     run = training(tmp_path / "full", ONCE, Budget(steps=12), learner=LargeLearner())
     folder = tmp_path / "full" / "checkpoints"

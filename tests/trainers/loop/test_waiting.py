@@ -151,7 +151,7 @@ def test_a_group_that_waited_and_is_carried_into_the_next_step_is_read_back_once
 
 
 @RUNS
-def test_a_step_has_as_many_groups_as_ever_whoever_waits(tmp_path: Path, staleness: int, in_flight: bool) -> None:
+def test_waiting_groups_do_not_change_the_groups_of_a_step(tmp_path: Path, staleness: int, in_flight: bool) -> None:
     played(tmp_path, "ngu", staleness=staleness, in_flight=in_flight).train()
     counted = Counter(record["step"] for record in records(tmp_path))
     assert set(counted.values()) == {GROUPS}
@@ -204,7 +204,7 @@ def ended(folder: Path, kind: str, staleness: int, moment: tuple[str, int] | Non
 
 @pytest.mark.parametrize("staleness", [0, 2])
 @pytest.mark.parametrize("kind", ["ngu", "pilot"])
-def test_a_run_killed_while_groups_wait_goes_on_with_equal_bits(tmp_path: Path, kind: str, staleness: int) -> None:
+def test_a_run_killed_while_groups_wait_resumes_with_equal_bits(tmp_path: Path, kind: str, staleness: int) -> None:
     expected = ended(tmp_path / "peace", kind, staleness, None)
     assert b'"waiting"' in expected[0] and b'"earlier_n"' in expected[0]
     for moment in MOMENTS:

@@ -21,7 +21,7 @@ def record(**other: Any) -> dict[str, Any]:
     }
 
 
-def test_rewards_that_are_all_0_are_told_after_five_steps() -> None:
+def test_rewards_that_are_all_0_are_reported_after_five_steps() -> None:
     said: list[str] = []
     waste = Waste(said.append)
     failing = record(fresh_counts=[8, 0, 0], groups={"rolled_out": 8, "zero_variance": 8}, reward={"mean": 0.0})
@@ -75,7 +75,7 @@ ONE_TEXT = {"responses": {"scored": 64, "truncated": 0, "lost": 0, "repeated": 6
         ),
     ],
 )
-def test_waste_is_told_once_after_ten_steps_with_the_remedy(wasted: dict[str, Any], what: str, remedy: str) -> None:
+def test_waste_is_reported_once_after_ten_steps_with_the_remedy(wasted: dict[str, Any], what: str, remedy: str) -> None:
     said: list[str] = []
     waste = Waste(said.append)
     for _ in range(STEPS - 1):
@@ -137,7 +137,7 @@ def test_short_steps_have_a_minute() -> None:
         ({"engine_gap": 0.2, "mismatch_weight": 0.9}, "prompt template"),
     ],
 )
-def test_a_wrong_engine_is_told_after_the_first_step_and_once(learner: dict[str, float], remedy: str) -> None:
+def test_a_wrong_engine_is_reported_once_after_the_first_step(learner: dict[str, float], remedy: str) -> None:
     said: list[str] = []
     waste = Waste(said.append)
     for _ in range(2 * STEPS):

@@ -218,7 +218,7 @@ def test_rewards_by_hand(kind: Any, expected: list[float]) -> None:
     assert np.allclose(shape(logits_N, valid_N, RewardOptions(kind=kind)), expected)
 
 
-def test_a_valid_task_can_rank_below_an_invalid_one_and_the_margin_mends_it() -> None:
+def test_a_valid_task_can_rank_below_an_invalid_one_and_the_margin_prevents_it() -> None:
     logits_N, valid_N = np.asarray([-3.0, 0.0, 4.0, -0.1]), np.asarray([True, False, True, True])
     plain, mended = RewardOptions(), RewardOptions(margin=0.5)
     assert below_invalid(shape(logits_N, valid_N, plain), valid_N, plain) == pytest.approx(1 / 3)

@@ -507,7 +507,7 @@ def test_a_tool_that_hangs_costs_only_its_own_rollout_which_has_failed(tiny_toke
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_what_goes_on_when_time_is_over_has_failed(tiny_tokenizer: PreTrainedTokenizerFast, slow: bool) -> None:
+def test_an_attempt_unfinished_at_the_deadline_fails(tiny_tokenizer: PreTrainedTokenizerFast, slow: bool) -> None:
     engine = Script(tiny_tokenizer, count_to_the_target, delay=0.02)
     collector = Collector(engine, Slow(slow_tools=slow), tiny_tokenizer, 40, max_seconds=0.03)
     (group,) = collector.run([Request(problem(), 2)], STREAM)
@@ -531,7 +531,7 @@ class Busy(Script):
         return super()._one(context, limit, seed)
 
 
-def test_an_engine_for_several_callers_lets_nobody_wait_for_the_slowest(
+def test_with_an_engine_for_several_callers_none_waits_for_the_slowest(
     tiny_tokenizer: PreTrainedTokenizerFast,
 ) -> None:
     engine = Busy(tiny_tokenizer, count_to_the_target)
@@ -694,7 +694,7 @@ def test_progress_counts_finished_rollouts(tiny_tokenizer: PreTrainedTokenizerFa
     assert heard == [2, 2, 2, 2, 5]
 
 
-def test_an_engine_that_goes_on_after_an_end_token_is_refused(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+def test_an_engine_that_continues_after_an_end_token_is_refused(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     engine = Script(tiny_tokenizer, lambda text, seed: "4")
     collector = Collector(engine, OneTurn(), tiny_tokenizer, 8, end_tokens=(END,))
     [group] = collector.run([Request(problem(), 2)], STREAM)

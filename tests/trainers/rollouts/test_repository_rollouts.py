@@ -37,7 +37,7 @@ def child(request: Request, parent: Group, length: int) -> Request:
 WORK = ("ls; cat stats/means.py", "python -m pytest -q 2>&1 | tail -3; echo > /tmp/note", MEND, "submit")
 
 
-def test_prefixes_of_a_repository_are_replayed_and_go_on(tmp_path: Path) -> None:
+def test_prefixes_of_a_repository_are_replayed_and_continued(tmp_path: Path) -> None:
     request = Request(small_problem(tmp_path), 6)
     (parent,) = collector(*WORK).run([request], Stream(0))
     assert parent.size == 6 and 0 < parent.num_passed < 6 and parent.dropped == {}

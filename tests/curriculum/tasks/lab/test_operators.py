@@ -126,7 +126,7 @@ def test_a_teacher_that_always_errs_has_every_line_wrong_and_is_wrong_by_its_bel
     assert values[1:] == believed
 
 
-def test_the_teacher_errs_at_the_stated_rates_and_mends_at_the_stated_rate() -> None:
+def test_the_teacher_errs_and_corrects_at_the_stated_rates() -> None:
     teacher = OperatorTeacher(least_error=0.1, most_error=0.9, notice=0.5)
     assert teacher.error("A") == pytest.approx(0.1) and teacher.error("X") == pytest.approx(0.9)
     rng, draws = random.Random(0), 20_000

@@ -112,7 +112,7 @@ def test_without_trained_tokens_there_is_no_cost_axis() -> None:
         ({"costs": {"judge_second": -1}}, "costs.judge_second: -1.0 .*0 or more"),
     ],
 )
-def test_mistakes_are_told(config: dict[str, Any], message: str) -> None:
+def test_mistakes_are_reported(config: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=f"comparison.yaml: {message}"):
         read_design(comparison_of(runs("a", "b"), **config))
 

@@ -53,7 +53,7 @@ def test_all_runs_reach_what_the_shortest_does() -> None:
     assert common_reach(runs, ROLLOUTS) == 100
 
 
-def test_problems_are_told_apart_only_if_all_evaluations_do() -> None:
+def test_problems_count_apart_only_if_all_evaluations_record_them() -> None:
     apart = run_of("a", 0, [[0, 8], [4, 8]])
     assert problems_told_apart([apart, apart])
     assert not problems_told_apart([apart, run_of("b", 0, scores=[0.1, 0.2])])

@@ -65,7 +65,7 @@ def test_differences_are_of_means_where_all_have_spent_equally() -> None:
     assert row.adjusted_p == row.p and row.p is not None and row.p > 0.05 and not row.clear
 
 
-def test_problems_are_resampled_where_they_are_told_apart() -> None:
+def test_problems_are_resampled_if_passes_are_recorded_by_problem() -> None:
     passed = {("b", 0): [0, 4, 8], ("b", 1): [2, 4, 4], ("a", 0): [4, 4, 8], ("a", 1): [8, 4, 4]}
     runs = [run_of(arm, seed, [[0, 0, 0], end]) for (arm, seed), end in passed.items()]
     (row,) = rows_of(comparison_of(runs))
@@ -169,7 +169,7 @@ def test_a_difference_of_the_promised_size_is_clear_four_times_out_of_five() -> 
     assert 0.75 <= np.mean([row.clear for row in rows]) <= 0.95
 
 
-def test_problems_of_different_instances_are_not_taken_for_the_same() -> None:
+def test_problems_of_different_instances_are_different() -> None:
     generator = np.random.default_rng(2)
     told_apart = contest(generator, {"a": 0.5, "b": 1.0}, seeds=4, contrasts={"baseline": "a"})
     instances = replace(told_apart, config={**told_apart.config, "instances": [{}, {}]})

@@ -116,7 +116,7 @@ def test_degrees_of_freedom_of_equal_variances_add_up() -> None:
     assert satterthwaite([(0.0, 3), (0.0, 2)]) == 5
 
 
-def test_the_mean_of_strata_leaves_out_what_tells_them_apart() -> None:
+def test_the_mean_of_strata_ignores_their_differences() -> None:
     low, high = (crossed_mean(np.array([[level - 0.1], [level], [level + 0.1]])) for level in (0.2, 0.8))
     found = mean_of_strata([low, high])
     assert (found.mean, found.stderr, found.dof) == pytest.approx((0.5, 0.1 / 6**0.5, 4))

@@ -349,7 +349,7 @@ def test_the_kl_estimate_is_that_of_the_tokens_in_the_loss() -> None:
     assert sums["mismatch_kl"] == pytest.approx((in_loss - 1 - np.log(in_loss)).sum(), rel=1e-6)
 
 
-def test_sample_size_and_mismatch_are_told_for_all_tokens_and_by_lag() -> None:
+def test_sample_size_and_mismatch_are_reported_for_all_tokens_and_by_lag() -> None:
     weights_BT = torch.tensor([[0, 1.0, 3.0, 0], [0, 2.0, 2.0, 2.0]])
     gaps_BT = torch.tensor([[0, 0.5, -1.5, 0], [0, 0.1, 0.1, -0.1]])
     mask_BT = weights_BT > 0
@@ -366,7 +366,7 @@ def test_sample_size_and_mismatch_are_told_for_all_tokens_and_by_lag() -> None:
     assert told == pytest.approx(expected, rel=1e-6)
 
 
-def test_an_update_on_late_groups_tells_the_mismatch_of_each_lag(tiny_model: Qwen3ForCausalLM) -> None:
+def test_an_update_on_late_groups_reports_the_mismatch_of_each_lag(tiny_model: Qwen3ForCausalLM) -> None:
     early, late = shifted_groups(tiny_model, 0.0), [replace(g, lag=3) for g in shifted_groups(tiny_model, 0.25)]
     truncated = replace(OPTIONS, mismatch="token_truncated")
     _, told = gradients(tiny_model, early + late, truncated)

@@ -40,7 +40,7 @@ def tagged(question: str) -> str:
 # Reading.
 
 
-def test_a_problem_is_what_stands_between_the_tags() -> None:
+def test_the_problem_is_the_text_between_the_tags() -> None:
     [candidate] = read(Maths(), [f"<think>a <problem>draft</problem></think>Here:\n{tagged(QUESTION)}"])
     assert candidate.task == MathsTask(QUESTION) and candidate.valid and candidate.answers == ()
     problem = candidate.problem
@@ -162,7 +162,7 @@ def test_options_refuse_what_cannot_be() -> None:
         ("", ""),
     ],
 )
-def test_the_final_answer_stands_in_the_last_box(response: str, answer: str) -> None:
+def test_the_final_answer_is_in_the_last_box(response: str, answer: str) -> None:
     assert final_answer(response) == answer
 
 

@@ -139,7 +139,7 @@ def test_a_store_holds_what_reading_gives(tiny_model: Qwen3ForCausalLM, tmp_path
     assert ActivationStore.open(tmp_path / "store", "me") == store
 
 
-def test_a_killed_extraction_goes_on(
+def test_a_killed_extraction_resumes(
     tiny_model: Qwen3ForCausalLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     several, options = readings(9), replace(OPTIONS, batch_tokens=40)
@@ -177,7 +177,7 @@ def test_another_model_or_other_tasks_are_refused(tiny_model: Qwen3ForCausalLM, 
         ActivationStore.open(tmp_path / "nothing")
 
 
-def test_a_fingerprint_tells_models_apart(tiny_model: Qwen3ForCausalLM) -> None:
+def test_different_models_have_different_fingerprints(tiny_model: Qwen3ForCausalLM) -> None:
     before = model_fingerprint(tiny_model)
     assert before == model_fingerprint(tiny_model)
     with torch.no_grad():
@@ -374,7 +374,7 @@ SWEEP = SweepOptions(
 )
 
 
-def test_a_sweep_fills_its_cells_and_goes_on_where_it_stopped(tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
+def test_a_sweep_fills_its_cells_and_resumes(tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
     store, rows = a_store(tiny_model, tmp_path / "store")
     asked: list[Site] = []
 
@@ -429,7 +429,7 @@ def test_an_ensemble_reads_at_different_sites() -> None:
         ensemble(cells, cells[0], 5, options)
 
 
-def test_lookups_find_the_feature_that_tells() -> None:
+def test_lookups_find_the_informative_feature() -> None:
     rng = np.random.default_rng(0)
     told_N = rng.integers(0, 4, 600)
     labels_N = rng.random(600) < np.asarray([0.05, 0.1, 0.5, 0.6])[told_N]
