@@ -10,7 +10,7 @@ HOSTS ?= .venv-hosts
 DIST_VENV ?= .venv-dist
 SITE_VENV ?= .venv-site
 
-.PHONY: quickstart test test-engines hosts test-hosts check lint format bench reproduction engines dist site clean
+.PHONY: quickstart test test-engines hosts test-hosts test-trl test-verl test-verifiers check lint format bench reproduction engines dist site clean
 
 quickstart: $(VENV)/installed-train
 	$(HALFWAY) compare experiments/recipes/quickstart.yaml --jobs 2
@@ -18,14 +18,20 @@ quickstart: $(VENV)/installed-train
 test: $(VENV)/installed-dev
 	$(VENV)/bin/pytest --ignore tests/lint --numprocesses 2 --dist worksteal
 
-# One at a time: the servers and ranks of a test take both cores. Only files with such tests are collected.
+# One at a time: the servers and ranks of a test take both cores for a while. Only files with such tests are collected.
 test-engines: engines
 	$(ENGINES)/bin/pytest -m engines $$(grep --recursive --files-with-matches 'mark\.engines' tests --include 'test_*.py')
 
 # The newest TRL is in the tests' own environment. verifiers, whose task sets are problems, has 28 packages of its own.
-test-hosts: hosts
+test-hosts: test-trl test-verl test-verifiers
+
+test-trl: $(HOSTS)/trl/installed
 	$(HOSTS)/trl/bin/python -m pytest $(addprefix tests/trainers/hosts/test_,trl.py trl_pickles.py pages.py)
+
+test-verl: $(HOSTS)/verl/installed
 	$(HOSTS)/verl/bin/python -m pytest $(addprefix tests/trainers/hosts/test_,verl.py trinity.py tinker.py pages.py)
+
+test-verifiers: $(HOSTS)/verifiers/installed
 	$(HOSTS)/verifiers/bin/python -m pytest tests/curriculum/tasks/test_tasksets.py tests/strangers/test_hostile_tasksets.py
 
 hosts: $(HOSTS)/trl/installed $(HOSTS)/verl/installed $(HOSTS)/verifiers/installed

@@ -76,8 +76,8 @@ def test_no_slurm_and_a_refused_job_are_one_line(tmp_path: Path, monkeypatch: py
     assert CliRunner().invoke(app, ["launch", str(SUMS), "--on", "pbs"]).exit_code == 2
 
 
-@pytest.fixture
-def slurm(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[None]:
     """A controller, a daemon and munge of our own, on this host and ports of our own."""
     missing = [name for name in ("munged", "slurmctld", "slurmd") if shutil.which(name) is None]
     if missing or os.geteuid():
@@ -90,15 +90,17 @@ def slurm(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     ports = {"controller": free_port(), "daemon": free_port()}
     names = {"host": socket.gethostname().partition(".")[0], "folder": folder, "cores": os.cpu_count(), **ports}
     (folder / "slurm.conf").write_text(CONFIGURATION.format(**names))
-    monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
     own = [f"--{what}-file={folder}/{what}" for what in ("key", "pid", "log", "seed")]
     daemons = [["munged", "-F", *own, f"--socket={folder}/munge.sock"], ["slurmctld", "-D", "-i"], ["slurmd", "-D"]]
+    patch = pytest.MonkeyPatch()
+    patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
     with (folder / "output").open("wb") as output:
         running = [subprocess.Popen(words, stdout=output, stderr=output) for words in daemons]
     try:
         wait_until(lambda: "idle" in said("sinfo", "--noheader"), 60)
-        yield folder
+        yield
     finally:
+        patch.undo()
         for process in reversed(running):
             process.terminate()
         for process in running:
@@ -130,7 +132,7 @@ def digests(folder: Path) -> list[str]:
 
 
 def test_a_requeued_job_ends_with_the_bits_of_an_undisturbed_run(
-    slurm: Path, preloaded: Preloaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slurm: None, preloaded: Preloaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", IMPORTABLE)
@@ -217,7 +219,7 @@ def gate(local: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_a_comparison_on_slurm_with_one_job_killed_has_the_bits_of_a_local_one(
-    slurm: Path, local: Path, gate: Path, tmp_path: Path
+    slurm: None, local: Path, gate: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed (extra slurm)")
     killed = compared(tmp_path / "slurm", "--jobs", "2", "--on", "slurm")
@@ -265,7 +267,7 @@ def test_a_comparison_on_two_nodes_of_ray_that_loses_one_has_the_bits_of_a_local
 
 
 def test_a_run_of_two_ranks_is_launched_in_its_job(
-    slurm: Path, preloaded: Preloaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slurm: None, preloaded: Preloaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("submitit", reason="submitit is not installed (extra slurm)")
     monkeypatch.chdir(tmp_path)
