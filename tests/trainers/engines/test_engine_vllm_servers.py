@@ -1,9 +1,13 @@
-"""Two vLLM servers on this host: sampling, weights, and what happens when one dies or freezes in the middle."""
+"""Two vLLM servers on this host: sampling, weights, strangers, and what happens when one dies or freezes."""
 
 import copy
 import os
 import signal
+import subprocess
 import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +25,10 @@ from messages import says
 from halfway.curriculum import Rollout, Stream, UserError
 from halfway.trainers.engines.base import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
-from halfway.trainers.engines.vllm_servers.auth import VARIABLE
+from halfway.trainers.engines.vllm_servers.auth import VARIABLE, headers
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.part import VllmServers
+from halfway.trainers.engines.vllm_servers.server import protocol
 from halfway.trainers.engines.vllm_servers.spreading import assign
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.learner_options import LearnerOptions
@@ -32,7 +37,19 @@ from halfway.trainers.rollouts.attempts import response_of
 pytest.importorskip("vllm", reason="vLLM is not installed (extra vllm)", exc_type=ImportError)
 pytestmark = pytest.mark.engines
 
+SILENT_SECONDS = 15.0
 Running = tuple[VllmServersEngine, Any]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """An engine with two servers of its own, which all tests share, and the policy whose weights they get."""
+    folder = tmp_path_factory.mktemp("servers")
+    policy = build_policy(folder)
+    part = VllmServers(kv_cache_gib=0.05, count=2, folder=str(folder), seconds=SILENT_SECONDS)
+    engine: Any = part.build(EngineSetup(policy, str(folder), [], PAD, TEMPERATURE, max_sequences=8))
+    yield engine, policy
+    engine.close()
 
 
 @pytest.fixture
@@ -155,6 +172,39 @@ def wait_for_both(servers: VllmServersEngine) -> None:
         assert time.monotonic() < deadline
         time.sleep(1)
         servers.available()
+
+
+def status(url: str, method: str, token: str = "") -> int:
+    """The status of an answer; 200 for one that never ends."""
+    asked = urllib.request.Request(url, method=method, headers=headers(token), data=b"{}")
+    try:
+        with urllib.request.urlopen(asked, timeout=20) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_stranger_is_refused_on_every_route_that_a_real_server_lists(engine: Running) -> None:
+    running = engine[0].servers[0]
+    paths = running.call("GET", "/openapi.json", seconds=120)["paths"]
+    routes = [(path, method.upper()) for path, methods in paths.items() for method in methods]
+    routes += [(path, "GET") for path in ("/openapi.json", "/docs", "/metrics", "/health", "/load", "/no_such_route")]
+    asked = {path for path, _ in routes}
+    assert {"/update_weights", "/pause", "/collective_rpc", "/sleep", protocol.GENERATE, "/invocations"} <= asked
+    told = {(p, m): status(f"http://{running.address}{p.replace('{', '').replace('}', '')}", m) for p, m in routes}
+    assert set(told.values()) == {401}, {route: code for route, code in told.items() if code != 401}
+    assert status(f"http://{running.address}/health", "GET", "another token of a run") == 401
+    assert running.healthy() and len(routes) > 40
+
+
+def test_what_a_real_server_opens_is_on_loopback(engine: Running) -> None:
+    running = engine[0].servers[0]
+    assert running.process is not None
+    table = subprocess.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True, text=True, check=True)
+    port = int(running.address.rpartition(":")[2])
+    rows = [line.split() for line in table.stdout.splitlines()]
+    listening = {row[1] for row in rows if row[3:4] == ["0A"] and row[1].endswith(f":{port:04X}")}
+    assert listening == {f"0100007F:{port:04X}"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
