@@ -15,8 +15,9 @@ SITE_VENV ?= .venv-site
 quickstart: $(VENV)/installed-train
 	$(HALFWAY) compare experiments/recipes/quickstart.yaml --jobs 2
 
+# On two cores three at a time, since tests wait for a third of their time.
 test: $(VENV)/installed-dev
-	$(VENV)/bin/pytest --ignore tests/lint --numprocesses 2 --dist worksteal
+	$(VENV)/bin/pytest --ignore tests/lint --numprocesses 3 --dist worksteal
 
 # The tests of a file share servers and trained learners. Only files with such tests are collected.
 test-engines: engines

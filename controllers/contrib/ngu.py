@@ -79,9 +79,9 @@ class Ngu(PassRateController[NguState]):
         return plan, state
 
     def hold(self, groups: Sequence[Group], state: NguState, step: int, stream: Stream) -> Sequence[bool]:
-        return [self._goes_on(group, step, stream) for group in groups]
+        return [self._tries_again(group, step, stream) for group in groups]
 
-    def _goes_on(self, group: Group, step: int, stream: Stream) -> bool:
+    def _tries_again(self, group: Group, step: int, stream: Stream) -> bool:
         request = group.request
         if not request.decided_by(stream.name) or not group.size or group.num_passed:
             return False

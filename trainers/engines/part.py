@@ -119,12 +119,12 @@ class EnginePart(ABC):
         return policy_dtype
 
     @property
-    def goes_apart(self) -> bool:
+    def samples_apart(self) -> bool:
         """True if the engine can sample in another process while the learner updates, see `apart`."""
         return False
 
     @property
-    def goes_on(self) -> bool:
+    def samples_across_syncs(self) -> bool:
         """True if sequences that are being sampled continue with new weights, see `halfway.trainers.loop`."""
         return False
 

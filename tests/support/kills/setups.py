@@ -22,7 +22,7 @@ class Continuing(Transformers):
     """Sampling in another process, with weights that change under rollouts."""
 
     @property
-    def goes_on(self) -> bool:
+    def samples_across_syncs(self) -> bool:
         return True
 
     def apart(self, setup: EngineSetup) -> Apart:

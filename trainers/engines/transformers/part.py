@@ -22,7 +22,7 @@ class Transformers(EnginePart):
         return TransformersEngine(setup)
 
     @property
-    def goes_apart(self) -> bool:
+    def samples_apart(self) -> bool:
         return True
 
     def apart(self, setup: EngineSetup) -> Apart:

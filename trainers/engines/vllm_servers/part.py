@@ -19,12 +19,12 @@ class VllmServers(ServerOptions):
         return vllm_servers_engine(self, setup)
 
     @property
-    def goes_apart(self) -> bool:
+    def samples_apart(self) -> bool:
         return not self.sleep
 
     @property
-    def goes_on(self) -> bool:
-        return self.goes_apart
+    def samples_across_syncs(self) -> bool:
+        return self.samples_apart
 
     def apart(self, setup: EngineSetup) -> Apart:
         from halfway.trainers.engines.vllm_servers.elsewhere import ServersElsewhere
