@@ -168,7 +168,9 @@ def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> 
     assert printed.exit_code == 0, printed.output
     *serving, training = [line.partition(": ") for line in printed.output.splitlines()]
     servers = cluster.rollout_nodes * (cluster.devices_per_node // options.get("tensor_parallel", 1))
-    assert [kind for kind, _, _ in serving] == [f"{servers} x server on {','.join(hosts[cluster.train_nodes :])}"] * bool(servers)
+    assert [kind for kind, _, _ in serving] == [
+        f"{servers} x server on {','.join(hosts[cluster.train_nodes :])}"
+    ] * bool(servers)
     assert all(f"--model={config.model.path}" in shlex.split(line) for _, _, line in serving)
     assert training[0] == f"{cluster.train_nodes} x training host on {','.join(hosts[: cluster.train_nodes])}"
     words = shlex.split(training[2])
