@@ -11,7 +11,8 @@ FILES = {str(path.relative_to(FOLDER).with_suffix("")): path for path in sorted(
 def recipe_command(name: str) -> str:
     """The command for a file: it depends on what the file describes, and on whether its machines are several."""
     raw = yaml_files.read(FILES[name])
-    several = raw.get("cluster", {}).get("train_nodes", 1) > 1
+    cluster = raw.get("cluster", {})
+    several = cluster.get("train_nodes", 1) + cluster.get("rollout_nodes", 0) > 1
     if yaml_files.is_study(raw):
         return "propel all"
     return "compare" if "arms" in raw else "launch" if several else "run"
