@@ -86,7 +86,10 @@ def measured_text(row: Row, found: Measured) -> str:
     if not found.runs or not all(found.runs):
         return "nothing"
     numbers = ["infinite" if x is None else f"{x:.3g}" for x in (found.value, found.low, found.high)]
-    value = "no interval" if found.low is None and found.value is None else "{} [{}, {}]".format(*numbers)
+    value = "{} [{}, {}]".format(*numbers)
+    if found.low is None and found.value is None:  # such as a multiple where a run's value is 0
+        means = "" if None in (found.arm, found.against) else f"{found.arm:.3g} against {found.against:.3g}, "
+        value = f"{means}no interval"
     runs = " and ".join(f"{number} runs of {arm}" for number, arm in zip(found.runs, row.arms, strict=True))
     power = "" if found.power is None else f", power {found.power:.2f}"
     return f"{value}, {runs}{power}" + (f", {found.left_out} runs without the measure" if found.left_out else "")

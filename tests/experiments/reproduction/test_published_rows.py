@@ -11,6 +11,7 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support.validation import construct
 from halfway.experiments.config import yaml_files
 from halfway.experiments.reproduction import judging
+from halfway.experiments.reproduction.command import measured_text
 from halfway.experiments.reproduction.judging import (
     Ground,
     decided_claims,
@@ -116,6 +117,13 @@ def test_rows_of_one_measurement_are_one_decided_claim() -> None:
     assert decided_claims(paper, {**found, "one": judging.Measured("undecided")}) == {"one"}
     with pytest.raises(UserError, match=says("rows.same.rests_on", "two")):
         replace(paper, rows={"same": construct(Row, {**rows["same"], "rests_on": "two"})})
+
+
+def test_a_multiple_of_runs_that_ended_at_zero_shows_both_means() -> None:
+    row = construct(Row, {**BASE, "against": "b", "size": 2.0})
+    found = judge(row, [*runs("a", [0.0, 0.5]), *runs("b", [0.5, 1.0])], Ground())
+    assert found.status == "undecided"
+    assert measured_text(row, found) == "0.25 against 0.75, no interval, 2 runs of a and 2 runs of b"
 
 
 def test_a_row_without_runs_was_not_run() -> None:
