@@ -123,7 +123,7 @@ def test_a_multiple_of_runs_that_ended_at_zero_shows_both_means() -> None:
     row = construct(Row, {**BASE, "against": "b", "size": 2.0})
     found = judge(row, [*runs("a", [0.0, 0.5]), *runs("b", [0.5, 1.0])], Ground())
     assert found.status == "undecided"
-    assert measured_text(row, found) == "0.25 against 0.75, no interval, 2 runs of a and 2 runs of b"
+    assert measured_text(row, found) == "0.25 against 0.75, no interval, 2 runs of b and 2 runs of a"
 
 
 def test_a_row_without_runs_was_not_run() -> None:
