@@ -62,7 +62,7 @@ def test_every_verifier_judges_hostile_answers(verifier: str, monkeypatch: pytes
 
 @pytest.mark.parametrize("family", ["chain_sum", *sorted(EVALUATING | LITERAL)])
 def test_families_judge_hostile_answers(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reasoning_gym, "SECONDS", 5.0)
+    monkeypatch.setattr(reasoning_gym, "SECONDS", 2.0)
     [problem] = ReasoningGym(family).load(1, Stream(0)).problems
     judged_in_time(problem, hostile(family))
 
@@ -116,7 +116,7 @@ def test_no_family_runs_code_of_an_entry(family: str, tmp_path: Path) -> None:
 def test_families_do_not_pay_for_what_upstream_pays(
     family: str, response: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reasoning_gym, "SECONDS", 5.0)
+    monkeypatch.setattr(reasoning_gym, "SECONDS", 2.0)
     problems = ReasoningGym(family).load(8, Stream(0)).problems
     answers = [str(ast.literal_eval(problem.answer)["entry"]["answer"]) for problem in problems]
     began = time.monotonic()
