@@ -29,8 +29,8 @@ class ModelOptions:
         dtype: type of weights and activations. bfloat16 is for DeepSpeed and adapters, which keep float32 beside it.
         attn_implementation: attention kernel, as `transformers` calls it.
         lora: adapters to train in place of the weights.
-        chat: what goes through the tokenizer's chat template: "messages" = prompts that are lists of messages; "all" =
-            plain prompts too, each as one user message.
+        chat: what goes through the tokenizer's chat template: "messages" = prompts that are lists of messages (a lone
+            user message stays plain text if there is no template); "all" = plain prompts too, each as one user message.
         system: a system message for conversations that have none; empty = the template's default.
     """
 

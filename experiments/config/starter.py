@@ -57,7 +57,7 @@ evaluation:
 {cluster}"""
 CHATS = {
     "all": "all # prompts that are plain text become a user's message; for a base model: messages",
-    "messages": "messages # the tokenizer has no chat template; all would make messages of plain prompts",
+    "messages": "messages # the tokenizer has no chat template: questions are read as plain text",
 }
 TEMPLATES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates")
 CONFIG, TOKENIZER, MOST_TOKENS = "config.json", "tokenizer_config.json", 1024

@@ -30,7 +30,8 @@ class Prompts:
 
     A plain prompt is encoded as `tokenizer(prompt)` does, special tokens such as BOS included. Messages go through the
     tokenizer's chat template, whose text has all special tokens and gets no second BOS; an observation becomes a user
-    message. The last tokens of a templated prompt open the response.
+    message. The last tokens of a templated prompt open the response. If the tokenizer has no template, a single user
+    message without `system` is encoded as plain text.
 
     Attributes:
         tokenizer: a tokenizer of `transformers`, or one like it.
@@ -96,7 +97,10 @@ class Prompts:
         return self._encode(rendered.rpartition(MARK)[2].removeprefix(ending))
 
     def _chats(self, problem: Problem) -> bool:
-        return self.wrap or bool(problem.messages)
+        """Whether a prompt goes through the chat template; a base model, which has none, reads a lone question's text."""
+        tokenizer: Any = self.tokenizer
+        bare = len(problem.messages) == 1 and problem.messages[0].role == "user" and not self.system
+        return self.wrap or bool(problem.messages) and not (bare and tokenizer.chat_template is None)
 
     def _messages(self, problem: Problem) -> list[Message]:
         messages = list(problem.messages) or [Message("user", problem.prompt)]
@@ -107,8 +111,8 @@ class Prompts:
         tokenizer: Any = self.tokenizer
         if tokenizer.chat_template is None:
             raise UserError(
-                "model.path: its tokenizer has no chat template, and prompts are messages; "
-                "give a model with one, or plain prompts with model.chat=messages"
+                "model.path: its tokenizer has no chat template, which model.chat=all, model.system and conversations "
+                "need; give a model with one, or prompts of one question"
             )
         plain = [{"role": message.role, "content": message.content} for message in messages]
         return render(tokenizer, plain)

@@ -3,6 +3,7 @@
 import copy
 import json
 import resource
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +102,27 @@ def test_a_tokenizer_without_a_template_or_a_template_that_refuses_costs_one_lin
     tokenizer: Any, tiny_tokenizer: Any
 ) -> None:
     with pytest.raises(UserError, match=says("model.path", "chat template")):
-        Prompts(tiny_tokenizer).of_problem(ASKED)
+        Prompts(tiny_tokenizer, system="add").of_problem(ASKED)
     tokenizer.chat_template = "{{ raise_exception('no user here') }}"
     with pytest.raises(UserError, match=says("chat template", "no user here")):
         Prompts(tokenizer).of_problem(ASKED)
     tokenizer.chat_template = "{{ '+' * 2000000 }}"
     with pytest.raises(UserError, match=says("chat template", "2,000,000 characters")):
         Prompts(tokenizer).of_problem(ASKED)
+
+
+def test_a_base_model_reads_the_question_of_a_lone_message(tokenizer: Any, tiny_tokenizer: Any) -> None:
+    """Files made for verl and TRL ask in messages, and the tokenizers of many base models have no template."""
+    tokenizer.chat_template = None
+    for prompts in (Prompts(tiny_tokenizer), Prompts(tokenizer)):
+        assert text(tokenizer, prompts.of_problem(ASKED)) == "2+3"
+        assert text(tokenizer, prompts.of_observation(ASKED, "no", response(tokenizer, "<end>"))) == "no"
+    for messages in (
+        (Message("system", "add"), Message("user", "2+3")),
+        (Message("user", "2+3"), Message("assistant", "6"), Message("user", "no")),
+    ):
+        with pytest.raises(UserError, match=says("model.path", "chat template")):
+            Prompts(tiny_tokenizer).of_problem(replace(ASKED, messages=messages))
 
 
 @pytest.mark.parametrize(
