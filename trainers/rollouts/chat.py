@@ -100,7 +100,7 @@ class Prompts:
         """Whether a prompt goes through the chat template; a base model without one reads a lone question's text."""
         tokenizer: Any = self.tokenizer
         bare = len(problem.messages) == 1 and problem.messages[0].role == "user" and not self.system
-        return self.wrap or bool(problem.messages) and not (bare and tokenizer.chat_template is None)
+        return self.wrap or (bool(problem.messages) and not (bare and tokenizer.chat_template is None))
 
     def _messages(self, problem: Problem) -> list[Message]:
         messages = list(problem.messages) or [Message("user", problem.prompt)]
