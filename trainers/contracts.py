@@ -45,6 +45,18 @@ class AppraisingLearner(Learner, Appraiser, Protocol):
     """A learner that can also compute the values of rollouts if it has a critic."""
 
 
+class DividingLearner(AppraisingLearner, Protocol):
+    """A learner on several processes, of which one has the groups."""
+
+    def shares(self, groups: Sequence[Group], stream: Stream) -> list[Any]:
+        """What each process needs for `update_with`, without what only others read."""
+        ...
+
+    def update_with(self, share: Any, stream: Stream, spent: float) -> Mapping[str, float]:
+        """`update`, called on all processes with their own shares."""
+        ...
+
+
 class Recorder(Protocol):
     """Receives the loop's records. Trackers, progress bars and lists in tests are all recorders."""
 

@@ -2,7 +2,7 @@
 
 Only the leader plans, fills batches, keeps records and evaluates. It runs the ordinary loop, with a `WorkerGroup` in
 place of rollouts and learner. The group spreads requests over the processes; the learner spreads the sequences of an
-update.
+update. Tokens go only to the process that reads them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import reason
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helpers import add_counts, take_counts
-from halfway.trainers.contracts import AppraisingLearner, Rollouts, judge_seconds
+from halfway.trainers.contracts import DividingLearner, Rollouts, judge_seconds
 from halfway.trainers.distributed.collectives import control_group, lost_processes
 
 LEADER = 0
@@ -34,7 +34,7 @@ class WorkerGroup:
     """
 
     def __init__(
-        self, rollouts: Rollouts, learner: AppraisingLearner, sync: Callable[[], None], leader_rolls_out: bool = False
+        self, rollouts: Rollouts, learner: DividingLearner, sync: Callable[[], None], leader_rolls_out: bool = False
     ):
         """
         Args:
@@ -54,11 +54,19 @@ class WorkerGroup:
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         """Return one group per request, in order."""
-        groups: list[Group] = self._order("run", requests, stream)
-        return groups
+        positions = spread(requests, 1 if self._leader_rolls_out else self.size)
+        positions += [[] for _ in range(self.size - len(positions))]
+        done = self._order("run", stream, shares=[[requests[i] for i in own] for own in positions])
+        groups: dict[int, Group] = {}
+        for own, (rolled_out, judged, unjudged) in zip(positions, done, strict=True):
+            groups |= zip(own, rolled_out, strict=True)
+            self.judge_seconds += judged
+            add_counts(unjudged)
+        return [groups[i] for i in sorted(groups)]
 
     def update(self, groups: Sequence[Group], stream: Stream, spent: float) -> Mapping[str, float]:
-        metrics: Mapping[str, float] = self._order("update", groups, stream, spent)
+        shares = self._learner.shares(groups, stream)
+        metrics: Mapping[str, float] = self._order("update", stream, spent, shares=shares)
         return metrics
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:
@@ -85,16 +93,31 @@ class WorkerGroup:
             with lost_processes():
                 order: list[Any] = [None]
                 distributed.broadcast_object_list(order, src=LEADER, group=self._group)
-                name, arguments = order[0]
+                name, arguments, shared = order[0]
                 try:
-                    self._do(name, arguments)
+                    self._do(name, self._own_share() + arguments if shared else arguments)
                 except OSError as error:  # such as a full disk; only the leader would report it in one line
                     raise UserError(f"{name}: {reason(error)} on process {self.rank}; resume the run") from error
 
-    def _order(self, name: str, *arguments: Any) -> Any:
+    def _order(self, name: str, *arguments: Any, shares: list[Any] | None = None) -> Any:
+        """Have all processes do something.
+
+        Args:
+            shares: one more argument, the first, for every process.
+        """
         with lost_processes():
-            distributed.broadcast_object_list([(name, arguments)], src=LEADER, group=self._group)
-            return self._do(name, arguments)
+            order = (name, arguments, shares is not None)
+            distributed.broadcast_object_list([order], src=LEADER, group=self._group)
+            if shares is None:
+                return self._do(name, arguments)
+            self._own_share([None, *shares[1:]])  # the leader keeps its own
+            return self._do(name, (shares[LEADER], *arguments))
+
+    def _own_share(self, shares: list[Any] | None = None) -> tuple[Any]:
+        """What the leader has for this process."""
+        own: list[Any] = [None]
+        distributed.scatter_object_list(own, shares, src=LEADER, group=self._group)
+        return (own[0],)
 
     def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
         """Carry out this process's share of an order."""
@@ -102,7 +125,7 @@ class WorkerGroup:
             case "run":
                 return self._roll_out(*arguments)
             case "update":
-                return self._learner.update(*arguments)
+                return self._learner.update_with(*arguments)
             case "with_values":
                 return self._learner.with_values(*arguments)
             case "sync":
@@ -113,24 +136,19 @@ class WorkerGroup:
                 return self._learner.load(*arguments)
         assert name == END, name
 
-    def _roll_out(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
-        """Roll out this process's share of the requests. Returns all groups on the leader, none elsewhere.
+    def _roll_out(self, requests: Sequence[Request], stream: Stream) -> list[Any] | None:
+        """Roll out this process's requests.
 
-        The leader also counts the responses that no verifier could judge.
+        Returns:
+            On the leader, for every process, its groups, the seconds of its judging, and how many responses no verifier
+            could judge, by reason. None elsewhere.
         """
-        shares = spread(requests, 1 if self._leader_rolls_out else self.size)
-        shares += [[] for _ in range(self.size - len(shares))]
         before = judge_seconds(self._rollouts)
-        own = self._rollouts.run([requests[i] for i in shares[self.rank]], stream)
+        own = self._rollouts.run(requests, stream)
         gathered: list[Any] | None = [None] * self.size if self.rank == LEADER else None
         gathering = (own, judge_seconds(self._rollouts) - before, take_counts())
         distributed.gather_object(gathering, gathered, dst=LEADER, group=self._group)
-        by_position: dict[int, Group] = {}
-        for share, (groups, judged, unjudged) in zip(shares, gathered or [], strict=False):
-            by_position |= zip(share, groups, strict=True)
-            self.judge_seconds += judged
-            add_counts(unjudged)
-        return [by_position[i] for i in sorted(by_position)]
+        return gathered
 
 
 def spread(requests: Sequence[Request], num_processes: int) -> list[list[int]]:

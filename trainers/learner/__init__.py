@@ -3,6 +3,7 @@
 - `learner`: the learner: updates, schedule, checkpoints
 - `batch`: turns groups into sequences, and selects the tokens in the loss
 - `microbatches`: divides sequences into optimizer steps, processes and forward passes, as padded tensors
+- `sharing`: divides a batch among processes, each with the tokens that it reads
 - `passes`: the forward passes of policy, reference and critic, up to the loss
 - `objective`: the formulas: advantages, losses, corrections
 - `scoring`: log-probabilities and entropies of given tokens

@@ -41,6 +41,7 @@ class TrainingSequence:
         reward: reward of the whole rollout, given at the last generated token.
         group: index of the rollout's group in the update.
         weight: factor on all its advantages.
+        context: number of its `context_T` among those of the batch, equal for equal ones; None = compare the tokens.
         lags_T: age in updates of the weights that sampled each token; None = 0 for all.
         advantages_T: advantage of every generated token, from a critic or a controller; 0 where the mask is False.
         values_T, returns_T: with a critic, for every generated token: the value, before the update, of the state before
@@ -56,6 +57,7 @@ class TrainingSequence:
     reward: float = 0.0
     group: int = 0
     weight: float = 1.0
+    context: int | None = None
     lags_T: IntArray | None = None
     advantages_T: Floats | None = None
     values_T: Floats | None = None
@@ -118,6 +120,9 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
                 left_out[reason] += 1
             else:
                 sequences.append(replace(_sequence(group, i, float(advantage), options), group=position))
+    if options.share_contexts:
+        numbers: dict[bytes, int] = {}
+        sequences = [replace(s, context=numbers.setdefault(s.context_T.tobytes(), len(numbers))) for s in sequences]
     return Batch(tuple(sequences), dict(left_out))
 
 

@@ -31,6 +31,7 @@ from halfway.trainers.learner.objective.loss import loss_denominator
 from halfway.trainers.learner.objective.mismatch import effective
 from halfway.trainers.learner.passes import Passes
 from halfway.trainers.learner.scoring import shares_contexts
+from halfway.trainers.learner.sharing import Share, divide
 
 COUNTERS_FILE = "learner.json"
 
@@ -46,7 +47,8 @@ class PolicyGradientLearner:
     With `options.advantage` "gae" this is PPO (Schulman et al. 2017): every token has its own advantage, from a critic
     that learns by `halfway.trainers.learner.objective.loss.value_loss`.
 
-    On several processes each calls `update` with the same groups; the sequences are scattered over them by length.
+    On several processes each calls `update` with the same groups, or one makes the `shares` of all and each calls
+    `update_with` its own; either way, the sequences are scattered over them by length.
     """
 
     def __init__(
@@ -129,7 +131,28 @@ class PolicyGradientLearner:
         Raises:
             UserError: if a loss or a gradient norm is not finite; the optimizer step is not taken.
         """
+        return self._update(make_batch(groups, self.options), stream, spent)
+
+    def shares(self, groups: Sequence[Group], stream: Stream) -> list[Share]:
+        """What each process needs for an update with these groups and this stream."""
         batch = make_batch(groups, self.options)
+        sequences = batch.sequences
+        positions = {id(sequence): i for i, sequence in enumerate(sequences)}
+        passes = [self._unscored(sequences)]
+        passes += [list(sequences)] if self.options.kl_coefficient > 0 or self._critic is not None else []
+        for epoch in range(self.options.num_epochs):
+            passes += split_minibatches(sequences, self.options, stream.at(epoch))
+        reads: list[set[int]] = [set() for _ in range(self._accelerator.num_processes)]
+        for part in filter(None, passes):
+            for read, microbatches in zip(reads, self._passes.shares(part), strict=True):
+                read.update(positions[id(part[i])] for own, _ in microbatches for i in own)
+        return divide(batch, reads)
+
+    def update_with(self, share: Share, stream: Stream, spent: float = 0.0) -> dict[str, float]:
+        """`update` with this process's share."""
+        return self._update(share.batch(), stream, spent)
+
+    def _update(self, batch: Batch, stream: Stream, spent: float) -> dict[str, float]:
         if not batch.sequences:
             return _counts(batch, 0, 0)
         sequences, targets = self._with_targets(self._with_logprobs(batch.sequences))
@@ -217,17 +240,21 @@ class PolicyGradientLearner:
     def _with_logprobs(self, sequences: Sequence[TrainingSequence]) -> Sequence[TrainingSequence]:
         """Add log-probabilities from before the first step: old ones if needed, and the reference's."""
         options = self.options
-        lacking = [i for i, sequence in enumerate(sequences) if sequence.old_logprobs_T is None]
-        several = count_minibatches(sequences, options) * options.num_epochs > 1
-        if lacking and (several or len(lacking) < len(sequences)):
-            completed = list(sequences)
-            for i, row_T in zip(lacking, self._passes.logprobs([sequences[i] for i in lacking]), strict=True):
-                completed[i] = replace(completed[i], old_logprobs_T=row_T)
-            sequences = completed
+        if unscored := self._unscored(sequences):
+            scored = iter(self._passes.logprobs(unscored))
+            sequences = [
+                s if s.old_logprobs_T is not None else replace(s, old_logprobs_T=next(scored)) for s in sequences
+            ]
         if options.kl_coefficient > 0:
             rows = self._passes.reference_logprobs(sequences)
             sequences = [replace(s, reference_logprobs_T=row_T) for s, row_T in zip(sequences, rows, strict=True)]
         return sequences
+
+    def _unscored(self, sequences: Sequence[TrainingSequence]) -> list[TrainingSequence]:
+        """The sequences that need old log-probabilities from the policy; none if the ratio of all is 1."""
+        lacking = [sequence for sequence in sequences if sequence.old_logprobs_T is None]
+        several = count_minibatches(sequences, self.options) * self.options.num_epochs > 1
+        return lacking if several or len(lacking) < len(sequences) else []
 
     def _with_targets(
         self, sequences: Sequence[TrainingSequence]

@@ -128,8 +128,12 @@ def _bundles(sequences: Sequence[TrainingSequence], share: bool) -> list[list[in
     """Indices of sequences that stay together, longest first: those with the same context, or each alone."""
     together: dict[bytes | int, list[int]] = {}
     for i, sequence in enumerate(sequences):
-        together.setdefault(sequence.context_T.tobytes() if share else i, []).append(i)
+        together.setdefault(_context(sequence) if share else i, []).append(i)
     return [sorted(bundle, key=lambda i: -sequences[i].length) for bundle in together.values()]
+
+
+def _context(sequence: TrainingSequence) -> bytes | int:
+    return sequence.context_T.tobytes() if sequence.context is None else sequence.context
 
 
 def _pieces(sequences: Sequence[TrainingSequence], bundle: Sequence[int], max_tokens: int) -> Iterator[list[int]]:

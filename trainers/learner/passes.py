@@ -38,13 +38,16 @@ class Passes:
 
     def microbatches(self, sequences: Sequence[TrainingSequence]) -> list[tuple[list[int], Padded, float]]:
         """This process's micro-batches: indices of the sequences, the padded sequences, and a weight, 0 or 1."""
-        accelerator, options = self.accelerator, self.options
-        bounds = (options.max_microbatch_tokens, accelerator.num_processes, options.max_padding)
-        shares = scatter(sequences, *bounds, options.share_contexts)
         return [
             (positions, self._pad([sequences[i] for i in positions]), weight)
-            for positions, weight in shares[accelerator.process_index]
+            for positions, weight in self.shares(sequences)[self.accelerator.process_index]
         ]
+
+    def shares(self, sequences: Sequence[TrainingSequence]) -> list[list[tuple[list[int], float]]]:
+        """The micro-batches of every process, see `scatter`. The content of the sequences does not matter."""
+        options = self.options
+        bounds = (options.max_microbatch_tokens, self.accelerator.num_processes, options.max_padding)
+        return scatter(sequences, *bounds, options.share_contexts)
 
     def _pad(self, sequences: Sequence[TrainingSequence]) -> Padded:
         return pad(sequences, self.pad_token_id, self.accelerator.device, self.options.share_contexts)

@@ -176,6 +176,7 @@ def test_what_no_process_could_judge_is_counted_by_the_leader(monkeypatch: pytes
     monkeypatch.setattr(workers.distributed, "get_rank", lambda *_: 0)
     monkeypatch.setattr(workers.distributed, "get_world_size", lambda *_: 2)
     monkeypatch.setattr(workers.distributed, "broadcast_object_list", lambda *_, **__: None)
+    monkeypatch.setattr(workers.distributed, "scatter_object_list", lambda *_, **__: None)
     monkeypatch.setattr(workers.distributed, "gather_object", gather)
     take_counts()
     group = WorkerGroup(Rollouts(), cast(Any, None), lambda: None)

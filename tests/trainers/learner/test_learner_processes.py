@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator, debug_launcher
-from learner_harness import build_groups, build_model
+from learner_harness import PPO, assert_same_weights, build_groups, build_model, critic_weights, weights
 from paths import IMPORTABLE
+from torch import distributed
 
-from halfway.curriculum import Stream
+from halfway.curriculum import Group, Origin, Stream
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.learner.learner import PolicyGradientLearner
@@ -54,6 +55,71 @@ def train(folder: str) -> None:
     torch.save(results, Path(folder) / f"{accelerator.process_index}-of-{accelerator.num_processes}.pt")
 
 
+def varied_groups(step: int) -> list[Group]:
+    """Groups of which one is stored, one is late and partly replayed, and one has advantages for its tokens."""
+    first, *others = build_groups(step)
+    groups = [first, *(replace(group, lag=2) for group in others)]
+    if others:
+        stored = replace(first.request, origin=Origin.STORED)
+        replayed = [
+            replace(r, turns=(replace(r.turns[0], num_replayed=len(r.turns[0].tokens_T) // 2),))
+            for r in others[0].rollouts
+        ]
+        advantages_NT = tuple(np.linspace(-1, 1, r.num_generated) for r in others[1].rollouts)
+        groups = [replace(first, request=stored), replace(groups[1], rollouts=tuple(replayed))]
+        groups += [replace(others[1], lag=2).with_advantages(advantages_NT=advantages_NT)]
+    return groups
+
+
+SHARING = {
+    "reference": (OPTIONS, varied_groups),
+    "groups": (BY_GROUPS, varied_groups),
+    "on_policy": (LearnerOptions(lr=1e-3, max_microbatch_tokens=24), build_groups),
+    "corrected": (LearnerOptions(lr=1e-3, mismatch="token_truncated"), varied_groups),
+    "critic": (replace(PPO, num_minibatches=2, max_microbatch_tokens=24), build_groups),
+}
+
+
+def share(folder: str) -> None:
+    """Updates with all groups on all processes, and with shares made by the first; writes what became of both."""
+    torch.set_num_threads(1)
+    accelerator = Accelerator(cpu=True)
+    first, size = accelerator.is_main_process, accelerator.num_processes
+    results: dict[str, Any] = {}
+    for name, (options, groups_of) in SHARING.items():
+        both, read = [], []
+        for divided in (False, True):
+            learner = PolicyGradientLearner(build_model(), options, pad_token_id=0, accelerator=accelerator)
+            for step in range(3):
+                groups, stream, own = groups_of(step), Stream(0).at(step), [None]
+                if divided:
+                    shares = learner.shares(groups, stream) if first else None
+                    distributed.scatter_object_list(own, shares)
+                    metrics = learner.update_with(own[0], stream)  # type: ignore[arg-type]
+                    read.append(len(own[0].contents) / len(own[0].outlines))  # type: ignore[attr-defined]
+                else:
+                    metrics = learner.update(groups, stream)
+            both.append({"metrics": metrics, "weights": weights(learner) | critic_weights(learner)})
+        results[name] = {"both": both, "read": read}
+    torch.save(results, Path(folder) / f"shares-{accelerator.process_index}-of-{size}.pt")
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_with_their_own_shares_train_like_processes_with_everything(tmp_path: Path, processes: int) -> None:
+    environment = os.environ | {"PYTHONPATH": IMPORTABLE}
+    command = [sys.executable, __file__, str(tmp_path), str(processes)]
+    subprocess.run(command, check=True, timeout=300, env=environment)
+    loaded = [torch.load(tmp_path / f"shares-{rank}-of-{processes}.pt") for rank in range(processes)]
+    for name in SHARING:
+        for results in loaded:
+            everything, shares = results[name]["both"]
+            assert shares["metrics"] == everything["metrics"]
+            assert_same_weights(shares["weights"], everything["weights"])
+            assert_same_weights(shares["weights"], loaded[0][name]["both"][1]["weights"])
+    read = [results["on_policy"]["read"][-1] for results in loaded]
+    assert max(read) < 1 and sum(read) < 1.5  # each sequence once, but for what fills up the rounds
+
+
 def result_of(options: LearnerOptions, accelerator: Accelerator) -> dict[str, Any]:
     learner = PolicyGradientLearner(build_model(), options, pad_token_id=0, accelerator=accelerator)
     for step in range(3):
@@ -76,5 +142,8 @@ def test_two_processes_train_like_one(tmp_path: Path) -> None:
 
 
 if __name__ == "__main__":
-    debug_launcher(train, (sys.argv[1],), num_processes=2)
-    train(sys.argv[1])
+    if sys.argv[2:]:
+        debug_launcher(share, (sys.argv[1],), num_processes=int(sys.argv[2]))
+    else:
+        debug_launcher(train, (sys.argv[1],), num_processes=2)
+        train(sys.argv[1])

@@ -1,0 +1,59 @@
+"""What every process gets of a batch."""
+
+import pickle
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from learner_harness import OPTIONS, random_groups
+
+from halfway.trainers.learner.batch import TrainingSequence, make_batch
+from halfway.trainers.learner.microbatches import scatter
+from halfway.trainers.learner.sharing import Runs, Share, divide
+
+PROCESSES = 3
+LATE = [replace(group, lag=lag) for lag, group in enumerate(random_groups(0))]
+ENGINE = replace(OPTIONS, old_logprobs="engine")
+
+
+def assert_equal(one: TrainingSequence, other: TrainingSequence, but: set[str]) -> None:
+    for field in fields(TrainingSequence):
+        if field.name not in but:
+            np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), field.name)
+
+
+@pytest.mark.parametrize("options", [OPTIONS, ENGINE], ids=["policy", "engine"])
+def test_all_processes_know_the_outlines_and_have_what_they_read(options: object) -> None:
+    batch = make_batch(LATE, options)  # type: ignore[arg-type]
+    reads = [set(range(rank, len(batch.sequences), PROCESSES)) for rank in range(PROCESSES)]
+    for read, sent in zip(reads, divide(batch, reads), strict=True):
+        share: Share = pickle.loads(pickle.dumps(sent))
+        own = share.batch()
+        assert own.left_out == batch.left_out and share.contents.keys() == read
+        for i, (one, other) in enumerate(zip(batch.sequences, own.sequences, strict=True)):
+            content = {"tokens_T", "engine_logprobs_T", "old_logprobs_T"}
+            assert_equal(one, other, set() if i in read else content)
+            assert (other.old_logprobs_T is None) == (one.old_logprobs_T is None)
+            assert other.length == one.length and (i in read or not other.tokens_T.any())
+
+
+def test_processes_agree_on_who_reads_what_whatever_they_have() -> None:
+    groups = [*LATE, *random_groups(0)]  # the same prompts again
+    sequences = make_batch(groups, replace(OPTIONS, share_contexts=True)).sequences
+    shares = divide(make_batch(groups, replace(OPTIONS, share_contexts=True)), [{0, 5}, set()])
+    wanted = scatter(sequences, 64, PROCESSES, share=True)
+    plain = make_batch(groups, OPTIONS).sequences  # these compare tokens
+    assert wanted == scatter(plain, 64, PROCESSES, share=True)
+    assert len({sequence.context for sequence in sequences}) == len(LATE)
+    for share in shares:
+        assert scatter(share.batch().sequences, 64, PROCESSES, share=True) == wanted
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1), st.sampled_from([np.int32, np.bool_]))
+def test_runs_are_the_array(values: list[int], kind: type) -> None:
+    array = np.asarray(values, kind)
+    runs = Runs.of(array)
+    assert runs.array().tolist() == array.tolist() and runs.array().dtype == array.dtype
+    assert (runs.values[1:] != runs.values[:-1]).all()

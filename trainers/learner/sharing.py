@@ -1,0 +1,111 @@
+"""Divides a batch among processes: each knows the outlines of all sequences, and has the tokens of those it reads."""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.curriculum.rollouts import NO_TOKENS, IntArray
+from halfway.trainers.learner.batch import Batch, Floats, TrainingSequence
+
+Array = NDArray[Any]
+
+
+class Runs(NamedTuple):
+    """An array in which values repeat: each value, and how often it comes."""
+
+    values: Array
+    counts: Array
+
+    @classmethod
+    def of(cls, array_T: Array) -> "Runs":
+        starts = np.flatnonzero(np.diff(array_T, prepend=~array_T[:1]))
+        return cls(array_T[starts], np.diff(starts, append=len(array_T)).astype(np.int32))
+
+    def array(self) -> Array:
+        return np.repeat(self.values, self.counts)
+
+
+class Outline(NamedTuple):
+    """A sequence without its tokens and what belongs to each of them.
+
+    Attributes:
+        bare: the sequence, with empty arrays.
+        mask, lags: its mask and lags.
+    """
+
+    bare: TrainingSequence
+    mask: Runs
+    lags: Runs | None
+
+
+class Content(NamedTuple):
+    """What an outline lacks."""
+
+    tokens_T: IntArray
+    engine_logprobs_T: Floats
+    advantages_T: Floats | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Share:
+    """What a process gets of a batch.
+
+    Attributes:
+        outlines: of all sequences.
+        contents: of the sequences that the process reads, by position.
+        left_out: as in `Batch`.
+    """
+
+    outlines: Sequence[Outline]
+    contents: dict[int, Content]
+    left_out: dict[str, int]
+
+    def batch(self) -> Batch:
+        """The batch, in which sequences that this process does not read consist of zeros that take no memory."""
+        sequences = [_whole(outline, self.contents.get(i)) for i, outline in enumerate(self.outlines)]
+        return Batch(tuple(sequences), self.left_out)
+
+
+def divide(batch: Batch, reads: Sequence[Set[int]]) -> list[Share]:
+    """The share of every process.
+
+    Args:
+        reads: the positions of the sequences that each process reads.
+    """
+    outlines = [_outline(sequence) for sequence in batch.sequences]
+    contents = [Content(s.tokens_T, s.engine_logprobs_T, s.advantages_T) for s in batch.sequences]
+    return [Share(outlines, {i: contents[i] for i in sorted(read)}, dict(batch.left_out)) for read in reads]
+
+
+def _outline(sequence: TrainingSequence) -> Outline:
+    old_T, lags_T = sequence.old_logprobs_T, sequence.lags_T
+    assert old_T is None or old_T is sequence.engine_logprobs_T, "old log-probabilities are not the engine's"
+    bare = replace(
+        sequence,
+        tokens_T=NO_TOKENS,
+        mask_T=NO_TOKENS,
+        engine_logprobs_T=NO_TOKENS,
+        old_logprobs_T=None if old_T is None else NO_TOKENS,
+        lags_T=None,
+        advantages_T=None,
+    )
+    return Outline(bare, Runs.of(sequence.mask_T), None if lags_T is None else Runs.of(lags_T))
+
+
+def _whole(outline: Outline, content: Content | None) -> TrainingSequence:
+    bare, mask_T = outline.bare, outline.mask.array()
+    if content is None:
+        zeros = (np.broadcast_to(np.zeros(1, kind), mask_T.shape) for kind in (np.int32, np.float32))
+        content = Content(*zeros, None)
+    return replace(
+        bare,
+        tokens_T=content.tokens_T,
+        mask_T=mask_T,
+        engine_logprobs_T=content.engine_logprobs_T,
+        old_logprobs_T=None if bare.old_logprobs_T is None else content.engine_logprobs_T,
+        lags_T=None if outline.lags is None else outline.lags.array(),
+        advantages_T=content.advantages_T,
+    )
