@@ -16,6 +16,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
@@ -76,6 +77,10 @@ class PlainBackend:
         self.accelerator = accelerator or build_accelerator()
         self.options = options
         self.model, self.optimizer = self.accelerator.prepare(policy, build_optimizer(policy, options))
+        if isinstance(self.model, DistributedDataParallel):
+            # Buffers are equal everywhere, and a process that reads a shared context makes one more forward pass, so
+            # nothing may be exchanged in these.
+            self.model.broadcast_buffers = False
 
     @property
     def policy(self) -> Any:

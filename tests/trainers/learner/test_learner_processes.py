@@ -75,6 +75,7 @@ SHARING = {
     "reference": (OPTIONS, varied_groups),
     "groups": (BY_GROUPS, varied_groups),
     "on_policy": (LearnerOptions(lr=1e-3, max_microbatch_tokens=24), build_groups),
+    "contexts": (replace(OPTIONS, num_epochs=1, share_contexts=True), varied_groups),
     "corrected": (LearnerOptions(lr=1e-3, mismatch="token_truncated"), varied_groups),
     "critic": (replace(PPO, num_minibatches=2, max_microbatch_tokens=24), build_groups),
 }
