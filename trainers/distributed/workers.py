@@ -100,7 +100,7 @@ class WorkerGroup:
                     raise UserError(f"{name}: {reason(error)} on process {self.rank}; resume the run") from error
 
     def _order(self, name: str, *arguments: Any, shares: list[Any] | None = None) -> Any:
-        """Have all processes do something.
+        """Have all processes carry out an order.
 
         Args:
             shares: one more argument, the first, for every process.
@@ -114,7 +114,7 @@ class WorkerGroup:
             return self._do(name, (shares[LEADER], *arguments))
 
     def _own_share(self, shares: list[Any] | None = None) -> tuple[Any]:
-        """What the leader has for this process."""
+        """Receive what the leader has for this process."""
         own: list[Any] = [None]
         distributed.scatter_object_list(own, shares, src=LEADER, group=self._group)
         return (own[0],)
