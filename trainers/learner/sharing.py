@@ -86,9 +86,9 @@ def _outline(sequence: TrainingSequence) -> Outline:
     bare = replace(
         sequence,
         tokens_T=NO_TOKENS,
-        mask_T=NO_TOKENS,
-        engine_logprobs_T=NO_TOKENS,
-        old_logprobs_T=None if old_T is None else NO_TOKENS,
+        mask_T=sequence.mask_T[:0],
+        engine_logprobs_T=sequence.engine_logprobs_T[:0],
+        old_logprobs_T=None if old_T is None else old_T[:0],
         lags_T=None,
         advantages_T=None,
     )
@@ -98,8 +98,8 @@ def _outline(sequence: TrainingSequence) -> Outline:
 def _whole(outline: Outline, content: Content | None) -> TrainingSequence:
     bare, mask_T = outline.bare, outline.mask.array()
     if content is None:
-        zeros = (np.broadcast_to(np.zeros(1, kind), mask_T.shape) for kind in (np.int32, np.float32))
-        content = Content(*zeros, None)
+        zeros_T = np.broadcast_to(np.float32(0), mask_T.shape)
+        content = Content(np.broadcast_to(np.int32(0), mask_T.shape), zeros_T, None)
     return replace(
         bare,
         tokens_T=content.tokens_T,
