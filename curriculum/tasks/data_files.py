@@ -13,9 +13,10 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -45,15 +46,21 @@ SHARD = re.compile(r"-(\d{5})-of-(\d{5})(?!\d)")
 
 UNPACKED, DENSEST = 64 << 20, 100
 """Bytes to which every packed file may unpack; a larger one may unpack to this many times its size."""
+DENSE = f"unpacks to more than {DENSEST} times its size; give it as JSON Lines"
 BLOCK = 1 << 20
 """Bytes of JSON Lines, and of a table's texts, to decode at a time."""
 LONGEST_LINE = 32 << 20
 """Most bytes of a line: a file without line ends must not fill the memory."""
+MOST_VALUES, MOST_COLUMNS = 4_000_000, 10_000
+"""Values of a line, each of which may become an object of many bytes, and columns of a table in CSV."""
+VALUE_BYTES = 64
+"""Bytes that a value inside a list or mapping takes at least, in Python."""
 MOST_ROWS, LONGEST = 2048, f"max_line_size = {LONGEST_LINE}, buffer_size = {2 * LONGEST_LINE}"
 FEW = 16
 LARGEST_JSON = 1 << 30
 """Most bytes of a JSON file, which is read whole."""
 POINTER = b"version https://git-lfs"
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
 UNREADABLE = (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
 """Exceptions of decoding JSON, also for text that is not UTF-8."""
@@ -268,10 +275,21 @@ def sample(path: Path) -> list[Mapping[str, Any]]:
 
 def _require_moderate(path: Path, unpacked: int) -> None:
     if unpacked > UNPACKED and unpacked > DENSEST * path.stat().st_size:
-        raise UserError(f"{path}: unpacks to more than {DENSEST} times its size; give it as JSON Lines")
+        raise UserError(f"{path}: {DENSE}")
 
 
 # ---------------------------------------------------------------- JSON
+
+
+def _require_few_values(where: str, text: bytes) -> None:
+    """Refuse JSON of very many and very short values."""
+    most = max(MOST_VALUES, len(text) // 16)
+    if len(text) > MOST_VALUES and _marks(text) > most and _marks(STRING.sub(b"", text)) > most:
+        raise UserError(f"{where}: holds more than {most:,} values; give a problem in a line of its own")
+
+
+def _marks(text: bytes) -> int:
+    return sum(map(text.count, (b",", b"[", b"{")))
 
 
 def _pieces(path: Path, packed: str) -> Iterator[bytes]:
@@ -287,7 +305,10 @@ def _pieces(path: Path, packed: str) -> Iterator[bytes]:
 def _unpack(path: Path, packed: str) -> Iterator[bytes]:
     if packed == "zstd":
         options = "columns = {'line': 'VARCHAR'}, delim = '', quote = '', escape = '', header = false"
-        query = f"FROM read_csv(?, {options}, auto_detect = false, compression = 'zstd', {LONGEST})"
+        read = f"FROM read_csv(?, {options}, auto_detect = false, compression = 'zstd', {LONGEST})"
+        most = max(UNPACKED, DENSEST * path.stat().st_size)  # DuckDB would hold 2048 lines before we see one
+        so_far = f"SELECT line, sum(strlen(line)) OVER (ROWS UNBOUNDED PRECEDING) AS so_far {read}"
+        query = f"SELECT line FROM ({so_far}) WHERE CASE WHEN so_far > {most} THEN error({_text(DENSE)}) ELSE true END"
         for lines in _fetch(path, query, "packed by Zstandard"):
             yield "".join(f"{line or ''}\n" for (line,) in lines).encode()
         return
@@ -316,6 +337,7 @@ def _lines(path: Path, pieces: Iterator[bytes]) -> Iterator[Block]:
 
 def _decode(path: Path, lines: bytes, first: int) -> Block:
     """Decode whole lines into rows."""
+    _require_few_values(f"{path}:{first}", lines)
     try:
         rows = DECODER.decode_lines(lines)
         if len(rows) == lines.count(b"\n") + (lines[-1:] != b"\n") and all(type(row) is dict for row in rows):
@@ -344,6 +366,7 @@ def _parse(line: bytes) -> Row:
 
 def _array(path: Path, text: bytes) -> Iterator[Block]:
     """Yield the rows of a list of objects, or of JSON Lines with the wrong file ending."""
+    _require_few_values(str(path), text)
     values = _json(text)
     if isinstance(values, Bad):
         if text.lstrip()[:1] == b"{":
@@ -361,7 +384,7 @@ def _array(path: Path, text: bytes) -> Iterator[Block]:
 # ---------------------------------------------------------------- tables
 
 
-def _fetch(path: Path, query: str, what: str, rows: int = 64) -> Iterator[list[tuple[Any, ...]]]:
+def _fetch(path: Path, query: str, what: str) -> Iterator[list[tuple[Any, ...]]]:
     """Yield the rows of a query on one file, about `BLOCK` characters of text at a time.
 
     Args:
@@ -371,10 +394,14 @@ def _fetch(path: Path, query: str, what: str, rows: int = 64) -> Iterator[list[t
 
     try:
         with _plainly_named(path.resolve()) as place, closing(connect(Path(place))) as connection:
-            cursor = connection.execute(query, [place])
-            while found := cursor.fetchmany(rows):
-                size = sum(map(_size, found))
-                rows = max(1, min(MOST_ROWS, BLOCK * len(found) // (size + 1)))
+            found, size = [], 0
+            for row in iter(connection.execute(query, [place]).fetchone, None):
+                found.append(row)
+                size += _size(row)
+                if size > BLOCK or len(found) == MOST_ROWS:
+                    yield found
+                    found, size = [], 0
+            if found:
                 yield found
     except (duckdb.Error, RuntimeError, UnicodeError) as error:
         raise UserError(f"{path}: not {what} ({one_line(error, 300)}); correct it") from error
@@ -392,11 +419,16 @@ def _plainly_named(path: Path) -> Iterator[str]:
         yield str(link)
 
 
-def _size(cells: Sequence[Any]) -> int:
+def _size(cells: Iterable[Any]) -> int:
     """Approximate number of bytes of a row's cells."""
-    return sum(
-        len(cell) if isinstance(cell, str | bytes) else 8 * len(cell) if isinstance(cell, list) else 8 for cell in cells
-    )
+    return sum(len(cell) if isinstance(cell, str | bytes) else _size_inside(cell) for cell in cells)
+
+
+def _size_inside(cell: Any) -> int:
+    if not isinstance(cell, list | tuple | dict):
+        return 8
+    inside = cell.values() if isinstance(cell, dict) else cell
+    return VALUE_BYTES * len(cell) + _size(inside)
 
 
 def _quote(name: str) -> str:
@@ -411,6 +443,8 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Blo
     names, delimiter = _heading(path, packed)
     if not names:
         raise UserError(f"{path}: does not begin with a line of column names; correct it")
+    if len(names) > MOST_COLUMNS:
+        raise UserError(f"{path}: has more than {MOST_COLUMNS:,} columns; leave out what no problem needs")
     for name in columns or ():
         if name not in names:
             raise unknown(f"{path}: column", name, names)
@@ -455,18 +489,19 @@ def _mixes_line_ends(path: Path, packed: str) -> bool:
 def _csv_by_python(path: Path, packed: str, names: Sequence[str], delimiter: str) -> Iterator[Block]:
     """The rows of a table in CSV, whatever ends its lines."""
     lines = io.TextIOWrapper(io.BytesIO(b"".join(_pieces(path, packed))), "utf-8-sig", newline="")
-    rows: list[Row] = []
+    filled = islice(filter(None, csv.reader(lines, delimiter=delimiter, strict=True)), 1, None)
+    first = 1
     try:
-        cells = [found for found in csv.reader(lines, delimiter=delimiter, strict=True) if found][1:]
+        while cells := list(islice(filled, MOST_ROWS)):
+            for number, found in enumerate(cells, first):
+                if len(found) != len(names):
+                    sizes = f"{len(found)} cells, {len(names)} columns"
+                    raise UserError(f"{path}:row {number}: not a table in CSV ({sizes}); correct it")
+            rows = [dict(zip(names, (_plain_cell(cell or None) for cell in found), strict=True)) for found in cells]
+            yield Block(path, range(first, first + len(rows)), rows, "row ")
+            first += len(rows)
     except (csv.Error, UnicodeError) as error:
         raise UserError(f"{path}: not a table in CSV ({one_line(error)}); correct it") from error
-    for number, found in enumerate(cells, 1):
-        if len(found) != len(names):
-            raise UserError(
-                f"{path}:row {number}: not a table in CSV ({len(found)} cells, {len(names)} columns); correct it"
-            )
-        rows.append({name: _plain_cell(cell or None) for name, cell in zip(names, found, strict=True)})
-    yield Block(path, range(1, len(rows) + 1), rows, "row ")
 
 
 def _plain_cell(cell: str | None) -> Any:
@@ -500,17 +535,16 @@ def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[
     """Like `blocks`, for a Parquet table; floating-point numbers are read in their shortest decimal form."""
     what = "a Parquet file"
     require_sealed(path)
-    stated = next(_fetch(path, "SELECT sum(total_uncompressed_size) FROM parquet_metadata(?)", what))[0][0] or 0
-    _require_moderate(path, stated)
+    query = "SELECT greatest(sum(total_uncompressed_size), 8 * sum(num_values)) FROM parquet_metadata(?)"
+    _require_moderate(path, next(_fetch(path, query, what))[0][0] or 0)
     kinds = _types(path, "*")
     chosen = dict(_column(path, name, kinds) for name in (kinds if columns is None else columns))
     types = _types(path, ", ".join(f"{cell} AS {_quote(name)}" for name, cell in chosen.items()))
     floats = [name for name, kind in types.items() if kind in ("FLOAT", "DOUBLE")]
     cells = (f"{cell}::VARCHAR" if name in floats else cell for name, cell in chosen.items())
-    first, unpacked, few = 1, 0, 64 if stated * 10 < max(UNPACKED, DENSEST * path.stat().st_size) else 4
-    for found in _fetch(path, f"SELECT {', '.join(cells)} {TABLE}{limit}", what, few):
-        unpacked += sum(map(_size, found))
-        _require_moderate(path, unpacked)
+    _require_moderate_rows(path, [(cell, types[name]) for name, cell in chosen.items()], limit)
+    first = 1
+    for found in _fetch(path, f"SELECT {', '.join(cells)} {TABLE}{limit}", what):
         rows = [dict(zip(chosen, cells, strict=True)) for cells in found]
         for row in rows:
             row |= {name: Decimal(row[name]) for name in floats if row[name] is not None}
@@ -522,6 +556,64 @@ def _types(path: Path, columns: str) -> dict[str, str]:
     """Read the types of columns of a Parquet file, by name."""
     described = _fetch(path, f"DESCRIBE SELECT {columns} {TABLE}", "a Parquet file")
     return {row[0]: row[1] for rows in described for row in rows}
+
+
+def _require_moderate_rows(path: Path, columns: Sequence[tuple[str, str]], limit: str) -> None:
+    """Refuse a table whose rows would fill the memory, before it is read: one text, stored once, may be in every row.
+
+    Args:
+        columns: SQL for each, and its type.
+    """
+    import duckdb
+
+    size = _together(_size_in_sql(cell, duckdb.sqltype(kind)) for cell, kind in columns)
+    part = f"row_number() OVER () // {MOST_ROWS}"  # what DuckDB holds in memory at a time
+    query = (
+        f"SELECT max(longest), max(together), sum(together) FROM (SELECT max(size) longest, sum(size) together "
+        f"FROM (SELECT {size} AS size, {part} AS part {TABLE}{limit}) GROUP BY part)"
+    )
+    longest, together, total = (size or 0 for size in next(_fetch(path, query, "a Parquet file"))[0])
+    _require_moderate(path, total)
+    if longest > UNPACKED or together > max(8 * UNPACKED, 10 * path.stat().st_size):
+        raise UserError(f"{path}: has rows of up to {longest >> 20:,} MiB; give it as JSON Lines")
+
+
+def _size_in_sql(cell: str, kind: Any, depth: int = 0) -> str:
+    """SQL for about how many bytes a cell takes in Python; a number where all of its type take the same.
+
+    Args:
+        kind: DuckDB's type of the cell.
+    """
+    match kind.id:
+        case "varchar":
+            return f"coalesce(strlen({cell}), 0)"
+        case "blob":
+            return f"coalesce(octet_length({cell}), 0)"
+        case "struct":
+            inside = (
+                _size_in_sql(f"struct_extract({cell}, {_text(name)})", part, depth) for name, part in kind.children
+            )
+            return _together([str(VALUE_BYTES), *inside])
+        case "map":
+            return _together(_size_of_list(f"map_{name}s({cell})", part, depth) for name, part in kind.children)
+        case "list" | "array":
+            return _size_of_list(cell, dict(kind.children)["child"], depth)
+    return "8"
+
+
+def _size_of_list(cell: str, kind: Any, depth: int) -> str:
+    each = _together([str(VALUE_BYTES), _size_in_sql(f"x{depth}", kind, depth + 1)])
+    if each.isdecimal():
+        return f"coalesce(len({cell}), 0) * {each}"
+    return f"coalesce(list_sum(list_transform({cell}, lambda x{depth}: {each})), 0)"
+
+
+def _together(sizes: Iterable[str]) -> str:
+    """SQL for a sum, of any number of sizes."""
+    listed = list(sizes)
+    fixed = sum(int(size) for size in listed if size.isdecimal())
+    others = [size for size in listed if not size.isdecimal()]
+    return f"list_sum([{fixed}, {', '.join(others)}])" if others else str(fixed)
 
 
 def _column(path: Path, name: str, types: Mapping[str, str]) -> tuple[str, str]:

@@ -38,6 +38,8 @@ from halfway.curriculum.tasks.layouts import CONVERSATION, recognised, unseen_op
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id, content_ids
 from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
 
+MOST_BAD = 1_000_000
+"""Bad rows after which a file is given up if they are more than four in five."""
 MOST_NAMES = 8
 """Most columns to list in a complaint about a row."""
 NO_FEATURES: Mapping[str, float] = {}
@@ -147,19 +149,19 @@ class Rows(Source):
             reader = _Reader(plain).read(files)
             if reader.whole_with_gaps:
                 reader = _Reader(plain, as_integers=True).read(files)
-        problems, bad = reader.problems, reader.bad
-        if bad and (self.on_bad_row == "refuse" or not problems):
-            raise UserError(_complaint(bad, len(problems)))
+        problems = reader.problems
+        if reader.bad and (self.on_bad_row == "refuse" or not problems):
+            raise UserError(reader.complaint())
         if not problems:
             raise UserError(f"{files[0]}: the file has no rows; give one with at least one problem")
         key = stream.integer().to_bytes(8, "little")
         keys = [blake2b(problem.id.encode("utf-8", "replace"), key=key).digest() for problem in problems]
         problems = [problems[i] for i in sorted(range(len(problems)), key=keys.__getitem__)]
-        examples = tuple(f"{where} {why}" for where, why in bad[:MAX_EXAMPLES])
+        examples = tuple(f"{where} {why}" for where, why in reader.examples)
         options = unseen_options(rows, plain)
         unseen = f"warning: prompts do not show the options in the column {options}; write them into the prompts"
         notes = (*([str(layout)] if layout else []), *([unseen] if options else []), *reader.doubts())
-        report = SourceReport(len(problems), Counter(why.reason for _, why in bad), examples, notes)
+        report = SourceReport(len(problems), reader.bad, examples, notes)
         return Loaded(tuple(problems), report)
 
     def options(self) -> dict[str, Any]:
@@ -190,15 +192,6 @@ def without_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _complaint(bad: Sequence[tuple[str, Bad]], good: int) -> str:
-    more = f", and {len(bad) - 1} more bad rows" if len(bad) > 1 else ""
-    remedy = "no row is left; name the file's columns with prompt_column, answer_column and the like"
-    if good:
-        remedy = "correct the file, or set the source's on_bad_row to drop"
-    where, why = bad[0]
-    return f"{where}: {why}{more}; {remedy}"
 
 
 @dataclass(frozen=True)
@@ -255,13 +248,15 @@ class _Reader:
 
     Attributes:
         as_integers: whether to read numbers such as 42.0 as 42.
-        bad: rows that are not problems, each with its place.
+        bad: number of rows that are not problems, by reason.
+        examples: the first few of them, each with its place.
     """
 
     file: Rows
     as_integers: bool = False
     problems: list[Problem] = field(default_factory=list)
-    bad: list[tuple[str, Bad]] = field(default_factory=list)
+    bad: Counter[str] = field(default_factory=Counter)
+    examples: list[tuple[str, Bad]] = field(default_factory=list)
     gaps: bool = False
     decimals: bool = False
     fractions: bool = False
@@ -293,6 +288,16 @@ class _Reader:
                     self._take(block, checks)
         return self
 
+    def complaint(self) -> str:
+        """One line with the first bad row."""
+        total = self.bad.total()
+        more = f", and {total - 1} more bad rows" if total > 1 else ""
+        remedy = "no row is left; name the file's columns with prompt_column, answer_column and the like"
+        if self.problems:
+            remedy = "correct the file, or set the source's on_bad_row to drop"
+        where, why = self.examples[0]
+        return f"{where}: {why}{more}; {remedy}"
+
     def doubts(self) -> list[str]:
         """One line of warning if prompts occur with several answers."""
         if not self._doubts:
@@ -316,7 +321,11 @@ class _Reader:
             if isinstance(problem, Problem):
                 problem = self._new(problem, place)
             if isinstance(problem, Bad):
-                self.bad.append((self._where(place), problem))
+                self.bad[problem.reason] += 1
+                if len(self.examples) < MAX_EXAMPLES:
+                    self.examples.append((self._where(place), problem))
+        if (total := self.bad.total()) > MOST_BAD and total > 4 * len(self.problems):
+            raise UserError(self.complaint())
 
     def _new(self, problem: Problem, place: int) -> Problem | Bad:
         """Keep a problem, unless an earlier one has its id, or its prompt and answer."""

@@ -1,0 +1,103 @@
+"""Small files of problems that stand for very much end in one line, soon, and take little memory."""
+
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from paths import IMPORTABLE
+
+from halfway.curriculum import Stream, UserError
+from halfway.curriculum.tasks import files
+from halfway.curriculum.tasks.files import File
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra propel)")
+
+MIB = 1 << 20
+LONG = "x" * (6 * MIB)
+READ = """
+import json, sys
+from halfway.curriculum import Stream, UserError
+from halfway.curriculum.tasks.files import File
+from memory import peak_mib
+for path in sys.argv[1:]:
+    try:
+        print(path, len(File(path, on_bad_row="drop").load(None, Stream(0)).problems))
+    except UserError as error:
+        print(error)
+print(peak_mib())
+"""
+
+
+def texts(numbers: "np.typing.NDArray[np.int32]", *values: str) -> "pa.Array":
+    """Texts of which each is stored once."""
+    return pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), pa.array(values))
+
+
+def table(path: Path, prompts: "pa.Array") -> None:
+    import pyarrow.parquet
+
+    answers = texts(np.zeros(len(prompts), np.int32), "1")
+    pyarrow.parquet.write_table(pa.table({"prompt": prompts, "answer": answers}), path, compression="zstd")
+
+
+def zstd(path: Path, text: str) -> None:
+    path.write_bytes(pa.compress(text.encode(), codec="zstd", asbytes=True))
+
+
+def packed(path: Path, text: str) -> None:
+    path.write_bytes(gzip.compress(text.encode(), 1))
+
+
+def one_list(values: "pa.Array") -> "pa.Array":
+    return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+
+
+SHORT_THEN_LONG = np.repeat(np.array([0, 1], np.int32), (3000, 3000))
+SHORT_LINES = "".join(f'{{"prompt": "{i}", "answer": "1"}}\n' for i in range(3000))
+BOMBS = {
+    "later.parquet": lambda path: table(path, texts(SHORT_THEN_LONG, "x", LONG)),
+    "numbers.parquet": lambda path: table(path, one_list(pa.array(np.zeros(7 * MIB, np.int8)))),
+    "lists.parquet": lambda path: table(path, one_list(pa.array([[]] * (2 * MIB), pa.list_(pa.int8())))),
+    "texts.parquet": lambda path: table(path, one_list(texts(np.zeros(60, np.int32), LONG))),
+    "objects.json.gz": lambda path: packed(path, "[" + "{}," * (10 * MIB) + "{}]"),
+    "line.jsonl.gz": lambda path: packed(path, '{"prompt": "x", "answer": "1", "c": [' + "{}," * (9 * MIB) + "{}]}\n"),
+    "columns.csv.gz": lambda path: packed(path, f"prompt,answer{',' * 500_000}\nx,1{',' * 500_000}\n"),
+    "later.jsonl.zst": lambda path: zstd(path, SHORT_LINES + ('{"prompt": "' + LONG + '", "answer": "1"}\n') * 200),
+}
+
+
+def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in BOMBS]
+    for path in paths:
+        BOMBS[path.name](path)
+        assert path.stat().st_size < 200_000
+    environment = {**os.environ, "PYTHONPATH": IMPORTABLE}
+    words = [sys.executable, "-c", READ, *paths]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    *said, peak = done.stdout.splitlines()
+    assert done.returncode == 0 and len(said) == len(paths), done.stderr[-2000:]
+    assert all(line.startswith(f"{path}:") for line, path in zip(said, paths, strict=True)), said
+    assert int(peak) < 900
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl.gz", "returns.csv.gz"])
+def test_a_file_of_bad_rows_is_given_up(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_BAD", 10_000)
+    text = "1\n" * 2_000_000 if name == "rows.jsonl.gz" else "prompt,answer\r" + ",\r" * 100_000
+    packed(tmp_path / name, text)
+    with pytest.raises(UserError, match=r"rows?\b.*, and \d{5,6} more bad rows; no row is left") as error:
+        File(str(tmp_path / name), on_bad_row="drop").load(None, Stream(0))
+    assert int(str(error.value).partition(", and ")[2].split()[0]) < 1_000_000 // (1 if "jsonl" in name else 10)
+
+
+def test_many_bad_rows_beside_good_ones_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_BAD", 10)
+    good = "".join(f'{{"prompt": "{i}", "answer": "1"}}\n' for i in range(100))
+    (tmp_path / "rows.jsonl").write_text(good + "1\n" * 300)
+    loaded = File(str(tmp_path / "rows.jsonl"), on_bad_row="drop").load(None, Stream(0))
+    assert (len(loaded.problems), loaded.report.dropped) == (100, {"not an object": 300})
+    assert len(loaded.report.examples) == 5
