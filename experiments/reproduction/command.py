@@ -136,7 +136,7 @@ def at_scale(paper: Paper, row: Row) -> ComparisonConfig | PropelConfig:
 
 def study_of(paper: Paper, row: Row, share: float = 1.0) -> PropelConfig:
     """Make the study of a row's arms, with a share of its corpus and training."""
-    own = [*row.overrides, "output=runs/reproduce"]
+    own = [*row.overrides, *([f"seeds={list(row.seeds)}"] if row.seeds else []), "output=runs/reproduce"]
     config = load_study(recipe(paper.recipe_of(row)), own)
     if share < 1:
         steps, texts = max(1, int(share * config.training.steps)), int(share * config.corpus.generations)
@@ -193,7 +193,9 @@ def run_row(
                 make_models(paper, " ".join(row.overrides), console)
             prepare(study)
             for arm in (arm for arm in row.arms if arm != BASE):
-                run_stages(study, "all", arm, console)
+                seeds = tuple(seed for seed in study.seeds if not {(arm, seed), *_bases(row, seed)} <= skip)
+                if seeds:
+                    run_stages(replace(study, seeds=seeds), "all", arm, console)
     else:
         comparison = at_scale(paper, row) if paper_scale else comparison_of(paper, row, share)
         assert isinstance(comparison, ComparisonConfig), "other rows are comparisons"
@@ -206,7 +208,7 @@ def run_row(
             failures = run_comparison(whole, folder, jobs, console, only=row.arms, begin=begin, skip=skip)
             if failures:
                 raise UserError(f"{folder}: {len(failures)} runs failed; fix the cause and repeat the command")
-    curves = merged(known, _own_runs(folder, row))
+    curves = merged(known, _own_runs(folder, wanted))
     ground = ground_of(paper, row)
     found = judge(row, curves, ground._replace(instances=1) if paper_scale else ground)
     if share < 1:
@@ -214,6 +216,11 @@ def run_row(
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / f"{name}.json", {"rule": row.rule, "share": share, **_plain(found)})
     return found, folder
+
+
+def _bases(row: Row, seed: int) -> set[tuple[str, int]]:
+    """The evaluation of the base generator that a row needs, which comes with that of any arm."""
+    return {(BASE, seed)} if BASE in row.arms else set()
 
 
 def _say_committed(known: set[tuple[str, int]], wanted: set[tuple[str, int]], console: Console) -> None:
@@ -224,10 +231,10 @@ def _say_committed(known: set[tuple[str, int]], wanted: set[tuple[str, int]], co
         console.print(f"{len(known)} runs are committed{rest}; --fresh trains all", highlight=False)
 
 
-def _own_runs(folder: Path, row: Row) -> Sequence[Curve]:
-    """Read the finished runs of a row in its folder, if it has one."""
+def _own_runs(folder: Path, wanted: set[tuple[str, int]]) -> Sequence[Curve]:
+    """The finished runs in a folder, if there is one, of the arms and seeds that a row wants."""
     found = finished_runs(folder) if any((folder / name).exists() for name in (COMPARISON, CONFIG)) else []
-    return [curve for curve in found if curve.arm in row.arms and (not row.seeds or curve.seed in row.seeds)]
+    return [curve for curve in found if (curve.arm, curve.seed) in wanted]
 
 
 def _plain(found: Measured) -> dict[str, object]:

@@ -2,13 +2,16 @@
 
 import json
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from messages import says
+from msgspec.structs import replace as replace_struct
 from paths import REPOSITORY
+from rich.console import Console
 from typer.testing import CliRunner
 
 from halfway.curriculum import UserError
@@ -84,6 +87,40 @@ def test_committed_runs_give_a_table_and_a_picture(tmp_path: Path, monkeypatch: 
     assert "| Table 1 |" in (folder / "table-1-rollouts.md").read_text()
     assert (folder / "table-1-rollouts.svg").read_text().startswith("<svg ")
     assert done.output.endswith("table-1-rollouts.svg\n")
+
+
+def test_a_study_trains_only_what_is_not_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the ablations of the reward three seeds are committed, which are not those of the recipe."""
+    monkeypatch.chdir(tmp_path)
+    trained: list[tuple[str, tuple[int, ...]]] = []
+    monkeypatch.setattr(command, "run_stages", lambda study, stage, arm, _: trained.append((arm, study.seeds)))
+    paper, console = load_paper("propel"), Console(file=StringIO())
+    command.run_row(paper, "figure-4b-none", console)
+    assert trained == []
+    known = command.committed_runs
+    monkeypatch.setattr(
+        command, "committed_runs", lambda *words: [one for one in known(*words) if (one.arm, one.seed) != ("probe", 3)]
+    )
+    command.run_row(paper, "figure-4b-none", console)
+    assert trained == [("probe", (3,))]
+
+
+def test_the_runs_of_the_papers_scale_are_those_of_its_own_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of the lab's seeds 500 to 507 has seed 0 at the paper's scale."""
+    monkeypatch.chdir(tmp_path)
+    pros = load_paper("pros")
+    row = pros.rows["sigma-half"]
+    known = [replace_struct(one, seed=0) for one in command.committed_runs(pros, row) if one.seed == 500]
+    monkeypatch.setattr(command, "prepare_comparison", lambda comparison, folder: comparison)
+    monkeypatch.setattr(command, "run_comparison", lambda *words, **options: [])
+    monkeypatch.setattr(command, "finished_runs", lambda folder: known)
+    folder = Path("runs") / "reproduce" / "two_pools"
+    folder.mkdir(parents=True)
+    (folder / "comparison.yaml").touch()
+    found, _ = command.run_row(pros, "sigma-half", Console(file=StringIO()), paper_scale=True)
+    assert found.runs == (1, 1)
 
 
 def test_rows_that_lack_runs_say_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
