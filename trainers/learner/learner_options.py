@@ -148,7 +148,7 @@ class LearnerOptions:
             is about proportional to the number of real tokens; 1 = as few micro-batches as possible.
         share_contexts: true = process a context shared by several rollouts of a group, a prompt or a replayed prefix,
             only once; the loss is the same up to rounding. It pays if contexts are long compared with responses, and
-            needs a model whose cache keeps all keys and values, without activation_checkpointing.
+            needs a model whose cache keeps all keys and values, without activation_checkpointing or zero_stage 3.
         activation_checkpointing: true = keep only the input of each layer for the backward pass and recompute the rest,
             which takes less memory and about a third more work.
         deepspeed: sharded training.
@@ -271,6 +271,12 @@ class LearnerOptions:
             "learner.share_contexts",
             True,
             "activation_checkpointing keeps no keys and values to share; turn one of them off",
+        )
+        require(
+            not (self.share_contexts and self.deepspeed.zero_stage == 3),
+            "learner.share_contexts",
+            True,
+            "at zero_stage=3 all processes must take equally many passes; take zero_stage=2, or share_contexts=false",
         )
         padding = self.max_padding
         require(0 <= padding <= 1, "learner.max_padding", padding, "give a share from 0 to 1, such as 0.25")

@@ -18,6 +18,7 @@ from torch import distributed
 from halfway.curriculum import Group, Origin, Stream
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.engines.sync_check import SyncCheck
+from halfway.trainers.learner.backend import build_accelerator
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.learner_options import LearnerOptions
 
@@ -32,6 +33,8 @@ OPTIONS = LearnerOptions(
 )
 # Of three groups, mini-batches of two and one.
 BY_GROUPS = replace(OPTIONS, num_minibatches=1, minibatch_groups=2)
+# Some micro-batches of one process share a context, and those of the other at the same time do not.
+SHARED = replace(OPTIONS, share_contexts=True)
 
 
 class EarlyEnd:
@@ -50,8 +53,8 @@ class EarlyEnd:
 def train(folder: str) -> None:
     """Three updates and a check of the sync; writes the metrics of the last update, the weights and the gap."""
     torch.set_num_threads(1)
-    accelerator = Accelerator(cpu=True)
-    results = [result_of(options, accelerator) for options in (OPTIONS, BY_GROUPS)]
+    accelerator = build_accelerator()
+    results = [result_of(options, accelerator) for options in (OPTIONS, BY_GROUPS, SHARED)]
     torch.save(results, Path(folder) / f"{accelerator.process_index}-of-{accelerator.num_processes}.pt")
 
 

@@ -26,7 +26,7 @@ from transformers import (
 from halfway.curriculum import Rollout, UserError
 from halfway.trainers.learner import scoring
 from halfway.trainers.learner.learner import PolicyGradientLearner
-from halfway.trainers.learner.learner_options import LearnerOptions
+from halfway.trainers.learner.learner_options import DeepSpeedOptions, LearnerOptions
 from halfway.trainers.learner.weights import checkpoint_weights, named_weights
 from halfway.trainers.policy import prepare_torch
 
@@ -107,6 +107,12 @@ def test_a_model_that_forgets_keys_is_refused_shared_contexts() -> None:
     )
     with pytest.raises(UserError, match=says("learner.share_contexts", "false")):
         PolicyGradientLearner(sliding, replace(OPTIONS, share_contexts=True), 0)
+
+
+@pytest.mark.parametrize("other", [{"activation_checkpointing": True}, {"deepspeed": DeepSpeedOptions(zero_stage=3)}])
+def test_shared_contexts_are_refused_beside_what_they_do_not_work_with(other: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=says("learner.share_contexts", "True")):
+        LearnerOptions(share_contexts=True, **other)
 
 
 def test_no_more_logits_than_allowed_exist_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
