@@ -84,15 +84,14 @@ symbolic = Batched(_judge)
 def symbolically(answer: str, response: str, seconds: int) -> bool | None:
     """Judge one response in a helper's process; None if a time-out stopped math-verify."""
     response = after_thoughts(response)
-    final = final_answer(response)
-    final = final and re.sub(r"^\s*\*\*(.*?)\*\*\s*$", r"\1", final)
+    final = _unbold(final_answer(response))
     expected = final_answer(answer) or answer
     if (verdict := _judge_text(expected, response, final, seconds)) is not None:
         return verdict
     if final is None and _is_bare(response):
         final = response.strip().removesuffix(".")
     if final is None and (said := _SAID.search(response)) and _is_bare(said[1]):
-        final = said[1]
+        final = _unbold(said[1])
     reference, given = plain_number(expected), plain_number(response if final is None else final)
     if reference is not None and given is None and final is not None:
         given = plain_number(without_unit(final))
@@ -122,6 +121,7 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
             return not (
                 (reference is not None and hedges(response))
                 or _numbers_apart(parsed, found)
+                or _lists_apart(expected, stated)
                 or (is_word(expected) and read_words(stated) not in (None, read_words(expected)))  # act for cat
                 or units_differ(answer, response if final is None else final)
                 or bases_differ(expected, stated)
@@ -133,6 +133,10 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
                 or (reference is not None and final is not None and _RELATION.search(final))
             )
     return None if late else False
+
+
+def _unbold(final: str | None) -> str | None:
+    return final and re.sub(r"^\s*\*\*(.*?)\*\*\s*$", r"\1", final)
 
 
 _SAID = re.compile(r"\banswer(?: is|:)\s+(\S[^\n]*?)\.?\s*$", re.I)
@@ -159,6 +163,9 @@ def _judge_text(expected: str, response: str, final: str | None, seconds: int) -
         return given_code == code and not hedges(response) and not (final is None and denies_code(response))
     right = read_choice(expected)
     given = stated_choice(response) if final is None else read_choice(final)
+    if right is not None and final is not None and given is None:  # "Answer: D" below a box with a formula
+        below = _ANSWER_BELOW.search(response.rpartition("\\boxed")[2])
+        given = read_choice(below[1]) if below else None
     words = read_words(stated_words(response) if final is None else final) if is_word(expected) else None
     if expected.strip().islower():  # a variable
         right = None
@@ -172,9 +179,14 @@ def _judge_text(expected: str, response: str, final: str | None, seconds: int) -
         same = True
     elif words is not None:
         same = words == read_words(expected)
+    elif _MORE.search(expected) and final is not None and _letters(final) == _letters(expected):
+        same = True
     else:
         return None
     return same and not hedges(response)
+
+
+_ANSWER_BELOW = re.compile(r"\n[*_\s]*(?:final\s+)?answer[*_\s]*:[*_\s]*(\S{1,20}?)[*_\s.]*$", re.I)
 
 
 def _is_same(expected: str, given: str, seconds: int) -> bool:
@@ -253,26 +265,52 @@ def _spell_out(text: str) -> str:
     text = re.sub(r"(?<![a-zA-Z\\])pi(?![a-zA-Z])|\N{GREEK SMALL LETTER PI}", r"\\pi ", text)
     text = re.sub(r"\N{SQUARE ROOT}\s?(\d+|[a-z])", r"\\sqrt{\1}", text)
     text = re.sub(r"\\[bB]igg?[lr](?![a-zA-Z])", "", text)
+    text = re.sub(r"\\(?:mathrm|operatorname)\s*\{\s*([ei])\s*\}", r" \1", text)  # upright constants
     braced = re.sub(r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)  # otherwise it reads only the factor before it
     plain = tidy(re.sub(r"\\\$\s?(?=[\d.])", "", braced))
     return plain.replace("\\fbox", "\\boxed").replace("\\varnothing", "\\emptyset")
 
 
 def _numbers_apart(references: Sequence[Any], given: Sequence[Any]) -> bool:
-    """True if all pairs of parsed numbers differ by more than one part in ten thousand.
+    """True if one of two parsed numbers is below 1e-6 in all pairs, and they differ by one part in ten thousand.
 
     math-verify rounds to about six decimals, so all small numbers are equal to it.
     """
-    lefts, rights = ([_value(part) for part in parts] for parts in (references, given))
+    lefts, rights = ([_evaluate(part) for part in parts] for parts in (references, given))
     pairs = [(left, right) for left, right in product(lefts, rights) if left is not None and right is not None]
-    return bool(pairs) and all(abs(left) < 1e-6 and abs(left - right) > 1e-4 * abs(left) for left, right in pairs)
+    return bool(pairs) and all(
+        min(abs(left), abs(right)) < 1e-6 and abs(left - right) > 1e-4 * abs(left) for left, right in pairs
+    )
+
+
+_MORE = re.compile(r"[,:;]\s*(?:\\[lc]?dots(?![a-zA-Z])|\.\.\.|\u2026)")
+
+
+def _lists_apart(expected: str, stated: str) -> bool:
+    """True if one of two texts is a list with an ellipsis, which math-verify does not read, and the other differs."""
+    listed = _MORE.search(expected) or _MORE.search(stated)
+    return listed is not None and _letters(expected) != _letters(stated)
+
+
+def _letters(text: str) -> str:
+    dotted = re.sub(r"\\[lc]?dots(?![a-zA-Z])|\u2026", "...", text)
+    return re.sub(r"[\s${}]|\\[,;! ]|\\(?:left|right)(?![a-zA-Z])", "", dotted)
+
+
+def _evaluate(part: Any) -> Any:
+    """A parsed number as a finite number of SymPy, which neither over- nor underflows; None for other expressions."""
+    try:
+        value = part.evalf() if part.is_number else None
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return None
+    return value if value is not None and value.is_finite else None
 
 
 def _value(part: Any) -> complex | None:
     """The value of a parsed number; None for other expressions."""
     try:
-        return complex(part.evalf()) if part.is_number else None
-    except (AttributeError, TypeError, ValueError, OverflowError):
+        return complex(_evaluate(part))
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -88,6 +88,13 @@ def floats_that_look_like_integers(folder: Path) -> Path:
     return folder / "t.jsonl"
 
 
+def negative_after_the_mark(folder: Path) -> Path:
+    """google-deepmind/proeval#19: the sign of a GSM8K answer is lost."""
+    worked = "It was 2, and it fell by 1,236.5 to -1,234.5.\n#### -1,234.5"
+    (folder / "t.jsonl").write_bytes(lines({"question": "2-1236.5?", "answer": worked}))
+    return folder / "t.jsonl"
+
+
 REPORTS: list[tuple[Callable[[Path], Path], dict[str, str]]] = [
     (shards_that_differ, {"2+3?": "5", "1+4?": "5"}),
     (newer_metadata, {"2+3?": "5"}),
@@ -98,6 +105,7 @@ REPORTS: list[tuple[Callable[[Path], Path], dict[str, str]]] = [
     (lines_called_json, {"2+3?": "5", "1+4?": "5"}),
     (integers_with_a_gap, {"2+3?": "5"}),
     (floats_that_look_like_integers, {"2+3?": "5.0"}),
+    (negative_after_the_mark, {"2-1236.5?": "-1,234.5"}),
 ]
 
 

@@ -1,0 +1,94 @@
+"""Verdicts that public reports call wrong, small and made anew: each answer with a response that passes or fails."""
+
+import pytest
+
+from halfway.curriculum import Problem
+from halfway.curriculum.tasks.helpers import take_counts
+from halfway.curriculum.tasks.verifiers import verify_all
+
+GOES_ON = " So the amounts add up, and what each of the friends has agrees with the story." * 8
+BOTH, SYMBOLIC = ("symbolic", "numeric"), ("symbolic",)
+
+# report: verifiers, and answers, each with responses that pass and responses that fail
+REPORTS: dict[str, tuple[tuple[str, ...], list[tuple[str, tuple[str, ...], tuple[str, ...]]]]] = {
+    "huggingface/Math-Verify#76": (BOTH, [  # two stars become part of the answer
+        ("73", ("437 + 2*234 = 905.\n\nConsistent.\n\nFinal Answer: **73**",), ("489 - 73 = 416\n\nAnswer: **416**",)),
+    ]),
+    "huggingface/Math-Verify#60": (SYMBOLIC, [  # equations of two lines
+        ("3x-y+13=0", (r"\boxed{3*x-1*y+13=0}", r"\boxed{y=3x+13}"), (r"\boxed{3x+4y+14=0}",)),
+    ]),
+    "huggingface/Math-Verify#14": (SYMBOLIC, [  # tiny numbers, names before "=", lists, signs, times
+        (r"\frac{1}{2004!}", (r"\boxed{\frac{1}{2004!}}",), (r"\boxed{\frac{1}{2006!}}",)),
+        ("n=2, 3, 4", (r"\boxed{n=2, 3, 4}",), (r"\boxed{n=1, 2, 3}",)),
+        ("D = (0, 1)", (r"\boxed{D = (0,1)}",), (r"\boxed{D = (0, 1.5)}",)),
+        (r"19, 46, \text{ and } 82", (r"\boxed{19, 46, 82}",), (r"\boxed{21, 36, and 82}",)),
+        (r"\frac{2^{2005}+1}{3 \cdot 2^{2006}}", (), (r"\boxed{\frac{1}{3 \cdot 2^{2006}}}",)),
+        (r"\pm 2021", (r"\boxed{\pm 2021}",), (r"\boxed{2021}",)),
+        ("12:00", (r"\boxed{12:00}",), (r"\boxed{1:00}",)),
+        (r"1, 2, \ldots, n", (r"\boxed{1,2,\dots,n}",), (r"\boxed{1, 3, 5, \ldots, 2n-1}",)),
+        (r"1:2:3:\ldots", (r"\boxed{1:2:3:\ldots}",), (r"\boxed{1:4:9:\ldots}",)),
+    ]),
+    "huggingface/Math-Verify#82": (SYMBOLIC, [  # a number inside a formula that cannot be read
+        (r"1 - \frac{1}{\mathrm{e}}", (r"\boxed{1-\frac1e}", r"\boxed{1-e^{-1}}"),
+            (r"\boxed{1 + \frac{1}{\mathrm{e}}}", r"\boxed{1}")),
+    ]),
+    "huggingface/Math-Verify#41": (SYMBOLIC, [  # a root in round brackets
+        ("4", (), (r"\boxed{4\sqrt(2)}",)),
+        (r"4\sqrt{2}", (r"\boxed{4\sqrt(2)}",), (r"\boxed{4}",)),
+    ]),
+    "huggingface/Math-Verify#56": (SYMBOLIC, [  # LaTeX without delimiters
+        (r"\left( 3, \frac{\pi}{2} \right)", (r"(3, \frac{\pi}{2})", r"The answer is (3, \frac{\pi}{2})"),
+            (r"(3, \frac{2\pi}{3})",)),
+    ]),
+    "huggingface/Math-Verify#29": (SYMBOLIC, [(r"\sqrt{17}", (r"\sqrt{17}",), (r"\sqrt{7}",))]),
+    "huggingface/Math-Verify#74": (SYMBOLIC, [(r"1 - \sqrt{2}", (r"1 - \sqrt{2}",), ("1",))]),
+    "huggingface/Math-Verify#39": (SYMBOLIC, [
+        (r"\frac{\sqrt{3}}{3}", ("The answer is sqrt(3)/3",), ("The answer is sqrt(3)",)),
+    ]),
+    "allenai/open-instruct#1530": (BOTH, [  # signs
+        ("-3", ("The answer is -3.",), ("The answer is 3.", "#### 3")),
+        ("3", (r"\boxed{+3}",), ("#### -3",)),
+        ("-1234.5", (r"\boxed{-1,234.5}",), (r"\boxed{1,234.5}",)),
+    ]),
+    "verl-project/verl#7274": (BOTH, [  # an answer after which a response goes on
+        ("42", (f"2+40=42\n#### 42\n{GOES_ON}",), (f"2+40=42\n#### 41\n{GOES_ON}",)),
+    ]),
+    "THUDM/slime#1246": (BOTH, [(r"\boxed{5}", (r"so \boxed{5}",), (r"so \boxed{6}",))]),  # boxes on both sides
+    "NVIDIA-NeMo/Skills#1526": (SYMBOLIC, [  # an option below a box that holds a formula
+        ("D", (r"The ratio is \boxed{\langle H\rangle \ll \Delta E}." + "\n\n**Answer: D**",),
+            (r"It is \boxed{\langle D\rangle}." + "\n\nAnswer: E",)),
+    ]),
+    "EleutherAI/lm-evaluation-harness#2552": (BOTH, [  # a box in displayed mathematics
+        ("42", (r"Thus \[ \boxed{42} \]",), (r"\[ 42 \] \[ \boxed{4} \]",)),
+    ]),
+    "bojieli/ai-agent-book#338": (BOTH, [("3", (r"\boxed{\frac{6}{2}}",), ()), ("62", (), (r"\boxed{\frac{6}{2}}",))]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_a_reported_answer_gets_the_right_verdict(report: str) -> None:
+    verifiers, answers = REPORTS[report]
+    cases = [
+        (Problem("p", "?", answer, "test", verifier), response, right)
+        for verifier in verifiers
+        for answer, passing, failing in answers
+        for responses, right in ((passing, True), (failing, False))
+        for response in responses
+    ]
+    problems, responses, wanted = zip(*cases, strict=True)
+    wrong = [
+        (problem.verifier, problem.answer, response)
+        for problem, response, right, found in zip(
+            problems, responses, wanted, verify_all(problems, responses), strict=True
+        )
+        if found is not right
+    ]
+    assert not wrong
+
+
+def test_a_tower_of_powers_fails_in_time_and_is_counted() -> None:
+    """math-verify would compute it for as long as it may."""
+    take_counts()
+    problems = [Problem("p", "?", answer, "test", "symbolic") for answer in ("-288", "x+1")]
+    assert verify_all(problems, [r"\boxed{9^{9^{9^9}}}"] * 2) == [False] * 2
+    assert take_counts() == {"time": 2}
