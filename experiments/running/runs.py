@@ -166,7 +166,7 @@ def train(
                 if ending():  # parts of the run have heard the signal too
                     raise Interrupted(ending.number) from error
                 raise
-        if ending() and training.progress.unspent(config.budget):
+        if ending() and training.unfinished:
             raise Interrupted(ending.number)
 
 

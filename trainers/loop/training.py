@@ -99,7 +99,8 @@ class Training:
             take_counts()  # those of another run in this process are not this one's
             write_json(self.folder / "status.json", {"state": "running"})
             clock = Stopwatch()
-            self.evaluate_if_due(clock)
+            if self.evaluate_if_due(clock) and not self.progress.unspent(self.budget):
+                self.save_if_due(clock)  # a signal came before the last evaluation
             while self.progress.unspent(self.budget) and not self.stop():
                 self.step(clock)
                 clock = Stopwatch()
@@ -107,7 +108,7 @@ class Training:
                 self.save_if_due(clock)
             if self.finish is not None:
                 self.finish()
-            state = "stopped" if self.progress.unspent(self.budget) else "finished"
+            state = "stopped" if self.unfinished else "finished"
         except BaseException as error:
             state = self.leave_step(error)
             raise
@@ -262,20 +263,32 @@ class Training:
         rollouts = measured.num_problems * measured.samples
         self.progress = replace(self.progress, measured=self.progress.measured + rollouts)
 
-    def evaluate_if_due(self, clock: Stopwatch) -> None:
-        """Evaluate at the start, and at every evenly spaced point of the budget."""
-        self._between = self.state_now()
+    @property
+    def unfinished(self) -> bool:
+        """True if the budget is not spent, or the evaluation at its end is still to be made."""
+        return self.progress.unspent(self.budget) or self.evaluations_due > 0
+
+    @property
+    def evaluations_due(self) -> int:
+        """Number of evenly spaced points of the budget, the start included, that were passed without an evaluation."""
         passed = math.floor(self.progress.share(self.budget) * self.evaluation_points + 1e-9)
-        if self.evaluate is None or self.evaluation_points == 0 or passed < self.progress.evaluations or self.stop():
-            return
+        return 0 if self.evaluate is None or not self.evaluation_points else passed + 1 - self.progress.evaluations
+
+    def evaluate_if_due(self, clock: Stopwatch) -> bool:
+        """Evaluate at the start, and at every evenly spaced point of the budget. Returns whether it did."""
+        self._between = self.state_now()
+        due = self.evaluations_due
+        if self.evaluate is None or due <= 0 or self.stop():
+            return False
         with clock.time("evaluate"), count_apart() as unjudged:
             evaluation = self.evaluate()
         record = evaluation_record(self.progress, evaluation, unjudged)
-        self.progress = replace(self.progress, evaluations=passed + 1)
+        self.progress = replace(self.progress, evaluations=self.progress.evaluations + due)
         self.log.evaluations.append(record)
         self._between = self.state_now()
         for recorder in self.recorders:
             recorder.evaluation(record)
+        return True
 
     def save_if_due(self, clock: Stopwatch) -> None:
         """Write a checkpoint if one is due, if the budget is spent, or if the run is to end."""

@@ -113,7 +113,7 @@ def test_a_comparison_ends_all_of_its_runs_with_checkpoints(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("staleness", [0, 1])
-@pytest.mark.parametrize("how", ["left in rollouts", "left in the update", "finished"])
+@pytest.mark.parametrize("how", ["left in rollouts", "left in the update", "finished", "finished the last"])
 def test_a_stopped_run_resumes_to_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, staleness: int
 ) -> None:
@@ -128,9 +128,9 @@ def test_a_stopped_run_resumes_to_the_same_bits(
 
     def interrupt(*arguments: Any, **options: Any) -> Any:
         nonlocal asked
-        if stopped.progress.step == 2:
+        if stopped.progress.step == (3 if how == "finished the last" else 2):
             asked = True
-            if how != "finished":
+            if how.startswith("left"):
                 raise endings.Interrupted(signal.SIGTERM)
         return original(*arguments, **options)
 
@@ -138,22 +138,23 @@ def test_a_stopped_run_resumes_to_the_same_bits(
     original = getattr(owner, name)
     monkeypatch.setattr(owner, name, interrupt)
     stopped.stop = lambda: asked
-    if how == "finished":
+    if how.startswith("finished"):
         stopped.train()
     else:
         with pytest.raises(KeyboardInterrupt):
             stopped.train()
     assert json.loads((tmp_path / "stopped" / "status.json").read_text())["state"] == "stopped"
-    saved = [path.name for path in (tmp_path / "stopped" / "checkpoints").glob("step-*")]
-    assert (
-        saved == {"left in rollouts": ["step-00000002"], "left in the update": [], "finished": ["step-00000003"]}[how]
-    )
+    saved = [int(path.name.removeprefix("step-")) for path in (tmp_path / "stopped" / "checkpoints").glob("step-*")]
+    wanted = {"left in rollouts": [2], "left in the update": [], "finished": [3], "finished the last": [4]}
+    assert saved == wanted[how]
     build_run(config, tmp_path / "stopped").train()
     last = "checkpoints/step-00000004/policy/model.safetensors"
     for part in ("decisions.jsonl", last):
         assert (tmp_path / "peace" / part).read_bytes() == (tmp_path / "stopped" / part).read_bytes()
     evaluations = [(tmp_path / name / "evaluations.jsonl").read_text().count("\n") for name in ("peace", "stopped")]
     assert evaluations == [3, 3]
+    loops = [tmp_path / name / "checkpoints/step-00000004/loop.json" for name in ("peace", "stopped")]
+    assert [json.loads(path.read_text())["progress"]["evaluations"] for path in loops] == [3, 3]
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
