@@ -124,7 +124,8 @@ class Launch:
         return ended
 
     def orphans(self) -> list[int]:
-        """Processes that were seen and are still there some time after the ranks have ended. They are killed."""
+        """Processes that are still there some time after the ranks have ended. They are killed."""
+        self.seen |= {pid: _started(pid) for pid in _in_sessions(self.pids)}
         deadline = time.monotonic() + LEAVE_SECONDS
         while (left := [pid for pid, began in self.seen.items() if began and _started(pid) == began]) and (
             time.monotonic() < deadline
@@ -187,6 +188,17 @@ def _below(pid: int) -> Iterator[int]:
             yield from _below(child)
 
 
+def _in_sessions(leaders: Sequence[int]) -> list[int]:
+    """All processes of sessions, among them those whose parent has ended."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+    return [pid for pid in pids if int((_stat(pid) or [0] * 4)[3]) in leaders]
+
+
+def _stat(pid: int) -> list[bytes]:
+    """What /proc says of a process, from its state on; empty if it is gone."""
+    return _file(pid, "stat").rpartition(b")")[2].split()
+
+
 def _listed(pid: int) -> list[str]:
     try:
         return os.listdir(f"/proc/{pid}/task")
@@ -203,5 +215,5 @@ def _file(pid: int, name: str) -> bytes:
 
 def _started(pid: int) -> int:
     """When a process was started, in clock ticks; 0 if it has ended."""
-    fields = _file(pid, "stat").rpartition(b")")[2].split()
+    fields = _stat(pid)
     return int(fields[19]) if fields and fields[0] not in (b"Z", b"X") else 0

@@ -118,9 +118,9 @@ class Trial:
         )
         try:
             victim = self.strike(launch, fault, seconds * share) if fault else ""
-            launch.wait(PATIENCE_SECONDS, until=lambda: launch.pids[0] in launch.codes)
+            launch.wait(PATIENCE_SECONDS, until=lambda: bool(launch.codes))
             if not launch.wait(NOTICE_SECONDS):
-                launch.terminate()  # as torchrun does, at once: a rank may still be waiting for the learner to begin
+                launch.terminate()  # as torchrun does: a rank may still be waiting for the other to begin
             if not launch.wait(PATIENCE_SECONDS):
                 raise FailedError(f"late: {fault} {_end(output)}")
             said, orphans = output.read_text(errors="replace"), launch.orphans()
@@ -137,7 +137,7 @@ class Trial:
             raise FailedError(f"refused: {code} {_end(output)}")
         expected = {0, REFUSED, STOPPED} if fault is None or fault.kind != "stop" else {0, STOPPED, TERMINATED}
         if self.setup.ranks > 1:
-            expected |= {REFUSED, ABORTED}  # gloo's own threads may abort a process whose peer has died
+            expected |= {REFUSED, TERMINATED, ABORTED}  # gloo's own threads may abort a process whose peer has died
         if not killed and code not in expected:
             raise FailedError(f"code: {code} after {fault} {_end(output)}")
         torn = tear(self.run, self.chance) if killed and self.run.exists() and self.chance.random() < TORN_SHARE else 0

@@ -106,6 +106,17 @@ def test_what_an_event_log_lacks_is_named(tmp_path: Path, drawn: str, done: str,
     assert found.split(", ")[0] == wrong
 
 
+def test_a_process_whose_parent_has_ended_is_found_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kills.launches.LEAVE_SECONDS", 0.2)
+    words = ["sh", "-c", "sleep 600 & echo $!"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        left = int(parent.stdout.readline())
+    launch = Launch.__new__(Launch)
+    launch.pids, launch.codes, launch.seen = [parent.pid], {}, {}
+    assert launch.orphans() == [left]
+
+
 def test_a_process_that_is_left_behind_is_found_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kills.launches.LEAVE_SECONDS", 0.2)
     with subprocess.Popen(["sleep", "600"]) as left:
