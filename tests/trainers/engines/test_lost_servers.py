@@ -602,6 +602,41 @@ def test_heads_that_vllm_does_not_take_on_a_cpu_are_refused(part: VllmServers, s
         part.check(run)
 
 
+@contextmanager
+def frozen_server() -> Iterator[Server]:
+    """A server that connects, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as frozen:
+        yield Server(f"127.0.0.1:{frozen.getsockname()[1]}", usable=True)
+
+
+@pytest.mark.parametrize("when", ["at the start", "at a sync", "in the middle"])
+def test_a_frozen_server_is_named_while_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], when: str
+) -> None:
+    monkeypatch.setattr(vllm_server.Connection.call, "__defaults__", (None, 0.05))  # a probe's seconds
+    monkeypatch.setattr("halfway.trainers.engines.vllm_servers.engine.POLL_SECONDS", 0.05)
+    with frozen_server() as server:
+        engine = build_engine(tmp_path, server, start_seconds=0.5, seconds=0.2)
+        steps = {"at the start": engine.begin, "at a sync": lambda: engine.sync(nn.Linear(1, 1), 1)}
+        server.usable, engine._synced = False, True
+        with pytest.raises(UserError, match=says(server.address)):
+            steps.get(when, engine.available)()
+        lines = [line for line in capsys.readouterr().err.splitlines() if "waiting" in line]
+        assert len(lines) == 1 and server.address in lines[0] and "0.5 s" in lines[0]
+
+
+def test_a_server_that_is_healthy_and_samples_nothing_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(path: str) -> tuple[int, str]:
+        if path == GENERATE:
+            time.sleep(2)
+        return 200, ""
+
+    with served(answer) as server:
+        failed = Client(8, 0.1).run([Errand(i, server, CONTEXT, {"max_tokens": 4}) for i in range(8)], "1", print)
+        assert "1 s" in str(failed[server])
+        assert capsys.readouterr().err.count(server.address) == 1
+
+
 def test_all_who_wait_for_a_frozen_server_ask_once_whether_it_answers() -> None:
     """Asked by each for itself, over a few threads, a server would be noticed after several times as long."""
     asked: list[float] = []
@@ -611,8 +646,7 @@ def test_all_who_wait_for_a_frozen_server_ask_once_whether_it_answers() -> None:
         time.sleep(0.5)
         return False
 
-    with socket.create_server(("127.0.0.1", 0), backlog=128) as frozen:  # connects, and says nothing
-        server = Server(f"127.0.0.1:{frozen.getsockname()[1]}", usable=True)
+    with frozen_server() as server:
         server.healthy = healthy  # type: ignore[method-assign]
         errands = [Errand(i, server, CONTEXT, {"max_tokens": 4}) for i in range(64)]
         failed = Client(64, 0.5).run(errands, "1", lambda *_: None)

@@ -80,12 +80,15 @@ class VllmServersEngine(Spreading):
                 server.start()
         deadline = time.monotonic() + self.options.start_seconds
         for server in self.servers:
+            said = bool(server.command)  # own servers take their time to load a model
             while not (server.ready() and (not server.command or self._refresh(server))):
                 ended = server.ended()
                 if ended or server.refuses or time.monotonic() > deadline:
                     late = "refuses this run" if server.refuses else f"is not up in {self.options.start_seconds:g} s"
                     why = "ended at once" if ended else late
                     raise UserError(f"{NEEDED_BY}: the server {server.address} {why}: {server.last_words()}")
+                if not said:
+                    said = self._say_waiting([server])
                 time.sleep(POLL_SECONDS)
         try:
             self.max_length = min(server.max_length() for server in self.servers)
@@ -239,13 +242,19 @@ class VllmServersEngine(Spreading):
                 else:
                     self._lost(server, error)
 
+    def _say_waiting(self, servers: Sequence[Server]) -> bool:
+        """Print which servers are waited for, and how long. Returns True."""
+        names = ", ".join(server.address for server in servers)
+        print(f"{NEEDED_BY}: no answer; waiting up to {self.options.start_seconds:g} s for {names}", file=sys.stderr)
+        return True
+
     def _wait_for(self, answers: Callable[[Server], bool]) -> list[Server]:
         """Wait for servers for which `answers` is true; returns all of them.
 
         Raises:
             UserError: if there is none in time.
         """
-        deadline = time.monotonic() + self.options.start_seconds
+        deadline, said = time.monotonic() + self.options.start_seconds, False
         while True:
             with ThreadPoolExecutor(len(self.servers)) as pool:
                 replies = pool.map(answers, self.servers)
@@ -254,4 +263,5 @@ class VllmServersEngine(Spreading):
                 return answering
             if time.monotonic() > deadline:
                 raise UserError(f"{NEEDED_BY}: no server is left: {self.last_words()}")
+            said = said or self._say_waiting(self.servers)
             time.sleep(POLL_SECONDS)

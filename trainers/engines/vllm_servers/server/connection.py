@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ class Connection:
 
     address: str
     token: str = field(default="", repr=False, kw_only=True)
+    _slow: bool = field(default=False, init=False, repr=False)
     _probe: "asyncio.Future[bool] | None" = field(default=None, init=False, repr=False)
 
     def call(self, method: str, path: str, body: Any = None, seconds: float = PROBE_SECONDS) -> Any:
@@ -84,6 +86,10 @@ class Connection:
                     return asking.result()
                 if not await self._answers():
                     raise TimeoutError(f"no response in {seconds:g} s, and none from /health")
+                if not self._slow:
+                    self._slow = True
+                    until = f"it is given up after {PATIENCE * seconds:g} s"
+                    print(f"{self.address} answers /health, but no request in {seconds:g} s; {until}", file=sys.stderr)
             needed = "if requests take this long, raise rollouts.engine.vllm_servers.seconds"
             raise TimeoutError(f"no answer in {PATIENCE * seconds:g} s; {needed}")
         except (OSError, ClientError) as error:
