@@ -28,7 +28,7 @@ class ContrastRow:
         adjusted_p: p after Holm's adjustment within the family; None with one seed.
         clear: whether adjusted_p is below 0.05.
         smallest_shown: the true difference that would be significant four times out of five, given this row's standard
-            error; None if that error is unknown or zero.
+            error; None if that error is unknown or zero, or if it takes a difference of 1 or more.
     """
 
     arm: str
@@ -132,6 +132,7 @@ def _row(pair: Contrast, tables: Tables, family: int, instances: int) -> Contras
     found = mean_difference(common or [(left, right)])
     seeds = min(map(len, arms))
     known = seeds > 1 and found.stderr is not None
+    least = smallest_shown(found.stderr, found.dof, family) if known and found.stderr else None
     return ContrastRow(
         arm=pair.arm,
         reference=pair.reference,
@@ -140,7 +141,7 @@ def _row(pair: Contrast, tables: Tables, family: int, instances: int) -> Contras
         p=found.p if known else None,
         adjusted_p=None,
         clear=False,
-        smallest_shown=smallest_shown(found.stderr, found.dof, family) if known and found.stderr else None,
+        smallest_shown=None if least is None or least >= 1 else least,
     )
 
 

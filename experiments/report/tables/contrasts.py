@@ -80,6 +80,6 @@ def _contrast_cells(row: ContrastRow) -> tuple[str, ...]:
         p_value(row.p),
         p_value(row.adjusted_p),
         NONE if row.adjusted_p is None else "clear" if row.clear else "no",
-        NONE if row.smallest_shown is None or row.smallest_shown >= 1 else f"{row.smallest_shown:.3f}",
+        NONE if row.smallest_shown is None else f"{row.smallest_shown:.3f}",
         seeds_text(row.seeds),
     )

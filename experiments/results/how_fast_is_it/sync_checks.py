@@ -1,10 +1,10 @@
 """Measures what the checks of weight syncs cost, as a share of a step, by profile of run.
 
-    python experiments/results/how_fast_is_it/sync_checks.py [--steps 40]
+    python experiments/results/how_fast_is_it/sync_checks.py [--steps 40] [--servers]
 
 A run checks its first five syncs and every tenth after them, unless the engine samples from the learner's own module,
-which needs no check. Seconds of the clock; the share is of all steps from the sixth on, as in a long run. Exits with 1
-if it is above 2 %.
+which needs no check. With `--servers`, weights go to a vLLM server, which needs vLLM. Seconds of the clock; the share
+is of all steps from the sixth on, as in a long run. Exits with 1 if it is above 2 %.
 """
 
 import statistics
@@ -27,11 +27,19 @@ PROFILES = {
     "waiting ahead (staleness 1)": ["rollouts.staleness=1", "learner.mismatch=token_masked"],
     "every sync checked": ["rollouts.staleness=1", "learner.mismatch=token_masked", "rollouts.sync_tolerance=1e-3"],
 }
-RECIPE = "experiments/recipes/lab/skills_hard.yaml"
+SERVERS = {
+    "a vLLM server (staleness 1)": [
+        "model.path=experiments/starting_models/sums_wide",
+        "rollouts.engine={vllm_servers: {}}",
+        "rollouts.staleness=1",
+        "learner.mismatch=token_masked",
+    ]
+}
+RECIPE, SERVERS_RECIPE = "experiments/recipes/lab/skills_hard.yaml", "experiments/recipes/lab/sums.yaml"
 MOST = 0.02
 
 
-def measured(steps: int, changes: list[str]) -> tuple[list[float], list[float]]:
+def measured(recipe: str, steps: int, changes: list[str]) -> tuple[list[float], list[float]]:
     """Seconds of each check, and of each step, from the sixth step on."""
     checks, began = list[float](), list[float]()
     kind: Any = SyncCheck
@@ -44,7 +52,7 @@ def measured(steps: int, changes: list[str]) -> tuple[list[float], list[float]]:
         return gap
 
     config = load_run_config(
-        Path(RECIPE), [f"budget={{steps: {steps}}}", "evaluation.points=0", "tracking.mlflow=false", *changes]
+        Path(recipe), [f"budget={{steps: {steps}}}", "evaluation.points=0", "tracking.mlflow=false", *changes]
     )
     with tempfile.TemporaryDirectory() as folder:
         training: Any = build_run(config, Path(folder))
@@ -70,8 +78,9 @@ def main() -> None:
     steps = int(sys.argv[sys.argv.index("--steps") + 1]) if "--steps" in sys.argv else 40
     rows: list[tuple[str, ...]] = []
     worst = 0.0
-    for name, changes in PROFILES.items():
-        checks, each = measured(steps, changes)
+    recipe, profiles = (SERVERS_RECIPE, SERVERS) if "--servers" in sys.argv else (RECIPE, PROFILES)
+    for name, changes in profiles.items():
+        checks, each = measured(recipe, steps, changes)
         share = sum(checks) / sum(each)
         if not any("tolerance" in change for change in changes):
             worst = max(worst, share)

@@ -11,7 +11,9 @@ from halfway.experiments.comparing.tuning import chosen
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.equal_cost import ContrastRow, Matched, contrast_rows, match, match_on
 from halfway.experiments.report.analysis.plan import Contrast, read_design
+from halfway.experiments.report.analysis.summary import summarize
 from halfway.experiments.report.analysis.sweeps import Trial
+from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.records import Comparison
 from halfway.experiments.report.statistics.crossed import crossed_difference, crossed_mean, mean_difference
 
@@ -155,6 +157,15 @@ def test_without_the_errors_over_seeds_the_null_would_not_hold() -> None:
         p = crossed_mean((tables[0] - tables[1]).mean(axis=0, keepdims=True)).p
         called += p is not None and p < 0.05
     assert called > 0.2 * CONTESTS
+
+
+def test_no_difference_above_1_is_promised() -> None:
+    runs = [run_of(arm, seed, scores=[0.5, (seed + i) % 2]) for i, arm in enumerate("ab") for seed in range(4)]
+    comparison = comparison_of(runs)
+    (row,) = rows_of(comparison)
+    assert row.smallest_shown is None
+    [said] = [line for line in conclude(summarize(comparison)) if "is significant" in line]
+    assert "would be" not in said
 
 
 def test_a_difference_of_the_promised_size_is_clear_four_times_out_of_five() -> None:
