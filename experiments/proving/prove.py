@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -37,6 +38,8 @@ FAULTS = {
 }
 """Faults to plant, and parts of the names of the checks that must find them."""
 CHECKS = "checks.jsonl"
+LAUNCHER_SECONDS = 40.0
+"""Seconds that torchrun may take to end what it has started; it kills them after 30 s."""
 Part = Callable[[Path, int, Sequence[str]], Iterator[Check]]
 
 
@@ -82,10 +85,22 @@ def _supervise(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> s
             why = f"not done in {LIMITS[name]:g} s"
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                end_group(process)
     if why:
         sys.stderr.write(log.read_text(errors="replace")[-2000:])
     return why
+
+
+def end_group(process: "subprocess.Popen[bytes]") -> None:
+    """End a process and its group: first by SIGTERM, at which a launcher ends processes of other groups."""
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait()
+    with suppress(ProcessLookupError):
+        deadline = time.monotonic() + LAUNCHER_SECONDS
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def write_checks(checks: Sequence[Check], file: Path) -> int:
@@ -110,7 +125,7 @@ def end_with_input() -> None:
     """End this process when its parent has ended, in whatever way."""
     while os.read(0, 1024):  # not through sys.stdin, whose lock would disturb a normal exit
         pass
-    os._exit(1)
+    os.killpg(0, signal.SIGTERM)  # a launcher ends processes of other groups
 
 
 def main(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> None:

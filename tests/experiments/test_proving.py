@@ -3,16 +3,19 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import REPOSITORY
+from paths import IMPORTABLE, REPOSITORY
 from typer.testing import CliRunner
 
 from halfway.experiments.cli import app
@@ -141,6 +144,42 @@ def proved(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
     checks = {f"{check['part']}: {check['name']}": check["verdict"] for check in written["checks"]}
     assert written["failures"] == list(checks.values()).count("FAIL")
     return done.exit_code, checks
+
+
+LAUNCHER = "trap 'touch told; exit' TERM; touch up; while :; do sleep 0.05; done"
+"""What ends its own processes, in other groups, if it is told to end."""
+
+
+def await_file(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_part_whose_starter_is_killed_tells_its_launcher(tmp_path: Path) -> None:
+    program = (
+        "import subprocess, threading\nfrom halfway.experiments.proving.prove import end_with_input\n"
+        f"threading.Thread(target=end_with_input, daemon=True).start()\nsubprocess.run(['sh', '-c', {LAUNCHER!r}])"
+    )
+    words = [sys.executable, "-c", program]
+    environment = {**os.environ, "PYTHONPATH": IMPORTABLE}
+    with subprocess.Popen(words, stdin=subprocess.PIPE, cwd=tmp_path, env=environment, start_new_session=True) as part:
+        try:
+            await_file(tmp_path / "up")
+            assert part.stdin is not None
+            part.stdin.close()
+            await_file(tmp_path / "told")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(part.pid, signal.SIGKILL)
+
+
+def test_a_part_that_is_late_tells_its_launcher(tmp_path: Path) -> None:
+    with subprocess.Popen(["sh", "-c", f"({LAUNCHER}) & wait"], cwd=tmp_path, start_new_session=True) as part:
+        await_file(tmp_path / "up")
+        prove.end_group(part)
+    assert (tmp_path / "told").exists()
 
 
 AGREE = {

@@ -12,6 +12,7 @@ import torch
 from learner_harness import OPTIONS, assert_close, gradients, make_group, make_turn, random_groups
 from messages import says
 from safetensors.torch import load_file
+from torch import nn
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
@@ -27,6 +28,7 @@ from halfway.curriculum import Rollout, UserError
 from halfway.trainers.learner import scoring
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.learner_options import DeepSpeedOptions, LearnerOptions
+from halfway.trainers.learner.scoring import cache_name
 from halfway.trainers.learner.weights import checkpoint_weights, named_weights
 from halfway.trainers.policy import prepare_torch
 
@@ -198,3 +200,15 @@ def test_new_tensors_are_not_filled_first() -> None:
         assert not torch.utils.deterministic.fill_uninitialized_memory
     finally:
         torch.use_deterministic_algorithms(deterministic)
+
+
+class Older(nn.Module):
+    def forward(self, input_ids: Any, past_key_values: Any = None) -> None: ...
+
+
+class Newer(nn.Module):
+    def forward(self, input_ids: Any, cache: Any = None) -> None: ...
+
+
+def test_the_cache_has_the_name_that_the_model_gives_it() -> None:
+    assert (cache_name(Older()), cache_name(Newer())) == ("past_key_values", "cache")
