@@ -12,7 +12,7 @@ from pickle import UnpicklingError
 from typing import Any, Protocol
 
 import torch
-from accelerate import Accelerator, DistributedDataParallelKwargs
+from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -150,10 +150,8 @@ def build_accelerator() -> Accelerator:
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         use_interface_towards(os.environ.get("MASTER_ADDR", ""))
-    # Buffers never change. Processes would wait for each other's in every pass, and do not all take equally many.
-    parallel = DistributedDataParallelKwargs(broadcast_buffers=False)
     try:
-        return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision="no", kwargs_handlers=[parallel])
+        return Accelerator(cpu=not torch.cuda.is_available(), mixed_precision="no")
     except ValueError:
         state = AcceleratorState()
         raise UserError(
