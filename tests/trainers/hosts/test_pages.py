@@ -16,10 +16,13 @@ import yaml
 from paths import PAGES, REPOSITORY, example
 from typer.testing import CliRunner
 
+from halfway.controllers import CONTROLLERS
 from halfway.curriculum import Problem, ProblemSet, Stream
+from halfway.curriculum.controller import NEEDS
 from halfway.curriculum.registries import SOURCES
 from halfway.experiments.catalogue import SETTINGS, explained
 from halfway.experiments.cli import app
+from halfway.trainers.hosts.verl.steering import PROVIDES
 
 
 def shortened(code: str, *changes: tuple[str, str]) -> str:
@@ -27,6 +30,15 @@ def shortened(code: str, *changes: tuple[str, str]) -> str:
         assert code.count(old) == 1, old
         code = code.replace(old, new)
     return code
+
+
+@pytest.mark.parametrize("page", ["trl.md", "verl.md"])
+def test_a_page_names_every_member_that_its_host_refuses(page: str) -> None:
+    """Both hosts give a chain the same. A data set may have solutions."""
+    told = (PAGES / page).read_text().partition("## What does not work")[2].partition("\n## ")[0]
+    lacking = NEEDS.keys() - PROVIDES - {"solutions"}
+    refused = [name for name in CONTROLLERS.names() if lacking & CONTROLLERS.get(name)().needs]
+    assert "ngu" in refused and not [name for name in refused if f"`{name}`" not in told]
 
 
 def test_the_example_of_the_page_about_trl_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
