@@ -23,6 +23,7 @@ from virtual_pool import VirtualPool
 
 from halfway.controllers.contrib.ngu import Ngu
 from halfway.controllers.contrib.pilot import Pilot
+from halfway.controllers.frontier import Frontier
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, Plan, Session, Stream, chain
 from halfway.curriculum.decision_log import GroupRecord, sort_records
@@ -74,8 +75,13 @@ WAITING: dict[str, PassRateController[Any]] = {
 }
 
 
+BOTH = "frontier_ngu"
+
+
 def members(kind: str, seen: Seen) -> Any:
-    return chain(("uniform", Uniform()), (kind, WAITING[kind]), ("seen", seen))
+    chooser = ("frontier", Frontier()) if kind == BOTH else ("uniform", Uniform())
+    name = "ngu" if kind == BOTH else kind
+    return chain(chooser, (name, WAITING[name]), ("seen", seen))
 
 
 def played(folder: Path, kind: str, fill: FillOptions = ONCE, seen: Seen | None = None, **changes: Any) -> Training:
@@ -98,7 +104,10 @@ RUNS = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.parametrize("kind", ["ngu", "pilot"])
+KINDS = pytest.mark.parametrize("kind", ["ngu", "pilot", BOTH])
+
+
+@KINDS
 @RUNS
 @pytest.mark.parametrize("fill", [ONCE, REFILL], ids=["once", "refill"])
 def test_every_rollout_is_counted_once_and_every_group_is_observed_and_trains_once(
@@ -133,7 +142,7 @@ def test_every_rollout_is_counted_once_and_every_group_is_observed_and_trains_on
         assert shown["fresh"] == pytest.approx(shown["all_fail"] + shown["all_pass"])
     ends = [record for record in logged if "earlier_n" in record and record["outcome"] == "trained"]
     assert ends and all(record["k"] + record["earlier_k"] > 0 for record in ends)
-    if kind == "ngu":
+    if kind != "pilot":
         assert all(record["earlier_k"] == 0 for record in ends)
         assert all(len(record["weights"]) == record["n"] + record["earlier_n"] for record in ends)
 
@@ -173,7 +182,7 @@ def test_a_group_that_waited_three_steps_has_rollouts_of_four_weights_with_their
         assert group.lag == updates - written[0] > staleness
 
 
-@pytest.mark.parametrize("kind", ["ngu", "pilot"])
+@KINDS
 @pytest.mark.parametrize("in_flight", [False, True], ids=["waiting", "streaming"])
 def test_a_run_with_groups_that_wait_is_retraced(tmp_path: Path, kind: str, in_flight: bool) -> None:
     played(tmp_path, kind, REFILL, staleness=2, in_flight=in_flight).train()
@@ -203,7 +212,7 @@ def ended(folder: Path, kind: str, staleness: int, moment: tuple[str, int] | Non
 
 
 @pytest.mark.parametrize("staleness", [0, 2])
-@pytest.mark.parametrize("kind", ["ngu", "pilot"])
+@KINDS
 def test_a_run_killed_while_groups_wait_resumes_with_equal_bits(tmp_path: Path, kind: str, staleness: int) -> None:
     expected = ended(tmp_path / "peace", kind, staleness, None)
     assert b'"waiting"' in expected[0] and b'"earlier_n"' in expected[0]
