@@ -153,22 +153,59 @@ def stem(path: str) -> str:
     return plain.name
 
 
-def require_few(folder: Path, pattern: str) -> None:
-    """Refuse a pattern with folders, or with "**", that would search more than `MOST_ENTRIES` files.
+@contextmanager
+def path_errors(path: str) -> Iterator[None]:
+    """A scope in which a path that no file can have, or that cannot be looked up, raises UserError."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(f"path {one_line(path)}: {one_line(error)}; correct it") from None
+
+
+def matches(folder: Path, pattern: str, links: bool = True) -> list[Path]:
+    """Find what a pattern matches below a folder, which may be anybody's: its links may lead round in circles.
+
+    Args:
+        links: whether to search folders behind links.
 
     Raises:
-        UserError: naming the folder.
+        UserError: naming the folder, if more than `MOST_ENTRIES` folders and files would be searched.
     """
     *folders, last = Path(pattern).parts or ("",)
-    if last != "**" and not any(map(glob.has_magic, folders)):
-        return
-    searched = 0
-    for _, inner, files in os.walk(folder):
-        searched += len(inner) + len(files)
-        if searched > MOST_ENTRIES:
-            raise UserError(
-                f"{folder / pattern}: has more than {MOST_ENTRIES:,} files to search; name the folder of the data"
-            )
+    if last == "**":
+        folders, last = [*folders, last], "*"
+    found = [folder]
+    for part in folders:
+        found = _folders(found, part, folder / pattern, links)
+    files = [each / name for each in found for name in glob.glob(last, root_dir=each)]
+    _require_few(len(files) if folders else 0, folder / pattern)
+    return files
+
+
+def _require_few(searched: int, pattern: Path) -> None:
+    if searched > MOST_ENTRIES:
+        raise UserError(f"{pattern}: has more than {MOST_ENTRIES:,} files to search; name the folder of the data")
+
+
+def _folders(above: Sequence[Path], part: str, pattern: Path, links: bool) -> list[Path]:
+    """The folders in others, or, for "**", those and all below, each once however many links lead there."""
+    deep, searched = part == "**", 0
+    queue, seen = list(above), {os.path.realpath(each) for each in above} if deep else set()
+    found = list(above) if deep else []
+    for each in queue:
+        names = glob.glob("*" if deep else part, root_dir=each)
+        searched += 1 + len(names)
+        _require_few(searched, pattern)
+        for inner in (each / name for name in names):
+            is_folder = os.path.isdir(inner) and (links or not inner.is_symlink())  # Path.is_dir raises at some
+            if is_folder and (place := os.path.realpath(inner)) not in seen:
+                seen.add(place)
+                found.append(inner)
+                if deep:
+                    queue.append(inner)
+    return found
 
 
 def shards(path: str) -> list[Path]:
@@ -177,11 +214,13 @@ def shards(path: str) -> list[Path]:
     Raises:
         UserError: if there are none, or a folder has files of several kinds or splits.
     """
-    given = Path(path).expanduser()
+    with path_errors(path):
+        given = Path(path).expanduser()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            given.stat()
     if given.is_dir():
-        require_few(given, "**")
-        files = [file for file in given.rglob("*") if file.name not in ABOUT and kind_of(file)[0] and not file.is_dir()]
-        files = [file for file in files if not any(part[0] == "." for part in file.relative_to(given).parts)]
+        files = [file for file in matches(given, "**", links=False) if file.name not in ABOUT and kind_of(file)[0]]
+        files = [file for file in files if not file.is_dir()]
         if not files:
             raise UserError(f"{path}: the folder holds no data file; give {FORMATS}")
         _require_alike(path, [file.relative_to(given) for file in files])
@@ -189,9 +228,8 @@ def shards(path: str) -> list[Path]:
     else:
         base = next((folder for folder in given.parents if folder.is_dir()), Path("."))  # may contain brackets
         pattern = str(given.relative_to(base))
-        require_few(base, pattern)
-        found = [] if given.exists() else glob.glob(pattern, root_dir=base, recursive=True)
-        files = [base / each for each in found if (base / each).is_file()] or [given]
+        found = [] if given.exists() else matches(base, pattern)
+        files = [file for file in found if file.is_file()] or [given]
     for file in files:
         if not kind_of(file)[0]:
             raise UserError(f"source file: {str(file)!r} ends in {file.suffix!r}; give {FORMATS}")

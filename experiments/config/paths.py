@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_whole
-from halfway.curriculum.tasks.data_files import require_few
+from halfway.curriculum.tasks.data_files import matches, path_errors
 
 REPOSITORY = yaml_bases.REPOSITORY
 """The checkout, or the installed package, which contains recipes and starting models."""
@@ -64,11 +64,11 @@ def locate(value: str, folder: Path) -> str:
     A relative path is looked up in `folder`, then in the current folder, then in the repository. A path found in none
     of them is unchanged, since it may be a name on a model hub.
     """
-    path = Path(value).expanduser()
-    for candidate in yaml_bases.candidates(path, folder):
-        if exists(candidate):
-            place = candidate.resolve()
-            return str(place.relative_to(REPOSITORY) if place.is_relative_to(REPOSITORY) else place)
+    with path_errors(value):
+        for candidate in yaml_bases.candidates(Path(value).expanduser(), folder):
+            if exists(candidate):
+                place = candidate.resolve()
+                return str(place.relative_to(REPOSITORY) if place.is_relative_to(REPOSITORY) else place)
     return value
 
 
@@ -88,8 +88,7 @@ def exists(path: Path) -> bool:
     if path.exists() or not glob.has_magic(str(path)):
         return path.exists()
     base = next((folder for folder in path.parents if folder.is_dir()), Path("."))
-    require_few(base, str(path.relative_to(base)))
-    return bool(glob.glob(str(path), recursive=True))
+    return bool(matches(base, str(path.relative_to(base))))
 
 
 def paths_of(part: Any) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Small files of problems that stand for very much end in one line, soon, and take little memory."""
+"""Small files of problems that stand for very much, and odd paths to them, end soon in one line or a sound result."""
 
 import gzip
 import os
@@ -13,6 +13,7 @@ from paths import IMPORTABLE
 from halfway.curriculum import Stream, UserError
 from halfway.curriculum.tasks import files
 from halfway.curriculum.tasks.files import File
+from halfway.experiments.config.paths import locate
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra propel)")
 
@@ -101,3 +102,36 @@ def test_many_bad_rows_beside_good_ones_are_dropped(tmp_path: Path, monkeypatch:
     loaded = File(str(tmp_path / "rows.jsonl"), on_bad_row="drop").load(None, Stream(0))
     assert (len(loaded.problems), loaded.report.dropped) == (100, {"not an object": 300})
     assert len(loaded.report.examples) == 5
+
+
+ROW = '{"prompt": "x", "answer": "1"}\n'
+
+
+@pytest.mark.parametrize("pattern", ["**/x.jsonl", f"{'*/' * 30}x.jsonl", "", "**", "*/**/*.jsonl"])
+def test_links_that_lead_in_circles_are_followed_once(pattern: str, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text(ROW)
+    for name in "abc":
+        (tmp_path / name).symlink_to(".")
+    assert len(File(str(tmp_path / pattern)).load(None, Stream(0)).problems) == 1
+
+
+def test_folders_behind_links_are_part_of_a_pattern_and_not_of_a_folder(tmp_path: Path) -> None:
+    for name in ("data", "elsewhere"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.jsonl").write_text(ROW.replace("x", name))
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "elsewhere")
+    numbers = [
+        len(File(str(tmp_path / path)).load(None, Stream(0)).problems) for path in ("data", "data/**", "data/*/*")
+    ]
+    assert numbers == [1, 2, 1]
+
+
+ODD = ["a\0b.jsonl", "\ud800.jsonl", "~no such user/x.jsonl", "~root\0/x.jsonl", "x" * 300, f"{'**/' * 3000}x.jsonl"]
+
+
+@pytest.mark.parametrize("path", ODD)
+def test_a_path_that_no_file_has_is_one_line(path: str, tmp_path: Path) -> None:
+    for read in (lambda: File(path).load(None, Stream(0)), lambda: locate(path, tmp_path) and File(path).files()):
+        with pytest.raises(UserError, match=r"^path '.*: .*; correct it$") as error:
+            read()
+        assert len(str(error.value)) < 500
