@@ -46,7 +46,7 @@ def compare(
 ) -> Trained:
     """Train every arm with every seed in this process, one after the other, or continue or load such a comparison.
 
-    `halfway compare --jobs` trains several at a time, in processes of their own.
+    `halfway compare --jobs` trains several at a time, in separate processes.
 
     Args:
         source, changes, quiet: as for `run`; the file or mapping has `arms`.
@@ -54,7 +54,7 @@ def compare(
         seeds: seeds to use instead of the file's.
 
     Raises:
-        UserError: as `run` does.
+        UserError: like `run`.
     """
     from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
     from halfway.experiments.config.comparison import with_arms
@@ -74,7 +74,7 @@ def compare(
 
 
 def load(folder: str | PathLike[str]) -> Trained:
-    """The run or comparison in a folder, finished or not.
+    """Load the run or comparison in a folder, finished or not.
 
     Raises:
         UserError: if there is none.
@@ -91,11 +91,11 @@ def audit(
     problem: str = "",
     format: str = "",
 ) -> AuditedLogs:
-    """Where runs' rollouts went, from the logs of any trainer that `halfway audit` reads.
+    """Audit logs of any trainer that `halfway audit` reads: where the rollouts went.
 
     Args:
         replayed: controllers to replay; None = the usual ones.
-        hours: what each run cost; None = what its log says.
+        hours: duration of each run; None = from its log.
         reward: the reward's column, or several with weights, such as "correct=1,format=0.2"; "" = recognised.
         passes_at: least reward that counts as passed; None = guessed.
         problem: the column that names the problem; "" = recognised.
@@ -121,8 +121,8 @@ def train_run(
     """Train the run in its folder unless it is finished, with progress, warnings and tracking.
 
     Args:
-        output: the folder that holds what trackers keep.
-        command: what the user called, for the record.
+        output: the folder of the trackers' files.
+        command: the user's command, for the record.
         start: the step of an earlier checkpoint to go back to, 0 = the start.
     """
     from halfway.experiments.report.provenance import write_provenance
@@ -132,7 +132,7 @@ def train_run(
     from halfway.trainers.loop.waste import Waste
 
     console = shown.progress
-    spent = last_spent(folder, config.budget)  # less than all in a finished run whose budget was raised
+    spent = last_spent(folder, config.budget)  # less than the budget, if it was raised after the run finished
     if start is None and read_state(folder) == "finished" and spent >= config.budget.total:
         console.print(f"{folder} is already finished; to train it differently, give another name=...")
         return

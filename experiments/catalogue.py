@@ -53,7 +53,7 @@ These are implemented as published. [Each with what was measured](contrib/__init
 
 
 class Option(NamedTuple):
-    """An option as "name=default", and what its docstring says about it."""
+    """An option as "name=default", with its text from the docstring."""
 
     text: str
     about: str = ""
@@ -92,10 +92,10 @@ def _heading(kind: str, registry: Registry, name: str) -> str:
 
 
 def explained(name: str) -> dict[str, list[Part]]:
-    """The papers, components and settings for which a name stands, by kind; empty if there are none.
+    """Find the papers, components and settings with a name, by kind; empty if there are none.
 
     Args:
-        name: of a part, of a paper's method, or an arXiv number; neither case nor punctuation matters.
+        name: name of a part or of a paper's method, or an arXiv number; case and punctuation do not matter.
     """
     names = [known for known in _names() if name and plainly(known) == plainly(name)]
     papers = find_papers(name) or [paper for known in names if known not in SETTINGS for paper in papers_of(known)]
@@ -118,7 +118,7 @@ def explained(name: str) -> dict[str, list[Part]]:
 
 
 def _grouped(options: Sequence[Option]) -> tuple[Option, ...]:
-    """The options, joined where several share an explanation, such as "mean and standard deviation of ..."."""
+    """Join options with a common explanation, such as "mean and standard deviation of ..."."""
     grouped: dict[object, Option] = {}
     for place, option in enumerate(options):
         path = option.text.partition("=")[0].rpartition(".")[0]
@@ -185,7 +185,7 @@ def _option(field: Field[Any]) -> str:
 
 
 def _write(value: Any) -> str:
-    """A default as it is written in YAML."""
+    """Write a default as YAML."""
     if isinstance(value, Component):
         return value.name or "{}"
     if value is None or isinstance(value, bool):

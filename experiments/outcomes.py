@@ -1,7 +1,7 @@
 """Results of `halfway.experiments.api`: runs and audits as tables, figures and pages.
 
-A table is a DuckDB relation: `.df()`, `.pl()` and `.arrow()` make it the frame of pandas, polars or pyarrow, if that is
-installed; `.filter`, `.aggregate` and the like ask it more.
+A table is a DuckDB relation: `.df()`, `.pl()` and `.arrow()` convert it to pandas, polars or pyarrow, if installed;
+`.filter`, `.aggregate` and the like query it.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ PROBLEMS = """
 
 
 class Trained:
-    """A run, or a comparison of arms over seeds, read from its folder as far as it has got."""
+    """A run, or a comparison of arms over seeds, read from its folder, finished or not."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -83,7 +83,7 @@ class Trained:
 
     @property
     def groups(self) -> Table:
-        """Every group that was rolled out, once, with its last outcome: k of n passed."""
+        """Every rolled-out group, once, with its last outcome: k of n passed."""
         names = ("step", "problem", "origin", "outcome", "k", "n", "tokens", "prefix_tokens")
         rows = [
             (run.arm, run.seed, *(getattr(group, name) for name in names))
@@ -95,14 +95,14 @@ class Trained:
 
     @property
     def problems(self) -> Table:
-        """For each problem of each run, how often it was tried and passed, from plain groups: fresh, scored."""
+        """Attempts and passes of each problem in each run, from fresh, scored groups."""
         fresh = self.groups.filter("origin = 'fresh'")
         columns = PROBLEMS.format(by="arm, seed, ", zero_variance="k IN (0, n)")
         return fresh.aggregate(columns, "arm, seed, problem").order("arm, seed, problem")
 
     @property
     def curves(self) -> Table:
-        """Held-out evaluations: what had been spent, pass@1 and its standard error."""
+        """Held-out evaluations: cost so far, pass@1 and its standard error."""
         names = ("step", "rollouts", "tokens", "seconds", "pass_at_1", "stderr")
         evaluations = [(run, record) for run in self.records.all_runs for record in run.evaluations]
         rows = [(run.arm, run.seed, *(getattr(record, name) for name in names)) for run, record in evaluations]
@@ -110,9 +110,9 @@ class Trained:
 
     @property
     def texts(self) -> Table:
-        """The responses that the runs kept, of some visits to some problems: see `halfway.trainers.loop.samples`.
+        """The saved responses, of some visits to some problems: see `halfway.trainers.loop.samples`.
 
-        Of an agent's turns, what it wrote and what it was answered follow each other.
+        An agent's turns alternate with the environment's answers.
         """
         from halfway.experiments.report.problems import SAMPLES, Sample
         from halfway.experiments.report.records import read_jsonl
@@ -192,7 +192,7 @@ class AuditedLogs:
 
     @property
     def problems(self) -> Table:
-        """For each problem of each log, how often it was tried and passed, from groups that say something about it."""
+        """Attempts and passes of each problem in each log, from groups that are evidence about it."""
         fresh = self.groups.filter("fresh AND n > 0")
         columns = PROBLEMS.format(by="log, ", zero_variance="zero_variance")
         return fresh.aggregate(columns, "log, problem").order("log, problem")
@@ -227,7 +227,7 @@ class AuditedLogs:
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """Rows as a relation, which holds the arrays that it reads."""
+    """Make a relation of rows; it keeps its arrays alive."""
     connection = duckdb.connect(":memory:")
     columns = {name: _column(values) for name, values in zip(names, zip(*rows, strict=True), strict=False)}
     if not columns:
@@ -237,7 +237,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
 
 
 def _column(values: Sequence[Any]) -> "NDArray[Any]":
-    """The values as an array; half a surrogate pair, which no UTF-8 text has, becomes a question mark."""
+    """Convert values to an array; half a surrogate pair, which UTF-8 does not have, becomes a question mark."""
     if isinstance(values[0], str):
         return np.array([value.encode("utf-8", "replace").decode() for value in values], object)
     return np.array(values)

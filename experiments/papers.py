@@ -1,4 +1,4 @@
-"""The papers whose methods Halfway carries out: titles, names of the methods, and how YAML asks for them."""
+"""The papers whose methods Halfway implements: titles, names of the methods, and their YAML."""
 
 import re
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ class Paper(NamedTuple):
     """A paper.
 
     Attributes:
-        names: of its method, the one it is best known by first.
+        names: names of its method, the best known first.
         address: its number on arXiv, or the address of its page.
-        parts: controllers and settings that carry it out.
-        yaml: how a file asks for it.
+        parts: controllers and settings that implement it.
+        yaml: its YAML.
     """
 
     names: tuple[str, ...]
@@ -27,7 +27,7 @@ class Paper(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The address as a reader quotes it."""
+        """The address for citation."""
         return self.address.removeprefix("https://") if "://" in self.address else f"arXiv {self.address}"
 
 
@@ -237,12 +237,12 @@ PAPERS: Sequence[Paper] = (
 
 
 def plainly(name: str) -> str:
-    """A name without case, spaces and punctuation, by which names are compared."""
+    """Strip case, spaces and punctuation from a name, for comparison."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def find_papers(query: str) -> list[Paper]:
-    """The papers that a name of a method, a number on arXiv or words of a title stand for.
+    """Find papers by a name of a method, a number on arXiv or words of a title.
 
     Example:
         >>> [paper.names[0] for paper in find_papers("arXiv:2506.02177v1")]
@@ -257,5 +257,5 @@ def find_papers(query: str) -> list[Paper]:
 
 
 def papers_of(part: str) -> list[Paper]:
-    """The papers that a controller, or a group of settings, carries out."""
+    """Find the papers that a controller, or a group of settings, implements."""
     return [paper for paper in PAPERS if part in paper.parts]

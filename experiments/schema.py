@@ -1,4 +1,4 @@
-"""The JSON schema of the YAML files, made from the settings' types and from everything that is registered."""
+"""Makes the JSON schema of the YAML files from the settings' types and the registries."""
 
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -19,13 +19,13 @@ Schema = dict[str, Any]
 REFERENCE = {"type": "string", "pattern": r"\$\{.+\}"}
 BASE = "file that this one is laid over"
 STUDY_ONLY = ("domain", "activations", "solver", "generator", "oracles", "sweep", "corpus")
-"""Fields by which a study of task generators is known."""
+"""Fields that identify a study of task generators."""
 
 
 class Writer:
-    """Writes schemas of settings; those that are used more than once go into `parts`.
+    """Writes schemas of settings; repeated ones go into `parts`.
 
-    A file may be laid over another one, so no field is required.
+    A file may be merged over its base, so no field is required.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Writer:
     def members(self) -> Schema:
         """A list of controllers, or changes of a base's list by label."""
         named = {name: self._part(CONTROLLERS, name) for name in CONTROLLERS.names()}
-        for name in named:  # an entry under a label of its own says by `use` which controller it is
+        for name in named:  # an entry with its own label names its controller in `use`
             self.parts[f"{CONTROLLERS.what}.{name}"].setdefault("properties", {})["use"] = {"const": name}
         labelled = {"type": "object", "anyOf": [*named.values()], "required": ["use"]}
         entry = {"type": "object", "properties": named, "additionalProperties": labelled, "maxProperties": 1}
@@ -77,7 +77,7 @@ class Writer:
         def options() -> Schema:
             try:
                 kind = registry.get(name)
-            except (ImportError, UserError):  # it needs what is not installed here
+            except (ImportError, UserError):  # it needs a package that is not installed
                 kind = None
             own = self.settings(kind) if is_dataclass(kind) else {"type": "object"}
             return own | {"type": ["object", "null"]}
@@ -85,9 +85,9 @@ class Writer:
         return self._shared(f"{registry.what}.{name}", options)
 
     def _shared(self, key: str, write: Callable[[], Schema]) -> Schema:
-        """A reference to a schema that is written once."""
+        """Write a schema once; returns a reference to it."""
         if key not in self.parts:
-            self.parts[key] = {}  # for a part that may hold itself
+            self.parts[key] = {}  # for a part that contains itself
             self.parts[key] = write()
         return {"$ref": f"#/$defs/{key}"}
 
@@ -119,5 +119,5 @@ def schema() -> Schema:
 
 
 def _named(what: Schema) -> Schema:
-    """A mapping from names to such a thing, which may be left empty."""
+    """The schema of a mapping from names to this schema, or null."""
     return {"type": "object", "additionalProperties": {"anyOf": [what, {"type": "null"}]}}

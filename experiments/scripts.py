@@ -20,18 +20,18 @@ T = TypeVar("T")
 def one_line_errors(command: str) -> Iterator[None]:
     """Show a UserError, a missing extra or an error of the operating system as one line, and exit with status 2.
 
-    If the reader of the output leaves, as in `... | head -1`, the command ends without a word, with status 1. Errors of
-    our own are raised.
+    If the reader of the output leaves, as in `... | head -1`, the command ends silently, with status 1. Our own errors
+    are raised.
 
     Args:
-        command: what the user has called, for errors that do not say it.
+        command: the user's command, for errors that do not name it.
     """
     from halfway.curriculum import UserError
     from halfway.curriculum.support.extras import remedy
 
     try:
         yield
-    except BrokenPipeError:  # the rest of the output goes nowhere
+    except BrokenPipeError:  # the rest of the output is discarded
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except UserError as error:
@@ -65,7 +65,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def script_parser(document: str | None) -> argparse.ArgumentParser:
-    """A parser that shows the module's docstring as help and refuses wrong words in one line."""
+    """Make a parser that shows the module's docstring as help and refuses wrong words in one line."""
     return _Parser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 

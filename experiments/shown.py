@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Shown(NamedTuple):
-    """The options of this kind that the running command was given."""
+    """The running command's options of this kind."""
 
     full: bool = False
     quiet: bool = False
@@ -30,7 +30,7 @@ class Shown(NamedTuple):
         return Console(quiet=self.quiet, stderr=self.json)
 
     def warn(self, console: "Console", message: str) -> None:
-        """Show a warning above the progress; where there is none, on stderr."""
+        """Show a warning above the progress; without progress, on stderr."""
         from halfway.curriculum.support.extras import clean
 
         line = f"warning: {clean(message)}"
@@ -54,7 +54,7 @@ def now() -> Shown:
 
 
 def takes(function: Callable[..., None], *names: str) -> Callable[..., None]:
-    """The function of a command with these of `OPTIONS` too, which `now()` tells while it runs."""
+    """Add these `OPTIONS` to the function of a command; `now()` returns them while it runs."""
 
     @functools.wraps(function)
     def showing(*args: Any, **kwargs: Any) -> None:
@@ -75,7 +75,7 @@ def takes(function: Callable[..., None], *names: str) -> Callable[..., None]:
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """Show in a terminal what is being done, where that may take more than a second."""
+    """Show in a terminal what is being done, for work of more than a second."""
     from rich.console import Console
 
     with Console(stderr=True, quiet=now().quiet).status(what):
@@ -83,7 +83,7 @@ def busy(what: str) -> Iterator[None]:
 
 
 def as_json(result: Any) -> str:
-    """A result as indented JSON, with letters that could control a terminal escaped."""
+    """Convert a result to indented JSON, with characters that could control a terminal escaped."""
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(result)).decode()
@@ -91,5 +91,5 @@ def as_json(result: Any) -> str:
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
-    """A sort key that orders the numbers within names by value ("2" before "10"), and numbers before words."""
+    """Make a sort key that orders numbers within names by value ("2" before "10"), and numbers before words."""
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]

@@ -1,4 +1,4 @@
-"""Gathers the pages of the documentation site from where they stand, and writes its reference from the code.
+"""Gathers the pages of the documentation site, and writes its reference from the code.
 
 python -m halfway.experiments.site build/pages
 """
@@ -31,9 +31,9 @@ RESULTS = REPOSITORY / "experiments" / "results"
 LOG = "experiments/results/log"
 ARMS = "experiments/recipes/compare/every_method.yaml"
 BOOSTS = {"docs/troubleshooting.md": 4, "docs/choose.md": 4, "experiments/results/what_is_reproduced/README.md": 12}
-"""How much more than others a page counts in the search."""
+"""Weight of a page in the search."""
 MOST_ROWS = 12
-"""A longer table of a results page is folded, unless the page is little else."""
+"""A longer table of a results page is folded, unless it is most of the page."""
 TABLE = re.compile(r"(?:^\*\*(.+)\*\*\n\n)?((?:^\|.*\n)+)", re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 PARTS = """# Parts and settings
@@ -74,7 +74,7 @@ def gather(target: Path) -> None:
 
 
 def _folded(table: re.Match[str]) -> str:
-    """A table as it is on a results page: a long one is closed until a reader opens it, unless it lists pages."""
+    """Fold a long table of a results page, unless it lists pages."""
     title, rows = table.groups()
     length = rows.count("\n") - 2
     if length <= MOST_ROWS or rows.count("\n| [") == length:
@@ -92,7 +92,7 @@ def _copy_linked(path: Path, published: set[Path], target: Path) -> None:
 
 
 def _link(found: re.Match[str], page: Path, published: set[Path]) -> str:
-    """A link as it is on the site: a folder's leads to its page, and what is not published is text alone."""
+    """Rewrite a link for the site: a folder's link leads to its page, and an unpublished target becomes plain text."""
     picture, text, link = found.groups()
     if "://" in link or link.startswith(("#", "mailto:")):
         return found[0]
@@ -105,7 +105,7 @@ def _link(found: re.Match[str], page: Path, published: set[Path]) -> str:
 
 
 def reference() -> Iterator[tuple[str, str]]:
-    """The pages that are written from the code, by path."""
+    """Yield the pages written from the code, by path."""
     homes: dict[str, str] = import_module("halfway")._HOMES
     yield "reference/commands.md", "# Commands\n" + "".join(_commands())
     yield "reference/parts.md", PARTS + "".join(_parts())
@@ -145,7 +145,7 @@ def _parts() -> Iterator[str]:
 
 
 def _controller(name: str) -> Iterator[str]:
-    """A controller's page: what it does, its options, its papers, and arms that are ready to run."""
+    """A controller's page: its purpose, its options, its papers, and ready arms."""
     controller = CONTROLLERS.get(name)
     papers = papers_of(name)
     source = controller.__module__.removeprefix("halfway.").replace(".", "/") + ".py"
@@ -171,12 +171,12 @@ def _controller(name: str) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """A text as a cell of a table."""
+    """Escape a text for a cell of a table."""
     return text.replace("|", "\\|")
 
 
 def _arms(name: str) -> str:
-    """The arms of `ARMS` whose chain has a controller, as they stand in the file."""
+    """The arms of `ARMS` with a controller in their chain, as text of the file."""
     text = (REPOSITORY / ARMS).read_text().partition("\narms:\n")[2]
     arms = re.findall(r"^  \w+:.*\n(?:    .*\n)*", text, re.MULTILINE)
     chosen = [arm for arm in arms if name != "uniform" and re.search(rf"controllers: .*\b{name}\b", arm)]
@@ -184,7 +184,7 @@ def _arms(name: str) -> str:
 
 
 def _measured(controller: type) -> str:
-    """What was measured of a controller of `contrib`, by the package's docstring."""
+    """The measurements of a controller of `contrib`, from the package's docstring."""
     about = inspect.getdoc(import_module("halfway.controllers.contrib")) or ""
     module = controller.__module__.rpartition(".")[2]
     found = re.search(rf"^- `{module}`: ((?:.*\n?)(?:  .*\n?)*)", about, re.MULTILINE)
@@ -202,7 +202,7 @@ def _decision_log() -> str:
 
 
 def _papers() -> Iterator[str]:
-    """Each paper with its title, the parts that carry it out, and the recipes of these."""
+    """Each paper with its title, its parts, and their recipes."""
     yield "# Papers and their configurations\n\nWhat of a paper was reproduced is "
     yield "[a page of its own](../experiments/results/what_is_reproduced/README.md), and"
     yield " `halfway reproduce` runs it.\n\n"
@@ -220,7 +220,7 @@ def _papers() -> Iterator[str]:
 
 
 def _home(part: str) -> str:
-    """The page of a part, as seen from the page of papers."""
+    """The page of a part, relative to the page of papers."""
     return f"../controllers/{part}.md" if part in CONTROLLERS.names() else f"parts.md#{part}"
 
 

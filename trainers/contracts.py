@@ -15,8 +15,8 @@ class Rollouts(Protocol):
 
 
 def judge_seconds(rollouts: object) -> float:
-    """Seconds that the environment has taken so far to answer and judge, summed over all rollouts, concurrent or not,
-    and without replays. 0 where `rollouts` has no attribute of that name."""
+    """Seconds of the environment so far for answering and judging, summed over all rollouts, concurrent or not, without
+    replays. 0 if `rollouts` has no attribute of that name."""
     return float(getattr(rollouts, "judge_seconds", 0.0))
 
 
@@ -37,7 +37,7 @@ class Appraiser(Protocol):
     """Estimates the values of rollouts."""
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:
-        """The groups with a value on every token."""
+        """Add a value to every token of the groups."""
         ...
 
 

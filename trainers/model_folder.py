@@ -1,4 +1,4 @@
-"""Checks a model's folder before `transformers` reads it, so that a damaged or strange one costs one line."""
+"""Checks a model's folder before `transformers` reads it, to report a damaged or strange one in one line."""
 
 import json
 import struct
@@ -11,15 +11,15 @@ from halfway.curriculum.support.errors import UserError, require
 JSON_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json")
 INDEX = "model.safetensors.index.json"
 MOST_LAYERS, LARGEST = 10_000, 2**32
-"""Layers of a model, and any other whole number of its configuration, beyond which it is refused."""
+"""Most layers of a model, and the largest other whole number of its configuration."""
 REMEDY = "copy or download the model again"
 MERGE = "merge it into its model with merge_and_unload() of peft, and save that"
 
 
 def check_model_folder(folder: Path) -> None:
-    """Refuse damaged files, pipes and devices, weights outside the folder, and sizes that no model has.
+    """Refuse damaged files, pipes and devices, weights outside the folder, and impossible sizes.
 
-    Outside are also the weights of an adapter alone, which names a model elsewhere.
+    An adapter alone is refused too: its model is elsewhere.
 
     Raises:
         UserError: one line that names the file.
@@ -53,7 +53,7 @@ def _check_weights(folder: Path, index: dict[str, Any]) -> None:
 
 
 def _check_safetensors(path: Path) -> None:
-    """Raise ValueError unless a file is as long as its header says, which a cut download is not."""
+    """Raise ValueError unless a file has the length in its header; a cut download has not."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)
@@ -68,7 +68,7 @@ def _check_safetensors(path: Path) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file. Raises UserError, one line that names the file, for all else."""
+    """Read the object in a JSON file. Raises UserError, one line that names the file, for any other content."""
     with reading(path, REMEDY):
         value = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(value, dict):

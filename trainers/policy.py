@@ -1,4 +1,4 @@
-"""A loaded policy: the model with its tokenizer, the tokens that end a response, and how prompts are wrapped."""
+"""A loaded policy: the model with its tokenizer, its end tokens, and the wrapping of prompts."""
 
 import os
 import sys
@@ -27,10 +27,10 @@ class ModelOptions:
         path: a folder with a Hugging Face checkpoint and its tokenizer (relative to the YAML file, the current folder
             or the repository), or a name on a model hub.
         dtype: type of weights and activations. bfloat16 is for DeepSpeed and adapters, which keep float32 beside it.
-        attn_implementation: attention kernel, as `transformers` calls it.
-        lora: adapters to train in place of the weights.
-        chat: what goes through the tokenizer's chat template: "messages" = prompts that are lists of messages (a lone
-            user message stays plain text if there is no template); "all" = plain prompts too, each as one user message.
+        attn_implementation: attention kernel, by its name in `transformers`.
+        lora: adapters to train instead of the weights.
+        chat: prompts to render with the tokenizer's chat template: "messages" = lists of messages (a lone user message
+            stays plain text if there is no template); "all" = plain prompts too, each as one user message.
         system: a system message for conversations that have none; empty = the template's default.
     """
 
@@ -44,13 +44,13 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class Policy:
-    """A model with everything that belongs to it.
+    """A model with its tokenizer and settings.
 
     Attributes:
         model: a causal language model of `transformers`.
         end_tokens: every token that ends a response.
         padding: any valid token.
-        path: where its weights came from.
+        path: source of its weights.
         chat, system: see `wrap` and `system` of `halfway.trainers.rollouts.chat.Prompts`.
         policy_version: number of learner updates behind these weights: 0 as first loaded, or the checkpoint's number.
     """
@@ -86,7 +86,7 @@ class Policy:
         max_diverged: float = 1.0,
         max_seconds: float = 0.0,
     ) -> Collector:
-        """A collector that rolls requests out with the policy's prompts."""
+        """Make a collector that rolls out requests with the policy's prompts."""
         return Collector(
             engine,
             environment,
@@ -102,9 +102,9 @@ class Policy:
 
 
 def leave_sklearn_out() -> None:
-    """Import what `transformers` generates with without scikit-learn, which brings SciPy and pandas.
+    """Import generation in `transformers` without scikit-learn, which imports SciPy and pandas.
 
-    One kind of assisted decoding reads it, which nothing here uses, and it is a quarter of a run's start.
+    Only one kind of assisted decoding, unused here, needs scikit-learn, and it takes a quarter of a run's start.
     """
     utils, decoding = import_module("transformers.utils"), "transformers.generation.candidate_generator"
     if decoding in sys.modules or "sklearn" in sys.modules:
@@ -118,16 +118,16 @@ def leave_sklearn_out() -> None:
 
 
 def load_policy(options: ModelOptions, path: str) -> Policy:
-    """The policy without the adapters that its options name.
+    """Load the policy without the adapters named in its options.
 
-    No code and no pickle of the model's folder is run: a model that needs its own code is refused, without a question,
-    and weights are read from safetensors only.
+    Never runs code or a pickle of the model's folder: a model that needs its own code is refused, and weights are read
+    from safetensors only.
 
     Args:
         path: what `options.path` resolves to: a folder, or a name on a hub.
 
     Raises:
-        UserError: if nothing can be loaded, or there is no end token, without which no response would ever end.
+        UserError: if the model cannot be loaded, or has no end token, so that no response would ever end.
     """
     import torch
 
@@ -142,7 +142,7 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         require_vocabulary(tokenizer, options.path)
-        tokenizer.encode("1")  # which reads settings that nothing has checked
+        tokenizer.encode("1")  # reads settings that nothing has checked yet
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         use_own_kernels(config, options.attn_implementation)
         loader: Any = AutoModelForCausalLM
@@ -157,7 +157,7 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
         )
     except UserError:
         raise
-    except Exception as error:  # the libraries that read the folder raise anything
+    except Exception as error:  # the libraries that read the folder may raise anything
         raise UserError(f"model.path: {options.path!r} cannot be loaded: {one_line(error)}") from error
     require_whole(model, sorted(report["missing_keys"]), options.path)
     ends = find_end_tokens(tokenizer, model)
@@ -167,9 +167,9 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
 
 
 def use_own_kernels(config: Any, attention: str) -> None:
-    """Set the attention kernel in a model's configuration and its parts, and forget which others it names.
+    """Set the attention kernel in a model's configuration and its parts, and drop others that it names.
 
-    A name such as owner/kernel there wins over what `from_pretrained` is asked for, and stands for code on a hub.
+    A name such as owner/kernel there overrides the argument of `from_pretrained`, and means code on a hub.
     """
     config._attn_implementation = attention
     if hasattr(config, "_experts_implementation"):
@@ -180,7 +180,7 @@ def use_own_kernels(config: Any, attention: str) -> None:
 
 
 def require_whole(model: Any, missing: list[str], path: str) -> None:
-    """Raise UserError for weights that are missing, which `transformers` draws at random."""
+    """Raise UserError for missing weights, which `transformers` would draw at random."""
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise UserError(
@@ -190,8 +190,8 @@ def require_whole(model: Any, missing: list[str], path: str) -> None:
 
 
 def require_vocabulary(tokenizer: Any, path: str) -> None:
-    """Raise UserError for what `transformers` makes of a folder without a tokenizer: one that knows special tokens
-    only, and encodes every text as nothing."""
+    """Raise UserError for the tokenizer that `transformers` makes if a folder has none: it has only special tokens, and
+    encodes every text as nothing."""
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise UserError(
             f"model.path: {path!r} holds no tokenizer; save that of the model there with "
@@ -200,10 +200,10 @@ def require_vocabulary(tokenizer: Any, path: str) -> None:
 
 
 def find_end_tokens(tokenizer: Any, model: Any) -> list[int]:
-    """Every token that ends a response, according to the tokenizer and the model's generation settings.
+    """Find every token that ends a response, according to the tokenizer and the model's generation settings.
 
     Raises:
-        UserError: if there is none, since then no response would ever end.
+        UserError: if there is none, so that no response would ever end.
     """
     declared = model.generation_config.eos_token_id if model.generation_config else None
     several = declared if isinstance(declared, list) else [declared]
@@ -214,8 +214,8 @@ def find_end_tokens(tokenizer: Any, model: Any) -> list[int]:
 
 
 def make_savable(model: Any, ends: list[int], padding: int) -> None:
-    """Keep only the tokens of generation settings that `transformers` loads with a warning and refuses to save, such
-    as a temperature without do_sample. The policy is sampled by the engine's settings, never by these."""
+    """Keep only the tokens in generation settings: `transformers` loads some others with a warning and refuses to save
+    them, such as a temperature without do_sample. Sampling uses the engine's settings, never these."""
     settings = model.generation_config
     try:
         if settings:
@@ -233,7 +233,7 @@ def prepare_torch(seed: int, threads: int) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.manual_seed(seed)
     torch.use_deterministic_algorithms(True, warn_only=torch.cuda.is_available())
-    # Otherwise every new tensor is filled with NaN first, by a kernel of its own.
+    # Otherwise an extra kernel fills every new tensor with NaN first.
     deterministic: Any = torch.utils.deterministic
     deterministic.fill_uninitialized_memory = False
     if threads:

@@ -1,4 +1,4 @@
-"""Hidden states of the starting policy for each prompt, as a feature through which a belief can share evidence."""
+"""Hidden states of the starting policy for each prompt, as a feature with which a belief can share evidence."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ FEATURE = "prompt_state"
 NEED = f"feature:{FEATURE}"
 COMPONENTS = 16
 BATCH_TOKENS = 16_384
-BLOCK = 8192  # rows of states that are read at once
+BLOCK = 8192  # rows of states to read at once
 FILE = "prompt_states.npz"
 
 Floats = NDArray[np.float64]
@@ -29,17 +29,17 @@ Floats = NDArray[np.float64]
 def with_prompt_states(
     problems: ProblemSet, policy: Callable[[], Policy], components: int = COMPONENTS, folder: Path | None = None
 ) -> ProblemSet:
-    """The problems with a further feature, `prompt_state`: what distinguishes their prompts to this policy.
+    """Add a feature to problems, `prompt_state`: this policy's representation of the prompt.
 
-    Its last hidden states, averaged over the prompt's tokens, are reduced to their first principal components over the
-    set. Problems that need the same skills have similar states, without any labels of skills. A model shared over
-    prompts is GPS's idea (arXiv 2602.01970); these features are ours. The states are those of the weights given here,
-    so a resumed run must give the starting weights again, or its folder.
+    The policy's last hidden states, averaged over the prompt's tokens, are reduced to their first principal components
+    over the set. Problems that need the same skills have similar states, without labels of skills. A model shared over
+    prompts is GPS's idea (arXiv 2602.01970); these features are ours. The states belong to the weights given here, so a
+    resumed run must give the starting weights again, or its folder.
 
     Args:
         policy: loads the policy, if its states are not known yet.
         components: number of components; fewer if the model is narrower, or the set is smaller.
-        folder: the run's, where they are kept in prompt_states.npz; None = they are not.
+        folder: the run's folder, for prompt_states.npz; None = the states are not saved.
     """
     key = f"{problems.fingerprint()} {components}"
     states_PC = None if folder is None else _kept(folder / FILE, key)
@@ -57,7 +57,7 @@ def with_prompt_states(
 
 
 def _kept(path: Path, key: str) -> Floats | None:
-    """The states that a run has kept; None if there are none, or they belong to other problems or are damaged."""
+    """Read a run's saved states; None if there are none, or they are damaged or belong to other problems."""
     try:
         with np.load(path, allow_pickle=False) as kept:
             states_PC: Floats = kept["states"]
@@ -67,15 +67,15 @@ def _kept(path: Path, key: str) -> Floats | None:
 
 
 def with_blank_states(problems: ProblemSet) -> ProblemSet:
-    """The problems with the same feature, always 0, for checks that load no model."""
+    """Add the same feature, always 0, for checks that load no model."""
     blank_C = np.zeros(COMPONENTS)
     return ProblemSet([_with_feature(p, blank_C) for p in problems], problems.generated)
 
 
 def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> NDArray[np.float32]:
-    """The policy's last hidden state, averaged over the tokens of each prompt, (P, width), in a temporary file.
+    """Compute the policy's last hidden state, averaged over the tokens of each prompt, (P, width), in a temporary file.
 
-    They are computed on the GPU if there is one; the model then goes back to where it was.
+    This uses the GPU if there is one, and then moves the model back to its device.
     """
     import torch
 
@@ -106,8 +106,8 @@ def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> NDArray[np.float
 def principal_components(states_PW: NDArray[np.floating[Any]], components: int) -> Floats:
     """The first principal components of the rows, (P, C), with C the least of `components`, P - 1 and the width.
 
-    The rows are read in blocks, so that memory holds a matrix of width x width and not all of them. The sign of a
-    component, which is arbitrary, is such that its largest entry is positive.
+    The rows are read in blocks, so that memory holds only a matrix of width x width. The sign of a component is
+    arbitrary; its largest entry is made positive.
     """
     number = max(1, min(components, len(states_PW) - 1, states_PW.shape[1]))
     blocks = [slice(start, start + BLOCK) for start in range(0, len(states_PW), BLOCK)]
@@ -124,7 +124,7 @@ def principal_components(states_PW: NDArray[np.floating[Any]], components: int) 
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Positions in batches of similar lengths, each of at most `BATCH_TOKENS` padded tokens, or a single prompt."""
+    """Yield batches of indices of similar lengths, each of at most `BATCH_TOKENS` padded tokens, or a single prompt."""
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
         if batch and (len(batch) + 1) * lengths[place] > BATCH_TOKENS:

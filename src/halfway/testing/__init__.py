@@ -1,4 +1,4 @@
-"""Contract suites for parts that others write, each one line in a test:
+"""Contract suites for third-party parts, each one line in a test:
 
     from halfway.testing import check_controller, check_engine, check_environment, check_verifier
 
@@ -7,14 +7,14 @@
 
 | file | what it checks |
 |---|---|
-| `controllers` | determinism, saving, what may be learnt from what, the verbs of a plan |
-| `together` | what members of one chain promise each other, with rollouts late, lost, cut and in pieces |
+| `controllers` | determinism, saving, permitted evidence, the verbs of a plan |
+| `together` | promises between members of one chain, with rollouts late, lost, cut and in pieces |
 | `parts` | verifiers, environments, rollout engines |
 
 `simulator` has `SimulatedRollouts`, a learner without a model, on which a law can be watched for hundreds of steps in a
 second.
 
-A check that fails raises AssertionError and says what was broken. `controller_checks` gives the checks one by one, for
+A failed check raises AssertionError with the broken promise. `controller_checks` gives the checks one by one, for
 `pytest.mark.parametrize`.
 """
 

@@ -31,12 +31,12 @@ from halfway.testing.simulator import SimulatedRollouts
 
 Check = Callable[["Trial"], None]
 SLOTS = frozenset({"prefixes", "generated", "stored", "quotas"})
-"""Claims of controllers that take slots of their own or divide them, and so come before the one that fills the rest."""
+"""Claims of controllers that take or divide slots, and so come before the one that fills the rest."""
 COMPANY = "company"
 
 
 def sample_problems(count: int = 60, generated: int = 120) -> ProblemSet:
-    """Problems with every feature that the controllers of this package may ask for, and reference solutions."""
+    """Make problems with every feature that this package's controllers may need, and reference solutions."""
     made = [
         Problem(
             f"{kind}{i}",
@@ -61,14 +61,14 @@ def sample_problems(count: int = 60, generated: int = 120) -> ProblemSet:
 
 @dataclass(frozen=True)
 class Trial:
-    """A controller in the chain that it is tried in.
+    """A controller in a chain for its trial.
 
     Attributes:
-        name: of the controller in the chain.
+        name: name of the controller in the chain.
         controller: the chain.
-        problems: at least 40.
-        size: N, rollouts of a group.
-        wanted: groups of a step.
+        problems: at least 40 problems.
+        size: N, rollouts per group.
+        wanted: groups per step.
     """
 
     name: str
@@ -94,10 +94,10 @@ def check_controller(controller: PassRateController[Any], problems: ProblemSet |
     """Run all of `controller_checks` on a controller, in a chain in which it has work to do.
 
     Args:
-        problems: at least 40; by default `sample_problems()`. Give your own if the controller needs features of theirs.
+        problems: at least 40; by default `sample_problems()`. Give your own if the controller needs their features.
 
     Raises:
-        AssertionError: naming the promise that is broken.
+        AssertionError: naming the broken promise.
     """
     trial = trial_of(controller, problems)
     for name, check in controller_checks().items():
@@ -108,7 +108,7 @@ def check_controller(controller: PassRateController[Any], problems: ProblemSet |
 
 
 def trial_of(controller: PassRateController[Any], problems: ProblemSet | None = None) -> Trial:
-    """The controller with `Uniform`, unless it chooses problems itself: behind it, or before it if it takes slots."""
+    """Put the controller in a chain, after `Uniform` or, if it takes slots, before it; alone if it chooses problems."""
     problems = problems or sample_problems()
     if isinstance(controller, Chain):
         return Trial("", controller, problems)
@@ -341,7 +341,7 @@ def _simulated(version: int) -> SimulatedRollouts:
 
 
 def _run(session: Session, steps: range) -> list[list[tuple[Any, ...]]]:
-    """Steps of a session with the simulated learner, and what was decided in each."""
+    """Run steps of a session with the simulated learner; returns the decisions of each step."""
     return [_step(session, step) for step in steps]
 
 
@@ -354,7 +354,7 @@ def _step(session: Session, step: int, wanted: int = 12) -> list[tuple[Any, ...]
 
 
 def _finish(session: Session, tickets: Sequence[Any], step: int) -> None:
-    """Roll out, as often as the chain asks for more, and commit."""
+    """Roll out until the chain asks for no more, and commit."""
     for round_ in range(20):
         asked = [ticket.request for ticket in tickets if ticket.request.stored is None]
         for group in _simulated(step).run(asked, Stream(0).at(step, round_, "rollout")):
@@ -367,7 +367,7 @@ def _finish(session: Session, tickets: Sequence[Any], step: int) -> None:
 
 
 def _described(requests: Sequence[Request]) -> list[tuple[Any, ...]]:
-    """Requests as values that compare."""
+    """Convert requests to comparable values."""
     return [
         (
             request.problem.id,
@@ -390,7 +390,7 @@ def _group(problem: Problem, passed: int, size: int, origin: Origin = Origin.FRE
 
 
 def _child(problem: Problem, size: int) -> Group:
-    """A group that started from a prefix of a success, and failed."""
+    """Make a failed group that started from a prefix of a success."""
     parent = _group(problem, 1, size)
     prefix = Prefix(cut(parent.rollouts[0], 2, "tokens"), 2, "tokens", 1, size, parent_success=True)
     made = _group(problem, 0, size)
