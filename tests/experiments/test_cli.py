@@ -128,7 +128,7 @@ def test_list_shows_names_options_and_defaults() -> None:
     assert "target=0.25" in halfway("list", "greso").stdout
     assert "  transformers: " in halfway("list", "engines").stdout
     assert "'verifiers'" in complaint("list", "verifier")
-    assert "  function_induction: Whether the function in each response gives" in everything
+    assert "  function_induction: Judge each response: its function must give" in everything
     assert "  learner: Options of GRPO" in everything
 
 

@@ -116,7 +116,7 @@ def test_archives_are_pinned(archive: tuple[Path, str], tmp_path: Path) -> None:
         unpack(path, "0000")
     with pytest.raises(UserError, match=says("pip download")):
         unpack(tmp_path / "none.tar.gz", sha256)
-    with pytest.raises(UserError, match=says("how many")):
+    with pytest.raises(UserError, match=says("problems.train")):
         RepositoryArchives({str(path): sha256}).load(None, Stream(0))
 
 

@@ -77,7 +77,7 @@ def test_a_choice_among_equals_is_at_an_edge_only_where_they_agree() -> None:
     settings = [trial(f"{lr}-{n}", 0.3, lr=lr, n=n) for lr in (1, 2) for n in (8, 16)]
     found = chosen(settings, {"lr": [1, 2], "n": [8, 16]})
     assert (found.chosen, found.at_edge, found.equals) == ("1-8", [], 4)
-    assert outcome("a", found).endswith("best of 4); 4 settings did equally well, the first of them was taken")
+    assert outcome("a", found).endswith("best of 4); 4 settings did equally well, the first one was chosen")
     agreed = chosen(settings[:2], {"lr": [1, 2], "n": [8, 16]})
     assert (agreed.at_edge, agreed.equals) == (["lr"], 2)
     final = [replace(each, final_area=area) for each, area in zip(settings, (0.4, 0.4, 0.5, 0.1), strict=True)]
