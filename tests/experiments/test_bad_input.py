@@ -478,7 +478,7 @@ def test_a_run_directory_that_does_not_belong_to_its_configuration(run_file: Pat
     config.write_text(original)
     rows = [json.loads(line) for line in Path("problems.jsonl").read_text().splitlines()]
     write_rows(run_file.parent, rows[:-1])
-    assert complaint("resume", "runs/run").startswith("problems: the 3 training problems differ from the saved session's; ")
+    assert complaint("resume", "runs/run").startswith("problems: the 3 training problems differ from the saved")
     write_rows(run_file.parent, rows)
     assert halfway("resume", "runs/run").exit_code == 0
 
