@@ -100,7 +100,7 @@ class Training:
             write_json(self.folder / "status.json", {"state": "running"})
             clock = Stopwatch()
             if self.evaluate_if_due(clock) and not self.progress.unspent(self.budget):
-                self.save_if_due(clock)  # a signal came before the last evaluation
+                self.save_if_due(clock)  # the run was stopped before its last evaluation
             while self.progress.unspent(self.budget) and not self.stop():
                 self.step(clock)
                 clock = Stopwatch()

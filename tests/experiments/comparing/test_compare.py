@@ -126,7 +126,7 @@ def test_contrasts_of_arms_that_come_later_wait_for_them(comparison: ComparisonC
 def test_an_arm_may_be_named_by_a_number() -> None:
     assert contrast_pairs([["a", 1]], ["a", "1"]) == [("a", "1")]
     assert contrast_pairs({"baseline": 1}, ["a", "1"]) == [("a", "1")]
-    with pytest.raises(UserError, match=says("contrasts", "another")):
+    with pytest.raises(UserError, match=says("contrasts", "two different")):
         contrast_pairs([["1", 1]], ["a", "1"])
 
 

@@ -85,7 +85,7 @@ def test_halfway_report_reads_a_hosted_run(tmp_path: Path, capsys: pytest.Captur
     assert "report.html" in capsys.readouterr().out
     summary = json.loads((tmp_path / "mine" / "summary.json").read_text())
     assert json.dumps(summary).count('"mine"')
-    assert "No texts to read: a host handed over none." in (tmp_path / "mine" / "report.html").read_text()
+    assert "No texts to read: a host reported none." in (tmp_path / "mine" / "report.html").read_text()
 
 
 @pytest.mark.parametrize("blocked", [".summary.json.tmp", "figures"])
