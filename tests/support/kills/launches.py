@@ -123,16 +123,17 @@ class Launch:
             time.sleep(PACE_SECONDS)
         return ended
 
-    def orphans(self) -> list[int]:
-        """Processes that are still there some time after the ranks have ended. They are killed."""
+    def orphans(self) -> dict[int, str]:
+        """Processes that are still there some time after the ranks have ended, with their commands. They are killed."""
         self.seen |= {pid: _started(pid) for pid in _in_sessions(self.pids)}
         deadline = time.monotonic() + LEAVE_SECONDS
         while (left := [pid for pid, began in self.seen.items() if began and _started(pid) == began]) and (
             time.monotonic() < deadline
         ):
             time.sleep(PACE_SECONDS)
+        commands = {pid: _file(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")[-200:] for pid in left}
         kill(left)
-        return left
+        return commands
 
 
 def kill(pids: Sequence[int]) -> None:

@@ -129,7 +129,7 @@ class Trial:
             launch.wait(10)
         code = launch.code
         if orphans:
-            raise FailedError(f"orphans: {len(orphans)} after {fault}")
+            raise FailedError(f"orphans: {orphans} after {fault}")
         if "Traceback" in said:
             raise FailedError(f"traceback: {fault} {_end(output)}")
         killed = code == -9

@@ -114,7 +114,7 @@ def test_a_process_whose_parent_has_ended_is_found_and_ended(tmp_path: Path, mon
         left = int(parent.stdout.readline())
     launch = Launch.__new__(Launch)
     launch.pids, launch.codes, launch.seen = [parent.pid], {}, {}
-    assert launch.orphans() == [left]
+    assert launch.orphans() == {left: "sleep 600 "}
 
 
 def test_a_process_that_is_left_behind_is_found_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_a_process_that_is_left_behind_is_found_and_ended(tmp_path: Path, monkey
         while left.pid not in launch.victims()["sampler"]:
             assert time.monotonic() < deadline
         launch.seen = {left.pid: launch.seen[left.pid]}
-        assert launch.orphans() == [left.pid]
+        assert launch.orphans() == {left.pid: "sleep 600 "}
         assert left.wait(10) == -9
 
 
