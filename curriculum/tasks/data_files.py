@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from halfway.curriculum import UserError
-from halfway.curriculum.support.database import connect
+from halfway.curriculum.support.database import VALUE_BYTES, connect, size_in_sql, sum_in_sql, text_in_sql
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.support.seal import require_sealed
@@ -53,8 +53,6 @@ LONGEST_LINE = 32 << 20
 """Most bytes of a line: a file without line ends must not fill the memory."""
 MOST_VALUES, MOST_COLUMNS = 4_000_000, 10_000
 """Values of a line, each of which may become an object of many bytes, and columns of a table in CSV."""
-VALUE_BYTES = 64
-"""Bytes that a value inside a list or mapping takes at least, in Python."""
 MOST_ROWS, LONGEST = 2048, f"max_line_size = {LONGEST_LINE}, buffer_size = {2 * LONGEST_LINE}"
 FEW = 16
 LARGEST_JSON = 1 << 30
@@ -346,7 +344,8 @@ def _unpack(path: Path, packed: str) -> Iterator[bytes]:
         read = f"FROM read_csv(?, {options}, auto_detect = false, compression = 'zstd', {LONGEST})"
         most = max(UNPACKED, DENSEST * path.stat().st_size)  # DuckDB would hold 2048 lines before we see one
         so_far = f"SELECT line, sum(strlen(line)) OVER (ROWS UNBOUNDED PRECEDING) AS so_far {read}"
-        query = f"SELECT line FROM ({so_far}) WHERE CASE WHEN so_far > {most} THEN error({_text(DENSE)}) ELSE true END"
+        dense = f"error({text_in_sql(DENSE)})"
+        query = f"SELECT line FROM ({so_far}) WHERE CASE WHEN so_far > {most} THEN {dense} ELSE true END"
         for lines in _fetch(path, query, "packed by Zstandard"):
             yield "".join(f"{line or ''}\n" for (line,) in lines).encode()
         return
@@ -473,10 +472,6 @@ def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
 def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Block]:
     names, delimiter = _heading(path, packed)
     if not names:
@@ -493,7 +488,7 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Blo
         return
     types = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
     query = (
-        f"FROM read_csv(?, columns = {{{types}}}, delim = {_text(delimiter)}, quote = '\"', escape = '\"', "
+        f"FROM read_csv(?, columns = {{{types}}}, delim = {text_in_sql(delimiter)}, quote = '\"', escape = '\"', "
         f"header = true, auto_detect = false, compression = '{packed or 'none'}', {LONGEST})"
     )
     first = 1
@@ -604,7 +599,7 @@ def _require_moderate_rows(path: Path, columns: Sequence[tuple[str, str]], limit
     """
     import duckdb
 
-    size = _together(_size_in_sql(cell, duckdb.sqltype(kind)) for cell, kind in columns)
+    size = sum_in_sql(size_in_sql(cell, duckdb.sqltype(kind)) for cell, kind in columns)
     part = f"row_number() OVER () // {MOST_ROWS}"  # what DuckDB holds in memory at a time
     query = (
         f"SELECT max(longest), max(together), sum(together) FROM (SELECT max(size) longest, sum(size) together "
@@ -614,44 +609,6 @@ def _require_moderate_rows(path: Path, columns: Sequence[tuple[str, str]], limit
     _require_moderate(path, total)
     if longest > UNPACKED or together > max(8 * UNPACKED, 10 * path.stat().st_size):
         raise UserError(f"{path}: has rows of up to {longest >> 20:,} MiB; give it as JSON Lines")
-
-
-def _size_in_sql(cell: str, kind: Any, depth: int = 0) -> str:
-    """SQL for about how many bytes a cell takes in Python; a number where all of its type take the same.
-
-    Args:
-        kind: DuckDB's type of the cell.
-    """
-    match kind.id:
-        case "varchar":
-            return f"coalesce(strlen({cell}), 0)"
-        case "blob":
-            return f"coalesce(octet_length({cell}), 0)"
-        case "struct":
-            inside = (
-                _size_in_sql(f"struct_extract({cell}, {_text(name)})", part, depth) for name, part in kind.children
-            )
-            return _together([str(VALUE_BYTES), *inside])
-        case "map":
-            return _together(_size_of_list(f"map_{name}s({cell})", part, depth) for name, part in kind.children)
-        case "list" | "array":
-            return _size_of_list(cell, dict(kind.children)["child"], depth)
-    return "8"
-
-
-def _size_of_list(cell: str, kind: Any, depth: int) -> str:
-    each = _together([str(VALUE_BYTES), _size_in_sql(f"x{depth}", kind, depth + 1)])
-    if each.isdecimal():
-        return f"coalesce(len({cell}), 0) * {each}"
-    return f"coalesce(list_sum(list_transform({cell}, lambda x{depth}: {each})), 0)"
-
-
-def _together(sizes: Iterable[str]) -> str:
-    """SQL for a sum, of any number of sizes."""
-    listed = list(sizes)
-    fixed = sum(int(size) for size in listed if size.isdecimal())
-    others = [size for size in listed if not size.isdecimal()]
-    return f"list_sum([{fixed}, {', '.join(others)}])" if others else str(fixed)
 
 
 def _column(path: Path, name: str, types: Mapping[str, str]) -> tuple[str, str]:

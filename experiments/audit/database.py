@@ -1,6 +1,5 @@
 """Runs DuckDB on arrays, and on Parquet files at or below one path, without any other access."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import lru_cache
@@ -10,14 +9,14 @@ from typing import Any
 import duckdb
 from numpy.typing import NDArray
 
-from halfway.curriculum.support.database import connect
-from halfway.experiments.audit.limits import TOO_DENSE, TooDenseError, require_moderate
+from halfway.curriculum.support.database import connect, size_in_sql, sum_in_sql
+from halfway.experiments.audit.limits import TOO_DENSE, TooDenseError, most, require_moderate
 
 ROWS = 128
 """Rows to convert to Python values at a time."""
 
-LONGEST_CELL = 1 << 20
-"""Maximum characters of a text, or values of a list; longer ones are read as null."""
+LONGEST_CELL, LONGEST_NESTED = 1 << 20, 64 << 20
+"""Maximum bytes of a text, and about how many of a list or mapping in Python; what is longer is read as null."""
 
 UNREADABLE = (duckdb.Error, RuntimeError, UnicodeError)
 """DuckDB's exceptions for a damaged file; the last two for a name or a text that is not UTF-8."""
@@ -75,19 +74,28 @@ def batches(
     Args:
         drop: called with the reason if the file is damaged.
     """
-    quoted, place, unpacked = ['"' + name.replace('"', '""') + '"' for name in names], str(path.resolve()), 0
+    quoted, place = ['"' + name.replace('"', '""') + '"' for name in names], str(path.resolve())
     try:
         with closing(connected(root).cursor()) as cursor:
             kinds = cursor.execute(f"SELECT {', '.join(quoted)} FROM {PARQUET} LIMIT 0", [place]).description or ()
-            long = [i for i, kind in enumerate(kinds) if re.fullmatch(r"VARCHAR|BLOB|.*\[\d*\]", str(kind[1]))]
-            for i in long:
-                length = "octet_length" if str(kinds[i][1]) == "BLOB" else "len"
-                quoted[i] = f"CASE WHEN {length}({quoted[i]}) <= {LONGEST_CELL} THEN {quoted[i]} END"
-            cursor.execute(f"SELECT {', '.join(quoted)} FROM {PARQUET}", [place])
+            sizes = [size_in_sql(cell, kind[1]) for cell, kind in zip(quoted, kinds, strict=True)]
+            for i, (kind, size) in enumerate(zip(kinds, sizes, strict=True)):
+                if not size.isdecimal():
+                    longest = LONGEST_CELL if str(kind[1]) in ("VARCHAR", "BLOB") else LONGEST_NESTED
+                    quoted[i] = f"CASE WHEN {size} <= {longest} THEN {quoted[i]} END"
+                    sizes[i] = f"CASE WHEN {size} <= {longest} THEN {size} ELSE 0 END"
+            # DuckDB copies a chunk of 2048 rows before we see the first, so what is too much must be null in it.
+            so_far = f"(sum({sum_in_sql(sizes)}) OVER (ROWS UNBOUNDED PRECEDING))::BIGINT AS so_far"
+            named = ", ".join(f"{cell} AS c{i}" for i, cell in enumerate(quoted))
+            limit = most(path.stat().st_size)
+            cells = ", ".join(f"CASE WHEN so_far <= {limit} THEN c{i} END" for i in range(len(quoted)))
+            query = f"SELECT {cells}, so_far FROM (SELECT {named}, {so_far} FROM {PARQUET})"
+            cursor.execute(query, [place])
             while rows := cursor.fetchmany(ROWS):
-                cells: list[Sequence[Any]] = list(zip(*rows, strict=True))
-                unpacked += 8 * len(rows) * len(cells) + sum(len(v) for i in long for v in cells[i] if v)
-                require_moderate(unpacked, path.stat().st_size)
-                yield dict(zip(names, cells, strict=True))
+                whole = rows if rows[-1][-1] <= limit else [row for row in rows if row[-1] <= limit]
+                if whole:
+                    *cells, _ = zip(*whole, strict=True)
+                    yield dict(zip(names, cells, strict=True))
+                require_moderate(rows[-1][-1], path.stat().st_size)
     except (*UNREADABLE, TooDenseError) as error:
         drop(TOO_DENSE if isinstance(error, TooDenseError) else DAMAGED)

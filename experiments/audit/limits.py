@@ -15,8 +15,13 @@ class TooDenseError(OSError):
 
 def require_moderate(unpacked: int, packed: int) -> None:
     """Raise TooDenseError if a file of `packed` bytes unpacks to suspiciously many."""
-    if unpacked > UNPACKED and unpacked > DENSEST * packed:
+    if unpacked > most(packed):
         raise TooDenseError
+
+
+def most(packed: int) -> int:
+    """Maximum bytes that a file of `packed` bytes may stand for."""
+    return max(UNPACKED, DENSEST * packed)
 
 
 def is_moderate(line: bytes) -> bool:

@@ -404,6 +404,18 @@ def many_rows(path: Path) -> None:
     duckdb.sql(f"COPY (SELECT 'p' AS problem, 1 AS reward FROM range(8000000)) TO '{path}' (FORMAT parquet)")
 
 
+def later_cells(path: Path) -> None:
+    """Short texts, and then one long text that is stored once."""
+    texts = "CASE WHEN i < 1000 THEN 'x' ELSE repeat('x', 1000000) END"
+    rows = f"SELECT 'p' AS problem, 1 AS reward, {texts} AS response FROM range(2000) t(i)"
+    duckdb.sql(f"COPY ({rows}) TO '{path}' (FORMAT parquet, PARQUET_VERSION v2)")
+
+
+def long_lists(path: Path) -> None:
+    rows = "SELECT [{'role': 'user', 'content': 'p'} FOR i IN range(100000)] AS problem, 1 AS reward FROM range(60)"
+    duckdb.sql(f"COPY ({rows}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)")
+
+
 @pytest.mark.parametrize(
     ("write", "name", "reason"),
     [
@@ -413,6 +425,8 @@ def many_rows(path: Path) -> None:
         (empty_lists, "t.jsonl", "line of more than 4,000,000 values"),
         (counts, "t.jsonl", "row after counts of more than 5,000,000 rollouts"),
         (long_cells, "t.parquet", limits.TOO_DENSE),
+        (later_cells, "t.parquet", limits.TOO_DENSE),
+        (long_lists, "t.parquet", limits.TOO_DENSE),
         (many_rows, "t.parquet", limits.TOO_DENSE),
     ],
 )
