@@ -6,9 +6,10 @@ under a hash of the file, of the options with which it was read, and of the veri
 
 import os
 import stat
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from hashlib import blake2b, file_digest
 from importlib.metadata import PackageNotFoundError, version
@@ -25,6 +26,9 @@ from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
 PACKAGES = ("latex2sympy2_extended", "math-verify", "reasoning-gym", "sympy")
 """Packages with which built-in verifiers read answers."""
 
+SLOW, PATIENCE, PATIENCE_PER_ANSWER = 1.0, 30.0, 0.1
+"""Seconds from which an answer counts as slow, and of all slow answers together, for each process and each answer."""
+
 
 class AnswerChecks:
     """The checks of one file's answers; the results are cached when the block ends without an error."""
@@ -39,6 +43,7 @@ class AnswerChecks:
         self._known: dict[str, str] | None = None
         self._found: dict[str, str] = {}
         self._opened = False
+        self._waited = 0.0
         self._state = self._stat()
 
     def __enter__(self) -> "AnswerChecks":
@@ -84,8 +89,16 @@ class AnswerChecks:
             self._open({problem.verifier for problem in problems})
         if self._known is not None:
             return [self._known.get(number, "") for number in numbers]
-        with ThreadPoolExecutor(PROCESSES) as threads:
-            whys = list(threads.map(_trouble, problems))
+        whys = []
+        with ThreadPoolExecutor(PROCESSES) as threads, closing(threads.map(_timed_trouble, problems)) as found:
+            for why, seconds in found:
+                whys.append(why)
+                self._waited += seconds if seconds > SLOW else 0
+                if self._waited > PATIENCE * PROCESSES + PATIENCE_PER_ANSWER * len(whys):
+                    raise UserError(
+                        f"{self._path}: verifiers take more than {SLOW:g} s for many of its answers; correct them, or "
+                        "set the source's check_answers to false"
+                    )
         self._found |= {number: why for number, why in zip(numbers, whys, strict=True) if why}
         return whys
 
@@ -111,6 +124,12 @@ def _trouble(problem: Problem) -> str:
     except Exception as error:
         return one_line(error)
     return ""
+
+
+def _timed_trouble(problem: Problem) -> tuple[str, float]:
+    """What `_trouble` says, and the seconds that it takes."""
+    began = time.monotonic()
+    return _trouble(problem), time.monotonic() - began
 
 
 def _unreadable(problem: Problem, why: str) -> Bad:

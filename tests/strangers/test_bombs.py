@@ -4,14 +4,15 @@ import gzip
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from paths import IMPORTABLE
 
-from halfway.curriculum import Stream, UserError
-from halfway.curriculum.tasks import files
+from halfway.curriculum import Problem, Stream, UserError
+from halfway.curriculum.tasks import answer_checks, files
 from halfway.curriculum.tasks.files import File
 from halfway.experiments.config.paths import locate
 
@@ -20,7 +21,7 @@ pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra prop
 MIB = 1 << 20
 LONG = "x" * (6 * MIB)
 READ = """
-import json, sys
+import sys
 from halfway.curriculum import Stream, UserError
 from halfway.curriculum.tasks.files import File
 from memory import peak_mib
@@ -135,3 +136,29 @@ def test_a_path_that_no_file_has_is_one_line(path: str, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"^path '.*: .*; correct it$") as error:
             read()
         assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize("slow", [0.0, 0.2])
+def test_a_file_of_answers_that_take_long_is_given_up(
+    slow: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def trouble(problem: Problem) -> str:
+        asked.append(problem)
+        time.sleep(slow)
+        return ""
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(answer_checks, "_trouble", trouble)
+    monkeypatch.setattr(answer_checks, "SLOW", 0.1)
+    monkeypatch.setattr(answer_checks, "PATIENCE", 0.5)
+    monkeypatch.setattr(answer_checks, "PATIENCE_PER_ANSWER", 0.001)
+    (tmp_path / "x.jsonl").write_text("".join(ROW.replace("x", str(i)) for i in range(2000)))
+    source = File(str(tmp_path / "x.jsonl"), verifier="symbolic")
+    if not slow:
+        assert len(source.load(None, Stream(0)).problems) == len(asked) == 2000
+        return
+    with pytest.raises(UserError, match=r"x.jsonl: verifiers take more than 0.1 s for many of its answers; correct"):
+        source.load(None, Stream(0))
+    assert len(asked) < 200
