@@ -23,6 +23,10 @@ UNLIKELY = 1e-3
 MANY = 0.05
 """Share of rollouts or groups from which a remark decides the finding."""
 
+COPIED, SIGNS = 0.9, 8
+"""Share of groups that must hold each rollout several times before copies are left out; the number of responses beyond
+the first of each group."""
+
 SAMPLE = 20_000
 """Number of rollouts in which different rewards are counted."""
 
@@ -241,6 +245,7 @@ class HistoryBuilder:
         """
         columns = {name: np.concatenate([part[name] for part in self._parts]) for name in ROLLOUT.names or ()}
         self._parts.clear()
+        columns = self._without_copies(columns)
         reward_R, passed_R = columns["reward"].astype(np.float64), columns["passed"]
         values = len(np.unique(np.round(reward_R[:SAMPLE], 6)))
         if passes_at is not None or (passed_R == UNKNOWN).any() or not len(passed_R):
@@ -276,6 +281,37 @@ class HistoryBuilder:
         first, last = min(self.texts.values()), max(self.texts.values())
         shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
         return {name: text[shared:].strip() for name, text in self.texts.items()}
+
+    def _without_copies(self, columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Leave out the copies if nearly every group holds each response and reward several times, as if ranks copied.
+
+        A group of one response is no sign of copies; one of two or more is the better a sign, the more they are.
+        """
+        if not len(columns["step"]) or not columns["response"].all():
+            return columns
+        with np.errstate(over="ignore"):
+            key_R = (columns["family"] * 31 + columns["response"]) * 31 + columns["reward"].view("i4")
+        order_R = np.lexsort((key_R, columns["family"]))  # stable, so the first copy stays
+        new_R = np.diff(key_R[order_R], prepend=key_R[order_R[0]] + 1) != 0
+        start_K = np.flatnonzero(new_R)
+        count_K = np.diff(start_K, append=len(order_R))
+        family_K = columns["family"][order_R[start_K]]
+        start_V = np.flatnonzero(np.diff(family_K, prepend=family_K[0] + 1) != 0)
+        copies_V, kinds_V = np.gcd.reduceat(count_K, start_V), np.diff(start_V, append=len(family_K))
+        copies = int(np.median(copies_V))
+        copied_V = copies_V % copies == 0
+        signs_V = copied_V * (kinds_V - 1)
+        if copies < 2 or copied_V.mean() < COPIED or (signs_V > 0).mean() < 1 / 2 or signs_V.sum() < SIGNS:
+            return columns
+        times_K = np.where(np.repeat(copied_V, kinds_V), copies, 1)
+        rank_R = np.arange(len(order_R)) - np.repeat(start_K, count_K)
+        kept_R = np.sort(order_R[rank_R < np.repeat(count_K // times_K, count_K)])
+        self.drop("row that repeats another", len(order_R) - len(kept_R))
+        self.doubt(
+            f"the log has every rollout {copies} times, with the same response and reward in the same group; each "
+            "counts once. Perhaps every rank wrote all of them"
+        )
+        return {name: column[kept_R] for name, column in columns.items()}
 
     def _history(self, columns: Mapping[str, NDArray[Any]]) -> History:
         """Form the groups of all rollouts; note problems with identical responses but different rewards."""

@@ -88,6 +88,13 @@ def floats_that_look_like_integers(folder: Path) -> Path:
     return folder / "t.jsonl"
 
 
+def every_row_a_hundred_times(folder: Path) -> Path:
+    """verl-project/verl#3065: DAPO's 17 thousand problems are 1.7 million rows, those of AIME 32 times 30."""
+    row = {"prompt": [USER], "reward_model": {"ground_truth": "5", "style": "rule"}}
+    parquet(folder / "t.parquet", [{**row, "extra_info": {"index": i}} for i in range(100)])
+    return folder / "t.parquet"
+
+
 def negative_after_the_mark(folder: Path) -> Path:
     """google-deepmind/proeval#19: the sign of a GSM8K answer is lost."""
     worked = "It was 2, and it fell by 1,236.5 to -1,234.5.\n#### -1,234.5"
@@ -105,6 +112,7 @@ REPORTS: list[tuple[Callable[[Path], Path], dict[str, str]]] = [
     (lines_called_json, {"2+3?": "5", "1+4?": "5"}),
     (integers_with_a_gap, {"2+3?": "5"}),
     (floats_that_look_like_integers, {"2+3?": "5.0"}),
+    (every_row_a_hundred_times, {"2+3?": "5"}),
     (negative_after_the_mark, {"2-1236.5?": "-1,234.5"}),
 ]
 

@@ -96,6 +96,27 @@ def test_verl_6024_a_rollout_counts_once_with_its_last_score(tmp_path: Path) -> 
     assert counts(audited(write(tmp_path / "1.jsonl", rows))) == [(2, 3)]
 
 
+@pytest.mark.parametrize("copies", [1, 2, 3])
+@pytest.mark.parametrize("apart", [False, True])
+def test_miles_3141_rows_that_every_rank_wrote_count_once(copies: int, apart: bool, tmp_path: Path) -> None:
+    """A group of 4 in which one passes is no group of 8 in which two pass."""
+    rows = [verl(1, p, float(i == 0), i) for p in range(12) for i in range(4)]
+    rows = rows * copies if apart else [row for row in rows for _ in range(copies)]
+    one = audited(write(tmp_path / "1.jsonl", rows))
+    assert counts(one) == [(1, 4)] * 12
+    assert (f"every rollout {copies} times" in doubts(one)) == (copies > 1)
+    assert one.log.reading.dropped == ({"row that repeats another": 48 * (copies - 1)} if copies > 1 else {})
+
+
+def test_equal_responses_are_no_copies(tmp_path: Path) -> None:
+    """Of a policy that always answers alike, or of one with two answers, drawn four and four times in one group."""
+    rows = [verl(1, p, 1.0, 0) for p in range(12) for _ in range(4)]
+    assert counts(audited(write(tmp_path / "1.jsonl", rows))) == [(4, 4)] * 12
+    generator = np.random.default_rng(0)
+    drawn = [verl(1, p, float(generator.integers(2)), 0) for p in range(64) for _ in range(8)]
+    assert counts(audited(write(tmp_path / "1.jsonl", drawn)))[0][1] == 8
+
+
 def trl(step: int, i: int, advantage: float, **rewards: float) -> Row:
     return {"step": step, "prompt": f"q{i // 4}", "completion": f"{step} {i}", **rewards, "advantage": advantage}
 
