@@ -79,12 +79,12 @@ def run_survey(
     """
     found = build_problems(config)
     for note in found.report.notes:
-        console.print(clean(note), markup=False, highlight=False, soft_wrap=True)
+        _say(console, note)
     problems = list(found.train)[:count]
     prepare_folder({"config": to_plain(config), "form": form}, folder)
     pattern = form_pattern(form, problems)
     for line in describe_verifiers(problems):
-        console.print(clean(line), markup=False)
+        _say(console, line)
     with progress_display(console) as display:
         note = f"{config.rollouts.num_rollouts} attempts at each of {len(problems)} problems"
         task = display.add_task("survey", total=len(problems), note=note)
@@ -144,8 +144,12 @@ def build_collector(config: RunConfig) -> "Collector":
 
 def show_first(collector: "Collector", problem: Problem, console: "Console") -> "Collector":
     """Print the first prompt as the model reads it, special tokens included; returns the collector."""
-    console.print(clean(f"the model reads: {shorten(collector.prompts.show(problem))!r}"), markup=False)
+    _say(console, f"the model reads: {shorten(collector.prompts.show(problem))!r}")
     return collector
+
+
+def _say(console: "Console", line: str) -> None:
+    console.print(clean(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def finish_survey(config: RunConfig, folder: Path, records: Sequence[Record]) -> Findings:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from messages import says
 from paths import REPOSITORY
+from rich.console import Console
 from typer.testing import CliRunner
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn, UserError
@@ -19,7 +21,7 @@ from halfway.curriculum.tasks.files import Surveyed
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.starter import write_starter
-from halfway.experiments.survey.command import form_pattern, survey_config
+from halfway.experiments.survey.command import form_pattern, show_first, survey_config
 from halfway.experiments.survey.findings import divide, find, holds, write_kept, zero_variance_share
 from halfway.experiments.survey.sampling import RECORDS, Record, read_records, recorded, sample
 
@@ -174,6 +176,14 @@ def test_the_command_surveys_a_recipe_and_refuses_to_mix_settings(
     assert again[again.index("Groups that") :] == first.stdout[first.stdout.index("Groups that") :]
     again = CliRunner().invoke(app, [*words, "learner.lr=1e-3"])
     assert again.exit_code == 2 and "other settings" in again.stderr
+
+
+def test_what_the_model_reads_is_one_line_in_a_narrow_terminal() -> None:
+    file = StringIO()
+    console = Console(width=20, file=file)
+    collector: Any = SimpleNamespace(prompts=SimpleNamespace(show=lambda problem: "What is 12+34? " * 4))
+    show_first(collector, Problem("p", "?", "46"), console)
+    assert file.getvalue().count("\n") == 1
 
 
 def test_a_survey_that_failed_before_its_first_attempt_leaves_nothing_in_the_way(
