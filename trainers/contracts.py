@@ -56,6 +56,14 @@ class DividingLearner(AppraisingLearner, Protocol):
         """`update`, called on all processes with their own shares."""
         ...
 
+    def value_shares(self, groups: Sequence[Group]) -> list[Any]:
+        """What each process needs for `values_with`."""
+        ...
+
+    def values_with(self, share: Any) -> list[Any]:
+        """The values of all rollouts with generated tokens, called on all processes with their own shares."""
+        ...
+
 
 class Recorder(Protocol):
     """Receives the loop's records. Trackers, progress bars and lists in tests are all recorders."""

@@ -18,6 +18,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helpers import add_counts, take_counts
 from halfway.trainers.contracts import DividingLearner, Rollouts, judge_seconds
 from halfway.trainers.distributed.collectives import control_group, lost_processes
+from halfway.trainers.learner.critic import valued_groups
 
 LEADER = 0
 END = "end"
@@ -70,8 +71,7 @@ class WorkerGroup:
         return metrics
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:
-        valued: list[Group] = self._order("with_values", groups)
-        return valued
+        return valued_groups(groups, self._order("values", shares=self._learner.value_shares(groups)))
 
     def sync(self) -> None:
         self._order("sync")
@@ -126,8 +126,8 @@ class WorkerGroup:
                 return self._roll_out(*arguments)
             case "update":
                 return self._learner.update_with(*arguments)
-            case "with_values":
-                return self._learner.with_values(*arguments)
+            case "values":
+                return self._learner.values_with(*arguments)
             case "sync":
                 return self._sync()
             case "save":

@@ -120,9 +120,6 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
                 left_out[reason] += 1
             else:
                 sequences.append(replace(_sequence(group, i, float(advantage), options), group=position))
-    if options.share_contexts:
-        numbers: dict[bytes, int] = {}
-        sequences = [replace(s, context=numbers.setdefault(s.context_T.tobytes(), len(numbers))) for s in sequences]
     return Batch(tuple(sequences), dict(left_out))
 
 

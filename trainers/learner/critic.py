@@ -2,12 +2,13 @@
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.contracts import Appraiser, Rollouts, judge_seconds
 from halfway.trainers.learner.backend import apply_gradients, keep_settings, load_tensors, save_tensors, set_lr
+from halfway.trainers.learner.batch import Floats, TrainingSequence, make_sequence
 from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.scoring import before
 
@@ -170,6 +172,28 @@ class ValuedRollouts:
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         return self.learner.with_values(self.rollouts.run(requests, stream))
+
+
+def generated_sequences(groups: Sequence[Group]) -> list[TrainingSequence]:
+    """One sequence for each rollout with a generated token."""
+    return [make_sequence(g.prompt_tokens_P, r, 0.0) for g in groups for r in g.rollouts if r.num_generated]
+
+
+def valued_groups(groups: Sequence[Group], values: Iterable[Floats]) -> list[Group]:
+    """Add values to the turns of groups; a rollout without a generated token gets zeros.
+
+    Args:
+        values: one array per sequence of `generated_sequences`, over all its tokens.
+    """
+    rows = iter(values)
+
+    def valued(rollout: Rollout, num_prompt: int) -> Rollout:
+        if rollout.num_generated:
+            return add_values(rollout, next(rows)[num_prompt:].astype(np.float32))
+        length = sum(len(turn.tokens_T) + len(turn.observation_tokens_O) for turn in rollout.turns)
+        return add_values(rollout, np.zeros(length, np.float32))
+
+    return [replace(g, rollouts=tuple(valued(r, len(g.prompt_tokens_P)) for r in g.rollouts)) for g in groups]
 
 
 def add_values(rollout: Rollout, values_T: FloatArray) -> Rollout:

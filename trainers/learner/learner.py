@@ -4,7 +4,7 @@ import copy
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
@@ -17,13 +17,13 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from halfway.curriculum.groups import Group
-from halfway.curriculum.rollouts import FloatArray, IntArray, Rollout
+from halfway.curriculum.rollouts import FloatArray, IntArray
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.learner.adapters import add_adapters, has_adapters, require_same_scale
 from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend
-from halfway.trainers.learner.batch import Batch, TrainingSequence, continuation, lags_of, make_batch, make_sequence
-from halfway.trainers.learner.critic import Critic, add_values
+from halfway.trainers.learner.batch import Batch, Floats, TrainingSequence, continuation, lags_of, make_batch
+from halfway.trainers.learner.critic import Critic, generated_sequences, valued_groups
 from halfway.trainers.learner.learner_options import LearnerOptions, LoraOptions
 from halfway.trainers.learner.microbatches import count_minibatches, split_minibatches
 from halfway.trainers.learner.objective.gae import with_targets
@@ -137,11 +137,15 @@ class PolicyGradientLearner:
         """What each process needs for an update with these groups and this stream."""
         batch = make_batch(groups, self.options)
         sequences = batch.sequences
-        positions = {id(sequence): i for i, sequence in enumerate(sequences)}
         passes = [self._unscored(sequences)]
         passes += [list(sequences)] if self.options.kl_coefficient > 0 or self._critic is not None else []
         for epoch in range(self.options.num_epochs):
             passes += split_minibatches(sequences, self.options, stream.at(epoch))
+        return self._divide(batch, passes)
+
+    def _divide(self, batch: Batch, passes: Iterable[Sequence[TrainingSequence]]) -> list[Share]:
+        """Divide a batch among the processes for passes over these sequences of it."""
+        positions = {id(sequence): i for i, sequence in enumerate(batch.sequences)}
         reads: list[set[int]] = [set() for _ in range(self._accelerator.num_processes)]
         for part in filter(None, passes):
             for read, microbatches in zip(reads, self._passes.shares(part), strict=True):
@@ -172,18 +176,18 @@ class PolicyGradientLearner:
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:
         """Add the critic's current values to the turns of the groups (`Turn.values_T`)."""
-        generated = [rollout for group in groups for rollout in group.rollouts if rollout.num_generated > 0]
-        prompts = [g.prompt_tokens_P for g in groups for rollout in g.rollouts if rollout.num_generated > 0]
-        sequences = [make_sequence(prompt_P, r, 0.0) for prompt_P, r in zip(prompts, generated, strict=True)]
-        values = iter(self._passes.values(sequences)) if sequences else iter(())
+        sequences = generated_sequences(groups)
+        return valued_groups(groups, self._passes.values(sequences) if sequences else [])
 
-        def appraise(rollout: Rollout, num_prompt: int) -> Rollout:
-            if rollout.num_generated > 0:
-                return add_values(rollout, next(values)[num_prompt:].astype(np.float32))
-            length = sum(len(turn.tokens_T) + len(turn.observation_tokens_O) for turn in rollout.turns)
-            return add_values(rollout, np.zeros(length, np.float32))
+    def value_shares(self, groups: Sequence[Group]) -> list[Share]:
+        """What each process needs for the values of these groups."""
+        batch = Batch(tuple(generated_sequences(groups)))
+        return self._divide(batch, [batch.sequences])
 
-        return [replace(g, rollouts=tuple(appraise(r, len(g.prompt_tokens_P)) for r in g.rollouts)) for g in groups]
+    def values_with(self, share: Share) -> list[Floats]:
+        """The values of all sequences of `generated_sequences`, on every process, by this process's share."""
+        sequences = share.batch().sequences
+        return self._passes.values(sequences) if sequences else []
 
     def logprobs(self, context_P: IntArray, tokens_T: IntArray) -> FloatArray:
         """Compute the natural-log probability of each token after the context, under the current weights."""

@@ -75,12 +75,14 @@ def divide(batch: Batch, reads: Sequence[Set[int]]) -> list[Share]:
     Args:
         reads: the positions of the sequences that each process reads.
     """
-    outlines = [_outline(sequence) for sequence in batch.sequences]
+    numbers: dict[bytes, int] = {}
+    contexts = [numbers.setdefault(s.context_T.tobytes(), len(numbers)) for s in batch.sequences]
+    outlines = [_outline(sequence, context) for sequence, context in zip(batch.sequences, contexts, strict=True)]
     contents = [Content(s.tokens_T, s.engine_logprobs_T, s.advantages_T) for s in batch.sequences]
     return [Share(outlines, {i: contents[i] for i in sorted(read)}, dict(batch.left_out)) for read in reads]
 
 
-def _outline(sequence: TrainingSequence) -> Outline:
+def _outline(sequence: TrainingSequence, context: int) -> Outline:
     old_T, lags_T = sequence.old_logprobs_T, sequence.lags_T
     assert old_T is None or old_T is sequence.engine_logprobs_T, "old log-probabilities are not the engine's"
     bare = replace(
@@ -89,6 +91,7 @@ def _outline(sequence: TrainingSequence) -> Outline:
         mask_T=sequence.mask_T[:0],
         engine_logprobs_T=sequence.engine_logprobs_T[:0],
         old_logprobs_T=None if old_T is None else old_T[:0],
+        context=context,
         lags_T=None,
         advantages_T=None,
     )

@@ -19,6 +19,7 @@ from halfway.curriculum import Group, Origin, Stream
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.learner.backend import build_accelerator
+from halfway.trainers.learner.critic import valued_groups
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.learner_options import LearnerOptions
 
@@ -103,9 +104,23 @@ def share(folder: str) -> None:
                     read.append(len(own[0].contents) / len(own[0].outlines))  # type: ignore[attr-defined]
                 else:
                     metrics = learner.update(groups, stream)
+            if options.advantage == "gae":
+                metrics |= {"values": values_of(learner, groups_of(3), divided)}  # type: ignore[dict-item]
             both.append({"metrics": metrics, "weights": weights(learner) | critic_weights(learner)})
         results[name] = {"both": both, "read": read}
     torch.save(results, Path(folder) / f"shares-{accelerator.process_index}-of-{size}.pt")
+
+
+def values_of(learner: PolicyGradientLearner, groups: list[Group], divided: bool) -> list[list[float]]:
+    """The critic's values of all turns."""
+    if divided:
+        own: list[Any] = [None]
+        distributed.scatter_object_list(own, None if distributed.get_rank() else learner.value_shares(groups))
+        assert len(own[0].contents) < len(own[0].outlines)
+        groups = valued_groups(groups, learner.values_with(own[0]))
+    else:
+        groups = learner.with_values(groups)
+    return [turn.values_T.tolist() for group in groups for r in group.rollouts for turn in r.turns]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("processes", [2, 3])
