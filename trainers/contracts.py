@@ -56,6 +56,10 @@ class DividingLearner(AppraisingLearner, Protocol):
         """`update`, called on all processes with their own shares."""
         ...
 
+    def with_values(self, groups: Sequence[Group], values: Sequence[Any] | None = None) -> list[Group]:
+        """The groups with these values, which `values_with` returned; None = they are computed here."""
+        ...
+
     def value_shares(self, groups: Sequence[Group]) -> list[Any]:
         """What each process needs for `values_with`."""
         ...

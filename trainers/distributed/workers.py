@@ -18,7 +18,6 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helpers import add_counts, take_counts
 from halfway.trainers.contracts import DividingLearner, Rollouts, judge_seconds
 from halfway.trainers.distributed.collectives import control_group, lost_processes
-from halfway.trainers.learner.critic import valued_groups
 
 LEADER = 0
 END = "end"
@@ -71,7 +70,8 @@ class WorkerGroup:
         return metrics
 
     def with_values(self, groups: Sequence[Group]) -> list[Group]:
-        return valued_groups(groups, self._order("values", shares=self._learner.value_shares(groups)))
+        values = self._order("values", shares=self._learner.value_shares(groups))
+        return self._learner.with_values(groups, values)
 
     def sync(self) -> None:
         self._order("sync")

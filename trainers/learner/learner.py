@@ -174,10 +174,13 @@ class PolicyGradientLearner:
         counts, means = _counts(batch, len(steps), self.options.num_epochs), effective(_means(steps), lags)
         return {**counts, **means, **targets, "lr": lr}
 
-    def with_values(self, groups: Sequence[Group]) -> list[Group]:
-        """Add the critic's current values to the turns of the groups (`Turn.values_T`)."""
-        sequences = generated_sequences(groups)
-        return valued_groups(groups, self._passes.values(sequences) if sequences else [])
+    def with_values(self, groups: Sequence[Group], values: Sequence[Floats] | None = None) -> list[Group]:
+        """Add the critic's current values to the turns of the groups (`Turn.values_T`).
+
+        Args:
+            values: what `values_with` returned for these groups; None = they are computed here.
+        """
+        return valued_groups(groups, self._values(generated_sequences(groups)) if values is None else values)
 
     def value_shares(self, groups: Sequence[Group]) -> list[Share]:
         """What each process needs for the values of these groups."""
@@ -186,7 +189,9 @@ class PolicyGradientLearner:
 
     def values_with(self, share: Share) -> list[Floats]:
         """The values of all sequences of `generated_sequences`, on every process, by this process's share."""
-        sequences = share.batch().sequences
+        return self._values(share.batch().sequences)
+
+    def _values(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
         return self._passes.values(sequences) if sequences else []
 
     def logprobs(self, context_P: IntArray, tokens_T: IntArray) -> FloatArray:

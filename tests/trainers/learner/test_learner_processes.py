@@ -19,7 +19,6 @@ from halfway.curriculum import Group, Origin, Stream
 from halfway.trainers.engines.base import Completion
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.learner.backend import build_accelerator
-from halfway.trainers.learner.critic import valued_groups
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.learner_options import LearnerOptions
 
@@ -117,7 +116,7 @@ def values_of(learner: PolicyGradientLearner, groups: list[Group], divided: bool
         own: list[Any] = [None]
         distributed.scatter_object_list(own, None if distributed.get_rank() else learner.value_shares(groups))
         assert len(own[0].contents) < len(own[0].outlines)
-        groups = valued_groups(groups, learner.values_with(own[0]))
+        groups = learner.with_values(groups, learner.values_with(own[0]))
     else:
         groups = learner.with_values(groups)
     return [turn.values_T.tolist() for group in groups for r in group.rollouts for turn in r.turns]  # type: ignore[union-attr]
