@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from halfway.curriculum.prefix import Hint, Prefix
 from halfway.curriculum.problems import Problem
-from halfway.curriculum.rollouts import IntArray, Origin, Rollout, Unit
+from halfway.curriculum.rollouts import NO_VALUES, IntArray, Origin, Rollout, Unit
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
@@ -235,8 +235,9 @@ class Group:
     def bare(self) -> "Group":
         """The group for storage, without the fields that training does not read."""
         request = replace(self.request, ticket="", step=0, round=0, decisions=(), prefix=None, hint=None)
-        rollouts = (replace(r, turns=tuple(replace(t, values_T=None) for t in r.turns)) for r in self.rollouts)
-        return replace(self, request=request, rollouts=tuple(rollouts), weights=None, earlier=0)
+        bare = (tuple(replace(t, entropies_T=NO_VALUES, values_T=None) for t in r.turns) for r in self.rollouts)
+        rollouts = tuple(replace(rollout, turns=turns) for rollout, turns in zip(self.rollouts, bare, strict=True))
+        return replace(self, request=request, rollouts=rollouts, weights=None, earlier=0)
 
     @property
     def num_tokens(self) -> int:

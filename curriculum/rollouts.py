@@ -14,6 +14,8 @@ Stop = Literal["end", "length"]
 
 NO_TOKENS: IntArray = np.zeros(0, np.int32)
 NO_TOKENS.setflags(write=False)
+NO_VALUES: FloatArray = np.zeros(0, np.float32)
+NO_VALUES.setflags(write=False)
 
 LATE = "late"
 """The reason why a late rollout is lost, or is not in the loss."""
@@ -37,7 +39,7 @@ class Turn:
         tokens_T: response tokens. The first `num_replayed` come from an earlier rollout: they are context, never in the
             loss, never in an importance ratio, never counted as generated.
         logprobs_T: natural-log probability of each token under the distribution it was sampled from; 0 where replayed.
-        entropies_T: entropy of that distribution in nats; 0 where replayed.
+        entropies_T: entropy of that distribution in nats; 0 where replayed. Empty in what is stored (`Group.bare`).
         policy_version: version of the (oldest) weights that sampled its new tokens, counted in learner updates; in a
             turn replayed as a whole, the version that sampled it originally.
         stop: "end" if the policy ended the turn itself, "length" if it ran out of tokens.

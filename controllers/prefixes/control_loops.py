@@ -5,12 +5,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-import numpy as np
-
 from halfway.controllers.beliefs.counts import moving_average
 from halfway.controllers.laws.control import Effect, Knob, RatioLaw
 from halfway.curriculum import Group, Prefix, Rollout, Turn, Unit, cut
-from halfway.curriculum.rollouts import FloatArray
+from halfway.curriculum.rollouts import NO_VALUES
 
 Side = Literal["hard", "easy"]
 
@@ -87,9 +85,6 @@ class Loop:
             latest_children=len(children),
             latest_rate=fmean(rates),
         )
-
-
-NO_VALUES: FloatArray = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,7 @@
 """Training sequences of a batch, and the weights of their losses."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,17 @@ def test_a_single_turn_is_prompt_and_response() -> None:
     assert made.mask_T.tolist() == [False, False, True, True, True]
     np.testing.assert_allclose(made.engine_logprobs_T, [0, 0, -0.5, -0.6, -0.7])
     assert (made.advantage, made.length, made.num_trained) == (0.5, 5, 3)
+
+
+def test_a_stored_group_holds_what_training_reads_and_no_more() -> None:
+    values_T = np.ones(3, np.float32)
+    rollouts = [replace(turn(5, 6, 7, observation=(9,)), entropies_T=values_T, values_T=values_T), turn(8, replayed=1)]
+    written = replace(group(*(Rollout((turn,), i == 0) for i, turn in enumerate(rollouts))), lag=2)
+    stored = written.bare()
+    assert all(len(turn.entropies_T) == 0 and turn.values_T is None for r in stored.rollouts for turn in r.turns)
+    [one], [other] = (make_batch([each], OPTIONS).sequences for each in (written, stored))
+    for field in fields(TrainingSequence):
+        np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name))
 
 
 def test_only_what_the_policy_generated_in_this_rollout_is_in_the_mask() -> None:
