@@ -1,11 +1,18 @@
-"""The digests of `five_chains`: equal for equal runs, and different where a weight or a decision is."""
+"""The digests of `five_chains` tell runs apart, and the log needs no tokens."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
 import torch
-from five_chains import CHAINS, build, digests
+from five_chains import CHAINS, VARIES, build, digests
 from loop_harness import records
 
+from halfway.curriculum import Group, Request, Rollout, Stream
+from halfway.trainers.contracts import Rollouts
 from halfway.trainers.loop.training import Training
 
 
@@ -35,3 +42,47 @@ def test_all_chains_do_what_they_are_for(tmp_path: Path) -> None:
         origins[chain] = {line["origin"] for line in lines} | {line["outcome"] for line in lines}
     assert "prefix" in origins["prefix_sampling"] & origins["pros"]
     assert "stored" in origins["replay"] and "skipped" in origins["frontier_greso"]
+
+
+@dataclass
+class WithoutTokens:
+    """Rollouts whose arrays have a length and nothing else: all their zeros are one."""
+
+    rollouts: Rollouts
+
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+        return [
+            replace(group, rollouts=tuple(map(without_tokens, group.rollouts)))
+            for group in self.rollouts.run(requests, stream)
+        ]
+
+
+def without_tokens(rollout: Rollout) -> Rollout:
+    names = ("tokens_T", "logprobs_T", "entropies_T", "observation_tokens_O")
+    turns = [replace(turn, **{name: nothing(getattr(turn, name)) for name in names}) for turn in rollout.turns]
+    return replace(rollout, turns=tuple(turns))
+
+
+def nothing(array: Any) -> Any:
+    return np.broadcast_to(array.dtype.type(0), array.shape)
+
+
+@pytest.mark.parametrize("way", ["waiting", "in_flight"])
+@pytest.mark.parametrize("chain", ["plain", "frontier_greso"])
+def test_session_fill_and_log_need_no_tokens(tmp_path: Path, chain: str, way: str) -> None:
+    run, other = (build(tmp_path / name, chain, way, "steps", steps=4) for name in ("whole", "without"))
+    run.train()
+    other.rollouts = WithoutTokens(other.rollouts)
+    if other.pool is not None:
+        other.pool.rollouts = other.rollouts  # type: ignore[attr-defined]
+    other.train()
+    assert records(tmp_path / "without") == records(tmp_path / "whole")
+    assert steps(tmp_path / "without") == steps(tmp_path / "whole")
+
+
+def steps(folder: Path) -> list[dict[str, Any]]:
+    """The lines of steps.jsonl without times, the learner's part, and the only count that compares texts."""
+    lines = [{k: v for k, v in line.items() if k not in VARIES | {"learner"}} for line in records(folder, "steps")]
+    for line in lines:
+        del line["responses"]["repeated"]
+    return lines
