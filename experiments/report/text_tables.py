@@ -128,7 +128,7 @@ def number(estimate: "Estimate | None", digits: int = 3, signed: bool = False) -
 
 
 def interval(estimate: "Estimate | None", digits: int = 3, signed: bool = False) -> str:
-    """The value as text, with its bounds if it has both; with those of two or three runs instead."""
+    """The value as text, with its bounds if it has both; with the single values of two or three runs instead."""
     sign = "+" if signed else ""
     if estimate is not None and 1 < len(estimate.values) <= FEW:
         return (
@@ -145,7 +145,7 @@ def percent(estimate: "Estimate | None") -> str:
 
 
 def percent_interval(estimate: "Estimate | None") -> str:
-    """A share in per cent, with its bounds if it has both; with those of two or three runs instead."""
+    """A share in percent, with its bounds if it has both; with the single values of two or three runs instead."""
     if estimate is not None and 1 < len(estimate.values) <= FEW:
         return f"{percent(estimate)} ({', '.join(f'{100 * one:.1f}' for one in estimate.values)})"
     if estimate is None or estimate.low is None or estimate.high is None:

@@ -114,7 +114,7 @@ def at_scale(paper: Paper, row: Row) -> ComparisonConfig | PropelConfig:
     """Configure a row's arms as in the paper: a comparison with one seed, or a study.
 
     Raises:
-        UserError: if one of them cannot run there.
+        UserError: if an arm cannot run at this scale.
     """
     scale, file = paper.scale, recipe(row.scale_recipe or paper.scale.recipe)
     if paper.study:

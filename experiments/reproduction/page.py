@@ -55,7 +55,7 @@ def pages() -> dict[str, str]:
 
 
 def pictures() -> dict[str, str]:
-    """The picture of each paper that has measured multiples, as SVG, by file name."""
+    """Draw the picture of each paper with measured multiples, as SVG, by file name."""
     return {f"{paper.name}.svg": svg for paper in papers() if (svg := _picture(paper, read_measured(paper)))}
 
 
@@ -69,7 +69,7 @@ def write_page() -> list[Path]:
 
 
 def _overview() -> str:
-    """How many rows of each paper have which status, and how many claims its runs decided."""
+    """Count each paper's rows by status, and the claims that its runs decided."""
     counts = {}
     for paper in papers():
         found = read_measured(paper)
@@ -130,7 +130,7 @@ def _measured(row: Row, found: Measured) -> str:
 
 
 def _picture(paper: Paper, measured: Mapping[str, Measured]) -> str:
-    """Multiples with their intervals on a logarithmic axis, and the size that each has to reach; empty without any."""
+    """Draw multiples with their intervals on a logarithmic axis, and the required sizes; empty without multiples."""
     found = {name: one for name, one in measured.items() if paper.rows[name].against and one.low}
     if not found:
         return ""

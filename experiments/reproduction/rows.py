@@ -46,8 +46,8 @@ class Row:
         cannot: why it cannot be tested here.
         late: whether its rule was written after its runs.
         rests_on: the row whose measurement also decides this one; the two count as one claim.
-        scale_recipe: of the paper's own run for this row, if it is not the paper's `scale.recipe`.
-        scale_overrides: of that recipe, for this row.
+        scale_recipe: recipe of the paper's own run for this row, if it is not the paper's `scale.recipe`.
+        scale_overrides: changes to that recipe for this row.
     """
 
     place: str
@@ -162,9 +162,9 @@ class Scale:
     """The paper's own configuration.
 
     Attributes:
-        recipe: of a run at its scale, or of a study.
-        arms: the fields in which each arm differs there; a study's recipe has its arms.
-        lacks: by arm, why it cannot run there.
+        recipe: recipe of a run at the paper's scale, or of a study.
+        arms: the changes of each arm; a study's recipe has its own arms.
+        lacks: by arm, why it cannot run at this scale.
     """
 
     recipe: str
@@ -200,7 +200,7 @@ class Paper:
 
     def __post_init__(self) -> None:
         if len(find_papers(self.method)) != 1:
-            raise UserError(f"method: {self.method!r} names no paper; give a name that `halfway list` knows")
+            raise UserError(f"method: {self.method!r} is not a paper; give a name from `halfway list`")
         for name, row in self.rows.items():
             known = not row.rests_on or (row.rests_on in self.rows and not self.rows[row.rests_on].rests_on)
             require(known, f"rows.{name}.rests_on", row.rests_on, "name a row of this paper that rests on no other")

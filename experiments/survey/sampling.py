@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from halfway.trainers.rollouts.collector import Collector
 
 BUNDLE = 32
-"""Problems that are tried together; an interrupted survey repeats at most these."""
+"""Problems to try together; an interrupted survey repeats at most these."""
 RECORDS = "records.jsonl"
 
 

@@ -23,7 +23,7 @@ class ContrastRow:
 
     Attributes:
         difference: the difference, with a 95 % interval for this pair alone; up to three seeds have none.
-        seeds: the number of seeds of the arm that has fewer.
+        seeds: number of seeds of the arm that has fewer.
         p: two-sided p-value of this contrast alone; None with one seed.
         adjusted_p: p after Holm's adjustment within the family; None with one seed.
         clear: whether adjusted_p is below 0.05.

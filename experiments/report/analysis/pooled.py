@@ -81,11 +81,10 @@ class PooledRatio:
     """An arm's cost until its mean curve reaches a target, as a multiple of the baseline's cost.
 
     Attributes:
-        value: the ratio; None if the arm's mean curve never gets there, 0 if it is there from the start.
-        low, high: its 95 % percentile interval, None where that is infinite; both None if there were no seeds to
-            resample, or few.
-        never: share of the resamples in which the mean curve never gets there; None if there is no interval.
-        p: two-sided p-value for a true ratio of 1; with few runs never so small that chance could not give it.
+        value: the ratio; None if the arm's mean curve never reaches the target, 0 if it starts there.
+        low, high: its 95 % percentile interval, None where infinite; both None without seeds to resample, or with few.
+        never: share of the resamples in which the mean curve never reaches the target; None without an interval.
+        p: two-sided p-value for a true ratio of 1; with few runs, at least the smallest p that they can give.
         adjusted_p: p after an adjustment over several arms.
     """
 

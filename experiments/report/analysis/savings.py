@@ -31,16 +31,15 @@ END = "end"
 
 @dataclass(frozen=True, slots=True)
 class SavingRow:
-    """One arm along one measure of cost. Without a second seed there are no p-values; up to three have no
-    intervals or chances.
+    """One arm along one measure of cost. One seed has no p-values; up to three have no intervals or chances.
 
     Attributes:
         area: mean height of the mean curve up to the amount that all runs have spent.
-        gain: the area minus the baseline's, with a 95 % interval; None for the baseline, or without one.
-        p, adjusted_p: for a true gain of 0, two-sided; and after Holm's adjustment over the arms.
+        gain: the area minus the baseline's, with a 95 % interval; None for the baseline, or without a baseline.
+        p, adjusted_p: two-sided p-value for a true gain of 0; and after Holm's adjustment over the arms.
         best: share of the resamples in which the arm has the largest area, among the arms with four seeds or more.
-        ratios: by goal, what the arm spends until then, as a multiple of what the baseline spends; None if the baseline
-            never gets there, or is there from the start. Empty for the baseline.
+        ratios: by goal, the arm's cost as a multiple of the baseline's; None if the baseline never reaches the goal, or
+            starts there. Empty for the baseline.
     """
 
     arm: str

@@ -60,7 +60,7 @@ def saving_forest(comparison: Comparison, summary: Summary) -> Chart | None:
 
 
 def _ends(low: float | None, high: float | None) -> dict[str, float | None]:
-    """An interval, which few seeds do not have."""
+    """The ends of an interval; few seeds have none."""
     return {"low": told(low), "high": told(high)} if low is not None and high is not None else {}
 
 

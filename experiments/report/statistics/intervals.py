@@ -32,7 +32,7 @@ class Estimate:
 
 
 def unless_few(estimate: Estimate, seeds: int) -> Estimate:
-    """The same; with `FEW` seeds or fewer, without its interval."""
+    """The same estimate; without its interval with `FEW` seeds or fewer."""
     return estimate if seeds > FEW else replace(estimate, low=None, high=None)
 
 
