@@ -925,8 +925,8 @@ def _console() -> "Console":
 
 def main() -> None:
     """Run the command `halfway`."""
-    # On a busy machine torch's threads spin for each other longer than they compute; libgomp itself takes this number
-    # where there are more threads than cores.
+    # On a busy machine, torch's threads spin for each other longer than they compute. This is libgomp's own number for
+    # more threads than cores.
     if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
         os.environ["GOMP_SPINCOUNT"] = "1000"
     app(prog_name="halfway")

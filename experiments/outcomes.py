@@ -68,7 +68,7 @@ class Trained:
 
         cursor = connected(self.folder).cursor()
         read = "read_json(?, format = 'newline_delimited', ignore_errors = true)"
-        # A last line that is cut off would be a row without values, and a log without a sound line a column `json`.
+        # A cut last line would give a row without values, and a log without a whole line would give a column `json`.
         query = f"SELECT ? AS arm, ? AS seed, * FROM {read} WHERE step IS NOT NULL"
         found = [(run.arm, run.seed, run.folder.resolve() / "decisions.jsonl") for run in self.records.all_runs]
         logs = [

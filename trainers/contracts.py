@@ -46,14 +46,14 @@ class AppraisingLearner(Learner, Appraiser, Protocol):
 
 
 class DividingLearner(AppraisingLearner, Protocol):
-    """A learner on several processes, of which one has the groups."""
+    """A learner on several processes; only one has the groups."""
 
     def shares(self, groups: Sequence[Group], stream: Stream) -> list[Any]:
-        """What each process needs for `update_with`, without what only others read."""
+        """Divide the groups into one share per process for `update_with`."""
         ...
 
     def update_with(self, share: Any, stream: Stream, spent: float) -> Mapping[str, float]:
-        """`update`, called on all processes with their own shares."""
+        """Like `update`, on every process with its own share."""
         ...
 
     def with_values(self, groups: Sequence[Group], values: Sequence[Any] | None = None) -> list[Group]:

@@ -119,7 +119,7 @@ def _sort(
 
 
 def _has_near_ties(key: NDArray[Any], edge: Any, margin: float) -> bool:
-    """True if a value other than the edge is so near it that rounding might make them equal."""
+    """True if rounding might make some other value equal to the edge."""
     near = np.count_nonzero(key <= edge + margin) - np.count_nonzero(key < edge - margin)
     return bool(near > np.count_nonzero(key == edge))
 

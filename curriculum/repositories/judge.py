@@ -161,7 +161,7 @@ def countable(entry: Entry, known: Untouched) -> bool:
 
 
 def _compared(path: str, known: Untouched) -> bool:
-    """True if a test may compare with an existing file of this kind, and the fault is in no such file."""
+    """True if tests may compare with this existing file: it is not code, and no faulty file has its ending."""
     kinds = CODE | {_ending(file) for file in known.faulty}
     return bool(known.faulty) and path in known.present and _ending(path) not in kinds
 

@@ -153,7 +153,7 @@ def stem(path: str) -> str:
 
 @contextmanager
 def path_errors(path: str) -> Iterator[None]:
-    """A scope in which a path that no file can have, or that cannot be looked up, raises UserError."""
+    """Raise UserError for an impossible path, or one that the system cannot look up."""
     try:
         yield
     except UserError:
@@ -163,7 +163,7 @@ def path_errors(path: str) -> Iterator[None]:
 
 
 def matches(folder: Path, pattern: str, links: bool = True) -> list[Path]:
-    """Find what a pattern matches below a folder, which may be anybody's: its links may lead round in circles.
+    """Find the files that match a pattern below a folder, whose links may form circles.
 
     Args:
         links: whether to search folders behind links.
@@ -188,7 +188,7 @@ def _require_few(searched: int, pattern: Path) -> None:
 
 
 def _folders(above: Sequence[Path], part: str, pattern: Path, links: bool) -> list[Path]:
-    """The folders in others, or, for "**", those and all below, each once however many links lead there."""
+    """The matching folders in others, each once; for "**", the others and all folders below."""
     deep, searched = part == "**", 0
     queue, seen = list(above), {os.path.realpath(each) for each in above} if deep else set()
     found = list(above) if deep else []
@@ -318,7 +318,7 @@ def _require_moderate(path: Path, unpacked: int) -> None:
 
 
 def _require_few_values(where: str, text: bytes) -> None:
-    """Refuse JSON of very many and very short values."""
+    """Refuse JSON with very many, very short values."""
     most = max(MOST_VALUES, len(text) // 16)
     if len(text) > MOST_VALUES and _marks(text) > most and _marks(STRING.sub(b"", text)) > most:
         raise UserError(f"{where}: holds more than {most:,} values; give a problem in a line of its own")
@@ -592,10 +592,10 @@ def _types(path: Path, columns: str) -> dict[str, str]:
 
 
 def _require_moderate_rows(path: Path, columns: Sequence[tuple[str, str]], limit: str) -> None:
-    """Refuse a table whose rows would fill the memory, before it is read: one text, stored once, may be in every row.
+    """Refuse a table whose rows would fill the memory: a text stored once may be in every row.
 
     Args:
-        columns: SQL for each, and its type.
+        columns: SQL of each column, and its type.
     """
     import duckdb
 

@@ -39,7 +39,7 @@ from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, Sourc
 from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
 
 MOST_BAD = 1_000_000
-"""Bad rows after which a file is given up if they are more than four in five."""
+"""Bad rows after which to give up a file if more than four rows in five are bad."""
 MOST_NAMES = 8
 """Most columns to list in a complaint about a row."""
 NO_FEATURES: Mapping[str, float] = {}

@@ -16,7 +16,7 @@ from halfway.experiments.config.paths import exists, find
 from halfway.trainers.model_folder import read_object
 
 HELDOUT, GROUPS = 256, 64
-"""Problems held out, and groups of a batch, where there are enough rows."""
+"""Held-out problems, and groups per batch, if there are enough rows."""
 ENOUGH = 5 * HELDOUT
 HOSTS = ("halfway", "trl", "verl", "trinity", "tinker", "prime_rl")
 
@@ -138,7 +138,7 @@ def source_of(data: str) -> dict[str, dict[str, str]]:
 def _source(data: str) -> tuple[str, str, str, int]:
     """The name of the source, its options in YAML with the recognised columns, how its data are read, and rows.
 
-    Rows are counted up to `ENOUGH`, which also stands for an unknown number.
+    The count of rows ends at `ENOUGH`, which is also the count of unread data.
     """
     [(kind, options)] = source_of(data).items()
     if kind == "taskset":

@@ -219,7 +219,7 @@ def run_row(
 
 
 def _bases(row: Row, seed: int) -> set[tuple[str, int]]:
-    """The evaluation of the base generator that a row needs, which comes with that of any arm."""
+    """The base generator's evaluation, if the row needs it; the evaluation of any arm includes it."""
     return {(BASE, seed)} if BASE in row.arms else set()
 
 
@@ -232,7 +232,7 @@ def _say_committed(known: set[tuple[str, int]], wanted: set[tuple[str, int]], co
 
 
 def _own_runs(folder: Path, wanted: set[tuple[str, int]]) -> Sequence[Curve]:
-    """The finished runs in a folder, if there is one, of the arms and seeds that a row wants."""
+    """The finished runs of these arms and seeds in a folder; none if it does not exist."""
     found = finished_runs(folder) if any((folder / name).exists() for name in (COMPARISON, CONFIG)) else []
     return [curve for curve in found if (curve.arm, curve.seed) in wanted]
 

@@ -245,7 +245,7 @@ def judge_paper(paper: Paper) -> dict[str, Measured]:
 
 
 def decided_claims(paper: Paper, found: Mapping[str, Measured]) -> set[str]:
-    """The rows that runs decided by rules of before, without those that rest on the measurement of another."""
+    """The rows that runs decided by a rule older than the runs; rows that share a measurement count once."""
     rows = {name: row for name, row in paper.rows.items() if row.runs and not row.late}
     return {row.rests_on or name for name, row in rows.items() if found[name].status in (REPRODUCED, PARTLY, NOT)}
 

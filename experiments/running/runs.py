@@ -127,7 +127,7 @@ def run_worker(config: RunConfig) -> int:
     """Assist the process that trains this run until the run ends. Returns the exit code, as a shell reports it."""
     from halfway.experiments.running.build import build_worker_group
 
-    # Processes meet in code that no handler of Python interrupts: until they have met, a signal ends this one at once.
+    # Python's handlers cannot interrupt processes that wait for one another here, so a signal ends this one at once.
     group = build_worker_group(config)
     with heed_signals(supervised=True, leaves=False) as ending:  # the first process says when to end
         group.serve()

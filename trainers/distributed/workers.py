@@ -100,10 +100,10 @@ class WorkerGroup:
                     raise UserError(f"{name}: {reason(error)} on process {self.rank}; resume the run") from error
 
     def _order(self, name: str, *arguments: Any, shares: list[Any] | None = None) -> Any:
-        """Have all processes carry out an order.
+        """Carry out an order on all processes.
 
         Args:
-            shares: one more argument, the first, for every process.
+            shares: the first argument of each process, if these differ.
         """
         with lost_processes():
             order = (name, arguments, shares is not None)
@@ -114,7 +114,7 @@ class WorkerGroup:
             return self._do(name, (shares[LEADER], *arguments))
 
     def _own_share(self, shares: list[Any] | None = None) -> tuple[Any]:
-        """Receive what the leader has for this process."""
+        """Receive this process's share from the leader."""
         own: list[Any] = [None]
         distributed.scatter_object_list(own, shares, src=LEADER, group=self._group)
         return (own[0],)

@@ -78,8 +78,8 @@ class PlainBackend:
         self.options = options
         self.model, self.optimizer = self.accelerator.prepare(policy, build_optimizer(policy, options))
         if isinstance(self.model, DistributedDataParallel):
-            # Buffers are equal everywhere, and a process that reads a shared context makes one more forward pass, so
-            # nothing may be exchanged in these.
+            # Buffers are equal everywhere. A process that reads a shared context makes one more forward pass, in which
+            # others would wait for an exchange.
             self.model.broadcast_buffers = False
 
     @property

@@ -134,7 +134,7 @@ class PolicyGradientLearner:
         return self._update(make_batch(groups, self.options), stream, spent)
 
     def shares(self, groups: Sequence[Group], stream: Stream) -> list[Share]:
-        """What each process needs for an update with these groups and this stream."""
+        """Divide the groups into one share per process, for `update_with` and the same stream."""
         batch = make_batch(groups, self.options)
         sequences = batch.sequences
         passes = [self._unscored(sequences)]
@@ -153,7 +153,7 @@ class PolicyGradientLearner:
         return divide(batch, reads)
 
     def update_with(self, share: Share, stream: Stream, spent: float = 0.0) -> dict[str, float]:
-        """`update` with this process's share."""
+        """Like `update`, with this process's share."""
         return self._update(share.batch(), stream, spent)
 
     def _update(self, batch: Batch, stream: Stream, spent: float) -> dict[str, float]:

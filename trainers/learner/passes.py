@@ -44,7 +44,7 @@ class Passes:
         ]
 
     def shares(self, sequences: Sequence[TrainingSequence]) -> list[list[tuple[list[int], float]]]:
-        """The micro-batches of every process, see `scatter`. The content of the sequences does not matter."""
+        """The micro-batches of every process, the same for sequences without contents; see `scatter`."""
         options = self.options
         bounds = (options.max_microbatch_tokens, self.accelerator.num_processes, options.max_padding)
         return scatter(sequences, *bounds, options.share_contexts)

@@ -1,4 +1,4 @@
-"""Divides a batch among processes: each knows the outlines of all sequences, and has the tokens of those it reads."""
+"""Divides a batch among processes: each gets the outlines of all sequences, and the tokens of those that it reads."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ Array = NDArray[Any]
 
 
 class Runs(NamedTuple):
-    """An array in which values repeat: each value, and how often it comes."""
+    """An array of repeated values: each value, and the length of its run."""
 
     values: Array
     counts: Array
@@ -29,7 +29,7 @@ class Runs(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """A sequence without its tokens and what belongs to each of them.
+    """A sequence without its arrays of tokens and their values.
 
     Attributes:
         bare: the sequence, with empty arrays.
@@ -42,7 +42,7 @@ class Outline(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What an outline lacks."""
+    """The tokens of a sequence and their values."""
 
     tokens_T: IntArray
     engine_logprobs_T: Floats
@@ -51,11 +51,11 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
-    """What a process gets of a batch.
+    """A process's share of a batch.
 
     Attributes:
-        outlines: of all sequences.
-        contents: of the sequences that the process reads, by position.
+        outlines: outlines of all sequences.
+        contents: contents of the sequences that the process reads, by position.
         left_out: as in `Batch`.
     """
 
@@ -64,16 +64,16 @@ class Share:
     left_out: dict[str, int]
 
     def batch(self) -> Batch:
-        """The batch, in which sequences that this process does not read consist of zeros that take no memory."""
+        """Make the batch; sequences that this process does not read are zeros without memory."""
         sequences = [_whole(outline, self.contents.get(i)) for i, outline in enumerate(self.outlines)]
         return Batch(tuple(sequences), self.left_out)
 
 
 def divide(batch: Batch, reads: Sequence[Set[int]]) -> list[Share]:
-    """The share of every process.
+    """Make the share of every process.
 
     Args:
-        reads: the positions of the sequences that each process reads.
+        reads: positions of the sequences that each process reads.
     """
     numbers: dict[bytes, int] = {}
     contexts = [numbers.setdefault(s.context_T.tobytes(), len(numbers)) for s in batch.sequences]

@@ -97,7 +97,7 @@ class Prompts:
         return self._encode(rendered.rpartition(MARK)[2].removeprefix(ending))
 
     def _chats(self, problem: Problem) -> bool:
-        """Whether a prompt goes through the chat template; a base model without one reads a lone question's text."""
+        """Whether to render a prompt with the chat template; without a template, a lone question stays plain text."""
         tokenizer: Any = self.tokenizer
         bare = len(problem.messages) == 1 and problem.messages[0].role == "user" and not self.system
         return self.wrap or (bool(problem.messages) and not (bare and tokenizer.chat_template is None))

@@ -243,7 +243,7 @@ class VllmServersEngine(Spreading):
                     self._lost(server, error)
 
     def _say_waiting(self, servers: Sequence[Server]) -> bool:
-        """Print which servers are waited for, and how long. Returns True."""
+        """Print the servers awaited, and the longest wait. Returns True."""
         names = ", ".join(server.address for server in servers)
         print(f"{NEEDED_BY}: no answer; waiting up to {self.options.start_seconds:g} s for {names}", file=sys.stderr)
         return True

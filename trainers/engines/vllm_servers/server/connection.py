@@ -88,7 +88,7 @@ class Connection:
                     raise TimeoutError(f"no response in {seconds:g} s, and none from /health")
                 if not self._slow:
                     self._slow = True
-                    until = f"it is given up after {PATIENCE * seconds:g} s"
+                    until = f"giving up after {PATIENCE * seconds:g} s"
                     print(f"{self.address} answers /health, but no request in {seconds:g} s; {until}", file=sys.stderr)
             needed = "if requests take this long, raise rollouts.engine.vllm_servers.seconds"
             raise TimeoutError(f"no answer in {PATIENCE * seconds:g} s; {needed}")
