@@ -140,7 +140,7 @@ def _require_division(chained: Chain, path: str) -> None:
     divider = next((label for label, member in chained.members.items() if DIVIDES in member.claims), None)
     if divider is None:
         return
-    # A member that chooses the problems fills the remaining slots, so it has no share of its own.
+    # A member that chooses the problems fills the remaining slots, so it has no share.
     claims = {label: member.claims for label, member in chained.members.items() if "problems" not in member.claims}
     sharing = [label for label in claims if WORKS.keys() & claims[label]]
     if not sharing:

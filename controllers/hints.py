@@ -28,7 +28,7 @@ class Hints(HintLengths, PassRateController[HintsState]):
       solution as the hint; half, as in the released script.
     - "seele" (arXiv 2509.06923): a logistic curve is fitted to pass rate against hint length; it gives the length at
       which the problem should pass at rate `target`. A problem whose group had zero variance gets another group in the
-      same step. Published: the rounds of a step share one baseline; here each hint length is a group of its own.
+      same step. Published: the rounds of a step share one baseline; here each hint length is its own group.
 
     A problem without a solution gets no hint and is counted. Hinted groups are no evidence on the pass rate of the
     problem without a hint.

@@ -59,7 +59,7 @@ class Probed(PassRateController[ProbedState]):
     about the line; the larger `noise` is, the less one outcome moves the line. Only outcomes of generated problems are
     evidence.
 
-    A problem is dropped as invalid if no rollout passes where that was almost impossible, or if all its rollouts were
+    A problem is dropped as invalid if no rollout passes although that was almost impossible, or if all rollouts are
     lost.
 
     In a chain, list it before the member that chooses problems of the data set. PROPEL specifies none of this; every

@@ -26,7 +26,7 @@ class RetireState:
     """State of retirement.
 
     Attributes:
-        forest: counts of each problem, which is a tree of its own.
+        forest: counts of each problem, each its own tree.
         retired_P: the step since which each problem has been retired; -1 = it is not retired.
         refused, readmitted, returned: numbers of requests so far that were dropped, accepted so that the plan fills,
             and accepted because the retirement had ended.

@@ -61,7 +61,7 @@ class LossWeights:
     Attributes:
         weights_N: factor on the loss of each rollout's tokens, finite and at least 0. A rollout with 0 is not in the
             loss, neither in its sum nor in its denominator; its reward still counts in the group's baseline.
-        advantages_N: advantage of each rollout, in place of the learner's; None = the learner's.
+        advantages_N: advantage of each rollout, instead of the learner's; None = the learner's.
         advantages_NT: advantages per token: one array per rollout, one entry per generated token.
     """
 

@@ -36,7 +36,7 @@ class Problem:
         verifier: registered name of the verifier that judges a response.
         features: optional facts about the problem, for analysis, priors and shared models: a number (difficulty), a
             word (topic) or a vector (an embedding).
-        messages: conversation given to the policy in place of `prompt`, which then holds its text.
+        messages: conversation given to the policy instead of `prompt`, which then holds its text.
         solution: reference solution in the form of a response, from which hints are cut; empty if there is none.
     """
 

@@ -35,7 +35,7 @@ class Stream:
         return replace(self, path=(*self.path, *keys))
 
     def for_member(self, name: str) -> "Stream":
-        """The stream of the member called `name`, in place of any earlier name."""
+        """The stream of the member called `name`, instead of any earlier name."""
         return replace(self, name=name)
 
     def integer(self) -> int:

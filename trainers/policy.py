@@ -26,7 +26,7 @@ class ModelOptions:
     Attributes:
         path: a folder with a Hugging Face checkpoint and its tokenizer (relative to the YAML file, the current folder
             or the repository), or a name on a model hub.
-        dtype: type of weights and activations. bfloat16 is for DeepSpeed and adapters, which keep float32 beside it.
+        dtype: type of weights and activations. bfloat16 is for DeepSpeed and adapters, which keep a float32 copy.
         attn_implementation: attention kernel, by its name in `transformers`.
         lora: adapters to train instead of the weights.
         chat: prompts to render with the tokenizer's chat template: "messages" = lists of messages (a lone user message

@@ -17,7 +17,7 @@ class MoppsState:
     """State of MoPPS.
 
     Attributes:
-        forest: counts of each problem, which is a tree of its own.
+        forest: counts of each problem, each its own tree.
         rate: mean observed pass rate in the latest step that had any.
     """
 

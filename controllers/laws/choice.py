@@ -55,7 +55,7 @@ class Choice:
 
         Args:
             rate_F: believed pass rates of the problems to choose from.
-            wanted: how many; all of them if there are fewer.
+            wanted: number of problems; all if there are fewer.
             size: N, rollouts of a group.
         """
         if self.kind == "mass":

@@ -109,7 +109,7 @@ def draw_problems(
 ) -> Positions:
     """Positions for `wanted` slots: each draws a category and takes a free problem of it with the fewest turns.
 
-    So each category cycles through its problems in random order, as with a data loader of its own.
+    So each category cycles through its problems in random order, like its own data loader.
 
     Args:
         free_F: positions to choose from.

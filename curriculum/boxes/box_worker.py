@@ -288,7 +288,7 @@ def memory_used(enough: int) -> int:
 def shared_memory(processes: list[str]) -> int:
     """Bytes of memory that processes share without a file; each piece counts once and in full.
 
-    The processes that map a piece do not show how much of it is in use. A piece that cannot be read within
+    The processes that map a piece do not show its used part. A piece that cannot be read within
     `SCAN_SECONDS` counts as far too much.
     """
     pieces: dict[str, int] = {}

@@ -55,7 +55,7 @@ class Environment(Protocol[Episode]):
     An environment with requirements on this machine has `check()`, which raises UserError if one is missing. It is
     called before a model is loaded (see `check`).
 
-    An environment with resources beside its episodes releases them in `close()`, which is called, if it exists, when
+    An environment with resources besides its episodes releases them in `close()`, which is called, if it exists, when
     all episodes of a collection have ended. Overlapping collections each get their own environment from `apart()`,
     whose `close()` does not affect the others.
     """

@@ -30,7 +30,7 @@ EXTRAS: Mapping[str, str] = {module: extra for extra, modules in _MODULES.items(
 
 
 def load_extra(module: str, needed_by: str, extra: str = "") -> Any:
-    """Import a module of an optional extra: `extra`, or else the one in `EXTRAS`.
+    """Import a module of an optional extra: `extra`, otherwise the one in `EXTRAS`.
 
     Raises:
         UserError: if it is not installed; the message names the extra.

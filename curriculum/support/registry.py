@@ -28,7 +28,7 @@ class Registry:
     Attributes:
         what: the configuration field, for error messages.
         builtin: name -> "module:attribute".
-        group: entry-point group through which an installed package adds names of its own.
+        group: entry-point group through which an installed package adds names.
         removed: former name -> why it was removed.
     """
 

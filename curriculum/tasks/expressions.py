@@ -347,6 +347,6 @@ def _side(text: str, seconds: int) -> float | None:
 
 
 def _last_place(side: str) -> float:
-    """One in the last place of a decimal; for all else the rounding error."""
+    """One in the last place of a decimal; for other expressions, the rounding error."""
     places = re.fullmatch(r"[\s$-]*\d*\.(\d+)[\s$.]*", side)
     return float(10 ** -len(places[1])) if places else 1e-9

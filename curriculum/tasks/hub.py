@@ -88,7 +88,7 @@ class Hub(Rows):
         return in_order(found)
 
     def _fetch(self, patterns: list[str]) -> Path:
-        """Download the matching files; returns the local folder. Without a network, it has the cached files."""
+        """Download the matching files; returns the local folder. Without a network, the folder has the cached files."""
         hub = load_extra("huggingface_hub", f"the data set {self.name}")
         options: dict[str, Any] = {"repo_type": "dataset", "revision": self.revision, "allow_patterns": patterns}
         try:

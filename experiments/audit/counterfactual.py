@@ -325,7 +325,7 @@ class Pool:
         self.passed, self.size, self._generator = visit.passed, visit.size, generator
 
     def draw(self, wanted: int) -> tuple[int, int]:
-        """Draw up to `wanted` rollouts; returns how many of them passed, and how many were drawn."""
+        """Draw up to `wanted` rollouts; returns the numbers of passed and of drawn ones."""
         count = min(wanted, self.size)
         passed = int(self._generator.hypergeometric(self.passed, self.size - self.passed, count)) if count else 0
         self.passed, self.size = self.passed - passed, self.size - count
@@ -409,7 +409,7 @@ class Replay:
         return int(self.session.state["log"].visits)
 
     def _round(self, wanted: int) -> int:
-        """Roll out the next `wanted` visits that are not skipped; returns how many of them are mixed."""
+        """Roll out the next `wanted` visits that are not skipped; returns the number of mixed groups."""
         first = self._proposed
         state = self.session.state[self.name.partition(" ")[0]]
         tickets = self.session.next_batch(wanted)

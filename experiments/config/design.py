@@ -106,7 +106,7 @@ ARMS = Reader(read_arms, "a mapping of arms")
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """A sweep before the comparison, with seeds of its own. Each arm then trains with its best setting.
+    """A sweep before the comparison, with its own seeds. Each arm then trains with its best setting.
 
     The best setting has the largest mean area under held-out pass@1, as a function of the spent budget
     (`halfway.experiments.comparing.tuning`).

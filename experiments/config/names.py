@@ -16,7 +16,7 @@ def require_name(name: str) -> None:
 
 
 def name_of(path: Path | str) -> str:
-    """The default name of a configuration: the stem of its file, with '-' in place of invalid characters."""
+    """The default name of a configuration: the stem of its file, with '-' for invalid characters."""
     return re.sub(r"[^\w.-]+", "-", Path(path).stem).strip("-.") or "run"
 
 

@@ -103,7 +103,7 @@ def run_survey(
 
 def prepare_folder(settings: Mapping[str, Any], folder: Path) -> None:
     """Make the folder, or accept one without attempts, or with attempts under the same settings."""
-    path, settings = folder / SETTINGS, json.loads(json.dumps(settings))  # lists, as in the file, in place of tuples
+    path, settings = folder / SETTINGS, json.loads(json.dumps(settings))  # lists, as in the file, instead of tuples
     differs = path.exists() and read_json(path, f"remove {folder} and survey again") != settings
     if differs and read_records(folder):
         raise UserError(f"{folder}: holds a survey with other settings; give another --output, or remove it")

@@ -104,7 +104,7 @@ def split_microbatches(
     """Divide sequences, by index, into batches for one forward pass each: longest first, ties in the given order.
 
     Args:
-        max_tokens: bound on rows x longest row. A longer sequence gets a micro-batch of its own.
+        max_tokens: bound on rows x longest row. A longer sequence gets its own micro-batch.
         max_padding: a row that is shorter than the longest of its micro-batch by more than this share starts a new
             micro-batch, unless the current one is still below an eighth of `max_tokens`.
         share: whether sequences with the same context stay together, as far as `max_tokens` allows.

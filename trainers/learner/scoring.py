@@ -181,7 +181,7 @@ def _score(logits_MV: Tensor, targets_M: Tensor, temperature: float, entropy_gra
 def _score_in_parts(
     head: nn.Linear, forward: Callable[[], Tensor], wanted_BC: Tensor, targets_M: Tensor, score: Scorer
 ) -> tuple[Tensor, Tensor] | None:
-    """Compute scores in a forward pass whose output layer returns them in place of logits.
+    """Compute scores in a forward pass whose output layer returns them instead of logits.
 
     The layer does so inside its own `forward`, where sharded weights are whole. None if the model does more with its
     logits than return them.

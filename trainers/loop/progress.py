@@ -65,7 +65,7 @@ class Progress:
         }
 
     def after(self, filling: Filling, learned: Mapping[str, float], clock: "Stopwatch") -> "Progress":
-        """The progress after one more step. `learned` is what the learner reported of it."""
+        """The progress after one more step. `learned`: the learner's metrics of the step."""
         groups = [group.latest for group in filling.groups]
         return replace(
             self,

@@ -260,7 +260,7 @@ def surface(corpus: Corpus, names: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Costs:
-    """The solver trials that a probe costs, and how many of them it uses.
+    """The solver trials that a probe costs, and the number that it uses.
 
     Attributes:
         generations, valid, labelled, positives: texts; valid texts; different valid texts; of these, in the band.

@@ -200,7 +200,7 @@ def from_columns(columns: Batch, weights: Mapping[str, float], step: int) -> Rol
     Args:
         columns: the values of each column.
         weights: the weight of each reward column.
-        step: the step of rollouts without a number of their own.
+        step: the step of rollouts without a number.
     """
     length = len(columns["prompt"])
     steps = [_step(value, step) for value in columns.get("step", columns.get("gen_step", [step] * length))]

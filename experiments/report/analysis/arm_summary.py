@@ -32,7 +32,7 @@ class ArmSummary:
     Attributes:
         seeds: the seeds, in the order of the `values` of every estimate.
         unfinished: number of runs that have not finished.
-        told: the controllers' information beside the outcomes of rollouts, in words; empty if there is none.
+        told: the controllers' information besides the outcomes of rollouts, in words; empty if there is none.
         before, after, gain: held-out pass@1 at the first and the last evaluation, and the difference.
         rollouts, tokens: rollouts and tokens generated for training.
         trained_tokens: tokens that the updates processed, including prompts and replayed prefixes; None if not
@@ -143,7 +143,7 @@ TOLD = {
 
 
 def describe_told(config: Mapping[str, Any]) -> str:
-    """Describe the controllers' information beside the outcomes of rollouts; empty also for a configuration of another
+    """Describe the controllers' information besides the outcomes of rollouts; empty also for a configuration of another
     version."""
     try:
         run = parse_run_config(config)

@@ -35,7 +35,7 @@ def tables(summary: Summary) -> list[TextTable]:
 
 
 def quick_tables(summary: Summary) -> list[TextTable]:
-    """The tables for the terminal, beside the verdict: the arms, and the tried settings."""
+    """The tables for the terminal, besides the verdict: the arms, and the tried settings."""
     made = [quick_table(summary), tuning_table(summary.tuned)]
     return [table for table in made if table.rows]
 

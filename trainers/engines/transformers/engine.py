@@ -281,7 +281,7 @@ def sample(logits_BV: Tensor, uniforms_B: Tensor, temperature: float) -> tuple[T
 
 
 class ReplicaEngine(TransformersEngine):
-    """Samples in a process of its own, from weights in shared memory.
+    """Samples in its own process, from weights in shared memory.
 
     With GPUs, it samples on the last one from a copy of the weights; the learner uses the first.
     """

@@ -12,7 +12,7 @@ LARGEST_SEED = 2**63 - 1
 # Share of a GPU that must be free before vLLM starts: small, since the learner may be on the same GPU. vLLM would size
 # its cache by this share, but we set the size. On a CPU, vLLM reads it only if no size is set.
 FREE_SHARE = 0.001
-# Memory of an engine on its device beside weights and cache: CUDA's context, graphs, communication buffers.
+# Memory of an engine on its device besides weights and cache: CUDA's context, graphs, communication buffers.
 EXTRA_GIB = 3.0
 GPU_DEVICE = Path("/dev/nvidiactl")
 # In vLLM 0.32. Its attention on GPUs supports every multiple of 8 up to 256.

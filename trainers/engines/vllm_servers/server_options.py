@@ -45,7 +45,7 @@ class ServerOptions(VllmOptions):
             model at once are slow. A server that exits is noticed at once.
         seconds: seconds for a request before another server samples it instead. While a server still answers /health, a
             sequence may take ten times as long.
-        rounds: how often a call sends out its unanswered sequences before it fails.
+        rounds: most times that a call sends its unanswered sequences before it fails.
         tensor_parallel: number of devices over which one server splits the model.
         sleep: whether the servers clear their devices during the update, for servers that share devices with the
             learner. A server that is still starting is ended, and restarted at the sync.

@@ -17,7 +17,7 @@ class LateRows:
 
     A prefix, or a hint at the start of the response, is appended to the prompt, on which TRL never trains. So prompts
     must be plain text, and prompt and prefix must keep their tokens when encoded as one text. Otherwise, as with a
-    tokenizer that ends every text with a token of its own, the ticket is abandoned and counted as "retokenized".
+    tokenizer that ends every text with its own token, the ticket is abandoned and counted as "retokenized".
 
     Attributes:
         groups: number of groups per generation.

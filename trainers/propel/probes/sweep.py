@@ -186,7 +186,7 @@ def choose(cells: Sequence[Cell], options: SweepOptions) -> Choice:
 
 
 def ensemble(cells: Sequence[Cell], chosen: Cell, size: int, options: SweepOptions) -> list[Cell]:
-    """Choose the next best cells beside the chosen one, with different layers and poolings as far as possible.
+    """Choose the next best cells after the chosen one, with different layers and poolings as far as possible.
 
     Raises:
         UserError: if there are too few cells.

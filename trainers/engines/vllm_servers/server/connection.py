@@ -170,7 +170,7 @@ _STARTING = threading.Lock()
 
 @cache
 def _loop(process: int) -> asyncio.AbstractEventLoop:
-    """The event loop of a process, in a thread of its own."""
+    """The event loop of a process, in its own thread."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="vllm-servers", daemon=True).start()
     return loop

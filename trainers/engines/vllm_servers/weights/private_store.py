@@ -50,7 +50,7 @@ def open_store(address: str, size: int, limit: timedelta) -> PrivateStore:
     """Open a store for `size` processes, with its door on this address.
 
     Args:
-        limit: how long a read waits for its key.
+        limit: longest wait of a read for its key.
     """
     with socket.create_server((LOOPBACK, 0), backlog=size + 16) as listening:
         port, number = listening.getsockname()[1], listening.detach()

@@ -29,7 +29,7 @@ class Init(WeightTransferInitInfo):  # type: ignore[misc]
         address, port, key: address and key of the learner's store, see `private_store`.
         rank: rank of this server's first worker.
         size: size of the group.
-        seconds: how long the group waits for a member.
+        seconds: longest wait for a member.
     """
 
     address: str

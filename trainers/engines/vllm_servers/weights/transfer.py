@@ -59,7 +59,7 @@ class Files:
     def __init__(self, folder: Path, seconds: float):
         """
         Args:
-            seconds: how long a server may be silent over one part.
+            seconds: longest silence of a server over one part.
         """
         self.folder, self.seconds = folder, seconds
         self._paths: list[str] = []
@@ -109,7 +109,7 @@ class Broadcast:
     def __init__(self, seconds: float):
         """
         Args:
-            seconds: how long a server may be silent over one part.
+            seconds: longest silence of a server over one part.
         """
         self.seconds = seconds
         self._members: Sequence[object] = []  # the servers' processes, which reveal a restart
@@ -219,7 +219,7 @@ def make_group(store: Any, rank: int, size: int, device: str, address: str, seco
 
     Args:
         address: this process's address, for gloo.
-        seconds: how long it waits for a member.
+        seconds: longest wait for a member.
 
     Raises:
         RuntimeError: if a member does not join.
