@@ -80,7 +80,7 @@ class Servo(PassRateController[ServoState]):
         for name in ("gain", "sensitivity", "exponent", "width"):
             require(vars(self)[name] > 0, f"servo.{name}", vars(self)[name], "give a positive number")
         low, high = self.bounds
-        require(low < high, "servo.bounds", self.bounds, "give a lowest and a higher difficulty")
+        require(low < high, "servo.bounds", self.bounds, "give the lowest difficulty, then a higher one")
         require(low <= self.start <= high, "servo.start", self.start, f"give a difficulty within {low:g} and {high:g}")
         require(self.steps >= 1, "servo.steps", self.steps, "give the training steps of the run")
         require(self.levels is None or self.levels >= 2, "servo.levels", self.levels, "give at least 2, or null")

@@ -126,7 +126,7 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
             else "lower problems.train or evaluation.problems"
         )
         raise UserError(
-            f"training problems: {'some' if train is None else train} wanted, the source has {len(free)} beside the "
+            f"training problems: {'some' if train is None else train} wanted, the source has {len(free)} besides the "
             f"{heldout} held out; {remedy}"
         )
     dropped += Counter({"shared with held-out": len(rest) - len(free), "not needed": len(free) - len(chosen)})

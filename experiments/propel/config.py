@@ -203,7 +203,7 @@ def _check_oracles(config: PropelConfig) -> None:
     if config.domain.part.open:
         require(len(config.oracles) > 0, "oracles", config.oracles, f"tasks of {name} have no answer; name two models")
     else:
-        require(not config.oracles, "oracles", sorted(config.oracles), f"{name} has answers of its own; leave them out")
+        require(not config.oracles, "oracles", sorted(config.oracles), f"{name} has its own answers; leave them out")
     for label, oracle in config.oracles.items():
         require(is_label(label), "oracles", label, CHARACTERS)
         rank = oracle.model.lora.rank

@@ -189,7 +189,7 @@ def group_advantages(group: Group, options: LearnerOptions) -> NDArray[np.float6
     steers = group.weights is not None and group.weights.steers
     if steers and options.advantage == "gae":
         raise UserError(
-            "learner.advantage: 'gae' is not acceptable; a controller gives advantages of its own: use "
+            "learner.advantage: 'gae' is not acceptable; a controller gives its own advantages: use "
             "learner.advantage=leave_one_out, or leave that controller out"
         )
     if group.weights is not None and steers:

@@ -270,7 +270,7 @@ class LearnerOptions:
             not (self.share_contexts and self.activation_checkpointing),
             "learner.share_contexts",
             True,
-            "activation_checkpointing keeps no keys and values to share; turn one of them off",
+            "activation_checkpointing keeps no keys and values to share; turn one off",
         )
         require(
             not (self.share_contexts and self.deepspeed.zero_stage == 3),

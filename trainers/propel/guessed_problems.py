@@ -75,7 +75,7 @@ def guess_own(
         if candidate.problem is None or candidate.problem.prompt != problem.prompt:
             why = candidate.invalid.reason if candidate.invalid else "other prompt"
             raise UserError(
-                f"export: problem {problem.id!r} is not a task of the domain {domain.name} ({why}), so that its probe "
+                f"export: problem {problem.id!r} is not a task of the domain {domain.name} ({why}), so its probe "
                 "cannot read it; give a run whose problems the generator could have written"
             )
         text = Candidate(candidate.text, candidate.task, problem, None, candidate.topic)

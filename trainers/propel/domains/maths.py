@@ -227,7 +227,7 @@ def example_pools(path: str) -> Mapping[str, Sequence[str]]:
             pools.setdefault(pool, []).append(text)
     for name, texts in pools.items():
         require(len(texts) >= 2, "maths.examples_path", path, f"pool {name!r} has {len(texts)} problem; give two")
-    require(bool(pools), "maths.examples_path", path, "the file holds no problem; give two at least")
+    require(bool(pools), "maths.examples_path", path, "the file holds no problem; give at least two")
     return pools
 
 

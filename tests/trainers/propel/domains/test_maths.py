@@ -366,7 +366,7 @@ def test_a_study_says_what_is_wrong_with_its_oracles(tmp_path: Path) -> None:
     assert found().oracles["reliable"].rollouts.num_rollouts == 2
     for changes, message in [
         ({"oracles": {}}, r"oracles: {} is not acceptable; tasks of maths have no answer; name two models"),
-        ({"domain": "sums"}, r"oracles: \['peculiar', 'reliable'\] is not acceptable; sums has answers of its own"),
+        ({"domain": "sums"}, r"oracles: \['peculiar', 'reliable'\] is not acceptable; sums has its own answers"),
         (
             {"domain": "sums", "oracles": {}},
             r"arms\.rules\.reward\.oracles: False is not acceptable; this study has none",
