@@ -89,7 +89,7 @@ def preloaded() -> Iterator["Preloaded"]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give this session, its workers and their processes a cache of its own, in which other programs find theirs."""
+    """Give this session and all its processes one cache, with the usual caches of other programs."""
     if hasattr(config, "workerinput"):
         return
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -190,7 +190,7 @@ def test_dithering_keeps_the_mean(amount: float) -> None:
 
 
 def generated_slots(fresh_passed: int, generated_passed: int) -> list[int]:
-    """How many slots of 16 generated problems got in each of 40 steps, for groups with these numbers of successes."""
+    """Slots of 16 that generated problems got in each of 40 steps, for groups with these numbers of successes."""
     parts = chain(("mixture", Mixture(credit=Credit(generated=1.0))), ("probe", Probed()), ("uniform", Uniform()))
     session, slots = Session(MIXED, parts, 8, provides=NEEDS), []
     for _ in range(40):

@@ -1,4 +1,4 @@
-"""Frontier: what groups are worth, and that what it learnt from some problems tells it which others to try."""
+"""Frontier: the worth of groups, and choices by what it learnt from other problems."""
 
 from dataclasses import replace
 from typing import Any
@@ -174,7 +174,7 @@ def surveyed(*counts: tuple[float, float]) -> ProblemSet:
 
 def test_a_survey_is_evidence_with_its_attempts() -> None:
     """4 of 4 passes, prior N(0, log 3): the mode solves z / log 3 = 4 (1 - sigmoid z), so z = log 3; and the precision
-    is 1 / log 3 + 4 * 3/4 * 1/4. Nothing is known of what was not tried, and less of what was tried half as often.
+    is 1 / log 3 + 4 * 3/4 * 1/4. Untried problems have no evidence, and problems tried half as often have less.
     """
     model = SkillModel(spread=0.01, residual=float(np.log(3)) ** 0.5, memory=0.98)
     state = Frontier(LEVEL, prior="surveyed", model=model).init(surveyed((4, 4), (0, 4), (0, 0), (2, 2)))

@@ -1,4 +1,4 @@
-"""What a probe guessed: which problems `probe` chooses, and `pros` with offsets by probed rates."""
+"""A probe's guesses: the problems that `probe` chooses, and `pros` with offsets by probed rates."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Groups with rollouts that came late, were cut, were lost, or came one by one: what members make of them."""
+"""What members do with groups whose rollouts are late, cut, lost, or recorded one by one."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Members together: pairs and triples of all of them, with options, in every accepted order, and the laws they keep.
+"""Pairs and triples of all members, with options, in every accepted order, keep the laws of chains.
 
 CI runs a few hundred chains. `HALFWAY_CHAINS=5000 HALFWAY_CHAINS_TABLE=PATH pytest tests/controllers/test_together.py`
 runs that many, other ones, and writes the numbers of the page experiments/results/do_members_share_a_chain.
@@ -153,7 +153,7 @@ def chains(draw: st.DrawFn, pair: tuple[str, str]) -> list[dict[str, dict[str, A
 
 @dataclass
 class Tally:
-    """What became of the chains."""
+    """The outcomes of the chains."""
 
     chains: Counter[str]
     pairs: Counter[tuple[str, str]]

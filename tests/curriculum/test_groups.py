@@ -1,4 +1,4 @@
-"""Groups: what their outcomes say about the signal they carry, and how far a belief was from them."""
+"""Groups: the signal of their outcomes, and the error of a belief."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -191,7 +191,7 @@ def test_what_a_trainer_has_lost_is_offered_again() -> None:
 
 
 def test_what_was_offered_again_may_be_settled_before_it_is_drawn() -> None:
-    """A trainer may find after all what it had lost, or give it up."""
+    """A trainer may still find lost rollouts, or give them up."""
     session = Session(PROBLEMS, chain_of("uniform"), 8)
     drawn = session.next_batch(4)
     resumed = Session(PROBLEMS, chain_of("uniform"), 8)
@@ -418,7 +418,7 @@ def test_a_verdict_changes_how_many_rollouts_a_request_gets() -> None:
 
 @dataclass(frozen=True)
 class Needy(PassRateController[None]):
-    """Needs what it is told to need."""
+    """Needs the given names."""
 
     wants: str
 
@@ -464,7 +464,7 @@ class Gathers:
 
 @dataclass(frozen=True)
 class Keeper(PassRateController[Any]):
-    """Begins with the state that it is told to."""
+    """Begins with the given state."""
 
     state: Any
 

@@ -195,7 +195,7 @@ def test_validate_refuses_what_a_run_would(run_file: Path, changes: list[str], f
 def test_a_machine_that_cannot_run_the_environment(
     run_file: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """Said before a model is loaded; before a comparison has a folder."""
+    """Refused before a model is loaded, and before a comparison has a folder."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
     sandbox._get_sandbox.cache_clear()  # a sandbox that earlier tests have started would do
     monkeypatch.setattr(build, "load_policy", lambda *_: pytest.fail("a model was loaded"))

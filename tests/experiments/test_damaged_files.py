@@ -1,4 +1,4 @@
-"""Whatever stands in a file of a run, a study or a survey, its reader ends in one line that names it, or a result."""
+"""For any content of a file of a run, a study or a survey, its reader gives a result, or one line with its name."""
 
 import json
 import math

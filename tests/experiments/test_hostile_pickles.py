@@ -1,4 +1,4 @@
-"""A pickle in place of any file of a run, a study, a checkpoint, a model or an adapter stays shut: it costs a line."""
+"""A pickle replacing any file of a run, a study, a checkpoint, a model or an adapter is not opened: it costs a line."""
 
 import shutil
 from pathlib import Path

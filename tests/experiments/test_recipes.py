@@ -153,7 +153,7 @@ def test_the_schedule_of_a_study_from_the_paper_ends_with_its_training(name: str
 
 @pytest.mark.parametrize("file", CLUSTER, ids=lambda file: file.stem)
 def test_a_recipe_for_a_cluster_loads_fits_and_would_be_launched(file: Path) -> None:
-    """What can be checked without its machines; its first line says that this is all so far."""
+    """All checks without its machines; its first line says that it has not run on them."""
     assert "not yet run on a GPU" in file.read_text().splitlines()[0]
     checked = CliRunner().invoke(app, ["validate", str(file)])
     assert checked.exit_code == 0 and f"ok: {file}" in checked.output, checked.output

@@ -69,7 +69,7 @@ def imports_of(text: str) -> frozenset[str]:
 
 
 def imported(path: Path) -> set[str]:
-    """The rooms of ours ("curriculum", ...) and the packages of others that a file imports anywhere."""
+    """Our rooms ("curriculum", ...) and others' packages that a file imports anywhere."""
     return {name.partition(".")[0] for name in imports(path)}
 
 
@@ -101,7 +101,7 @@ def import_graph(root: Path) -> Graph:
 
 
 def by_rooms(graph: Graph) -> Graph:
-    """The same between rooms: a package of a layer, or a file that stands in none."""
+    """The same between rooms: a package of a layer, or a file outside the packages."""
     rooms: dict[str, set[str]] = {}
     for name, found in graph.items():
         rooms.setdefault(room_of(name), set()).update(map(room_of, found))

@@ -63,7 +63,7 @@ class Paper:
 
 
 class Blog:
-    """Two categories: what is left to do of a success, what is replayed of a failure. Larger is harder in both."""
+    """Two categories: the part of a success left to do, the part of a failure replayed. Larger is harder in both."""
 
     def __init__(self, control: str = "adaptive") -> None:
         self.control = control

@@ -87,7 +87,7 @@ class Source:
 
 
 def beginning(rollout: Rollout) -> tuple[int, ...]:
-    """What comes before the least certain token in the middle half of a rollout's own; () if that is too short."""
+    """The tokens before the least certain one in the middle half of a rollout's own tokens; () if too short."""
     (turn,) = rollout.turns
     own, best = turn.entropies_T[turn.num_replayed :], -1
     for place in range(len(own)):

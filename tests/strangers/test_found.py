@@ -1,4 +1,4 @@
-"""What the changes of `mutate_strangers` have found, each as its own test."""
+"""The faults that `mutate_strangers` found, each as its own test."""
 
 import json
 import shutil

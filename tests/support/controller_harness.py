@@ -1,4 +1,4 @@
-"""What the controller tests share: problems, groups with a given outcome, and a loop without a model."""
+"""Shared by tests of controllers: problems, groups with a given outcome, and a loop without a model."""
 
 import json
 import math

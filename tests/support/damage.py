@@ -6,7 +6,7 @@ from typing import Any
 
 
 def damaged(state: dict[str, Any]) -> Iterator[Any]:
-    """What is not a state, and the state with each of its values replaced in turn, or missing."""
+    """Values that are no state, and the state with each of its values replaced or missing in turn."""
     yield from (None, [], {}, "state")
     for place in places(state):
         for change in (lambda holder, last: holder.pop(last), lambda holder, last: holder.__setitem__(last, ["odd"])):

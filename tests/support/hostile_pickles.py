@@ -75,7 +75,7 @@ def attack(folder: Path, canary: Path, actions: dict[str, Callable[[], object]],
 
 
 def told(act: Callable[[], object], canary: Path) -> Iterator[str]:
-    """What is wrong with how an action ends."""
+    """The fault in an action's end."""
     try:
         act()
     except UserError as error:

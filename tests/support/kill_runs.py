@@ -1,4 +1,4 @@
-"""Kills runs at random, again and again, has each go on, and compares its end with that of an undisturbed run.
+"""Kills runs at random, again and again, resumes each, and compares its end with an undisturbed run's.
 
     python tests/support/kill_runs.py --runs 100 --record /tmp/kills.jsonl
 

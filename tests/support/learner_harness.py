@@ -1,4 +1,4 @@
-"""What the learner's tests share: groups made by hand, a learner with a small model, and sums computed term by term."""
+"""Shared by tests of the learner: groups made by hand, a learner with a small model, and sums term by term."""
 
 import copy
 from dataclasses import replace

@@ -23,7 +23,7 @@ PROBLEMS = problem_set(24)
 
 @dataclass
 class ScriptedLearner:
-    """Counts its updates, and remembers what it was given."""
+    """Counts its updates, and remembers its groups."""
 
     batches: list[tuple[Group, ...]] = field(default_factory=list)
     version: int = 0
@@ -68,7 +68,7 @@ def records(folder: Path, name: str = "decisions") -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Witness(PassRateController[None]):
-    """Writes down the lags and tickets of what it is shown."""
+    """Records the lags and tickets of its groups."""
 
     seen: list[tuple[int, int, str]] = field(default_factory=list)
 

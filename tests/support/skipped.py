@@ -1,4 +1,4 @@
-"""What was skipped, in one line, with what would run it."""
+"""One line about skipped tests, and about what would run them."""
 
 import re
 from collections import Counter
@@ -23,7 +23,7 @@ REMEDIES = {
 
 
 def skipped_line(reasons: Iterable[str]) -> str:
-    """How many tests (or whole files) were skipped for want of what; empty if none were."""
+    """The numbers of skipped tests (or whole files) by what they lack; empty if none were."""
     counts = Counter(remedy_of(reason) for reason in reasons)
     return "skipped: " + "; ".join(f"{count} {remedy}" for remedy, count in counts.most_common()) if counts else ""
 

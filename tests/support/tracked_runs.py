@@ -1,4 +1,4 @@
-"""What the tests of trackers share: a configuration, records, and two runs of a comparison whose records are copied."""
+"""Shared by tests of trackers: a configuration, records, and two runs of a comparison whose records are copied."""
 
 from pathlib import Path
 from typing import Any

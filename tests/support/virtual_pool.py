@@ -72,7 +72,7 @@ class VirtualPool:
         self.now += seconds
 
     def change_weights(self, version: int) -> None:
-        """Have all that is decoded from now on be written by these weights, also what is under way."""
+        """Use these weights for all further tokens, also of rollouts under way."""
         self._changes.append((self.now, version))
 
     def close(self) -> None: ...

@@ -122,7 +122,7 @@ def of_all(belief: DrawnBeta, forest: Forest, near: Aim, seed: int) -> tuple[np.
 
 
 def compared(draw, size: int, near: Aim, seeds: range) -> tuple[np.ndarray, np.ndarray]:
-    """How many of each kind are among the nearest, on average; and the distance of the last of them."""
+    """The mean number of each kind among the nearest, and the distance of the last one."""
     kinds, last = np.zeros(5), []
     for seed in seeds:
         nodes, rates = draw(seed)

@@ -77,7 +77,7 @@ def test_the_default_is_the_published_example() -> None:
 
 
 def test_an_adaptive_rho_is_halved_when_predictions_err() -> None:
-    """After a step in which all is as the strong model, nothing passes: the prediction is off by more than 0.25."""
+    """After a step with the strong model's outcomes, nothing passes: the prediction is off by more than 0.25."""
     controller = Bots(rho=0.4, adaptive=True)
     state = controller.observe(controller.init(PROBLEMS), [group(PROBLEMS[2], 8)], 0)
     assert state.rho == 0.4

@@ -1,4 +1,4 @@
-"""Controllers that choose by a belief of their own about each problem: `mopps`, `cdas`."""
+"""Controllers that choose by a separate belief about each problem: `mopps`, `cdas`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Training on what varies most: the presets `lilo`, `vcrl` and `downsample`, and rules combined."""
+"""Training on the most varied rewards: the presets `lilo`, `vcrl` and `downsample`, and combined rules."""
 
 import numpy as np
 import pytest

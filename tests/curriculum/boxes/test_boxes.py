@@ -111,7 +111,7 @@ FULL = {
 @needs_boxes
 @pytest.mark.parametrize("what", sorted(FULL))
 def test_what_cannot_be_kept_is_the_commands_fault(box: Box, base: Base, what: str) -> None:
-    """It neither ends the run nor is read into memory, and the box goes on."""
+    """It neither ends the run nor is read into memory, and the box still works."""
     assert box.exec(FULL[what], 20).status == 0
     with pytest.raises(BoxFullError):
         box.save()
@@ -131,7 +131,7 @@ def test_folders_nested_deeper_than_the_interpreter_allows(base: Base) -> None:
 
 @needs_boxes
 def test_a_late_answer_is_discarded(base: Base) -> None:
-    """A box that was given up does not serve again, where its answer would be taken for that to another command."""
+    """A box that was given up is not used again, since its late answer could pass for another command's."""
     opened = SMALL.open(base)
     worker = opened._worker  # type: ignore[attr-defined]
     with pytest.raises(BoxLostError):
@@ -225,7 +225,7 @@ def test_the_slowest_tests_of_a_run_are_left_out() -> None:
 
 @needs_boxes
 def test_a_list_of_slow_tests_has_the_same_length_however_fast_they_are(base: Base) -> None:
-    """Else `tail` would show other lines of what comes before."""
+    """Otherwise `tail` would show other lines of the output."""
     slow = "def test_s():\n    import time, os\n    time.sleep(float(os.environ['NAP']))\n"
     opened = SMALL.open(base)
     opened.write("test_slow.py", slow.encode())
@@ -254,7 +254,7 @@ def test_addresses_are_numbered_as_they_appear() -> None:
 
 @pytest.fixture
 def elsewhere() -> Iterator[Path]:
-    """A folder that is not below /tmp, which a box has of its own."""
+    """A folder outside /tmp, since a box has its own /tmp."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         yield Path(folder)
 
@@ -378,7 +378,7 @@ def test_limits_are_named() -> None:
 
 @needs_boxes
 def test_nothing_survives_a_killed_host(base: Base) -> None:
-    """The host is killed while a command runs: what it had started is gone."""
+    """The host is killed while a command runs: all processes that it started end."""
     script = (
         "import sys; from halfway.curriculum.boxes.bubblewrap import Bubblewrap\n"
         "from halfway.curriculum.boxes.box import Base\n"

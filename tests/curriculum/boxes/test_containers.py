@@ -1,4 +1,4 @@
-"""swe-rex's boxes in real containers, where docker or podman is there and an image to start from.
+"""swe-rex's boxes in real containers, if docker or podman and an image are installed.
 
 The image `halfway-boxes`, or the one that HALFWAY_BOXES_IMAGE names, holds bash, git, tar, a `python` with pytest, and
 `swerex-remote` on its path; docs/repositories.md says how to make one without a registry.
@@ -133,7 +133,7 @@ def test_a_command_longer_than_a_request(box: Box, monkeypatch: pytest.MonkeyPat
 
 
 def with_patience(ask):  # type: ignore[no-untyped-def]
-    """The same with the service's usual patience: only how long a command may take in one request is small here."""
+    """The same with the service's usual patience; only the time limit of a command in one request is short."""
     return lambda self, line, seconds: ask(self, line, max(seconds, 60))
 
 
@@ -225,7 +225,7 @@ SCRIPT = (
 
 
 def test_an_episode_is_judged_and_replayed(boxes: SweRex) -> None:
-    """Two rollouts of one problem do not see each other; each submission is judged in a container of its own."""
+    """Two rollouts of one problem do not see each other; each submission is judged in its own container."""
     others, bug = containers(boxes, os.getpid()), patch("stats/means.py", SOUND, FAULTY)
     problem = to_problem(RepositoryTask("means", Base(image=SMALL), bug, "", FAIL, PASS), "Negative.", "test", {})
     options = {"deployment": boxes.deployment, "memory_mib": 512}

@@ -55,7 +55,7 @@ def numbers_of_x86_64() -> dict[str, int]:
 
 
 def numbers_of_aarch64() -> dict[str, int]:
-    """Those of asm-generic, which aarch64 takes whole."""
+    """The numbers of asm-generic, all of which aarch64 uses."""
     header = HEADERS / "asm-generic" / "unistd.h"
     if not header.exists():
         pytest.skip("the kernel's generic headers are not installed")

@@ -77,7 +77,7 @@ def test_what_cannot_be_repeated_is_found_at_its_step(tmp_path: Path, what: str)
 
 @pytest.mark.parametrize("what", sorted(CHANGED))
 def test_a_tree_other_than_recorded_is_found(tmp_path: Path, what: str) -> None:
-    """The replayed command leaves another tree than the recorded one, and says the same."""
+    """The replayed command leaves another tree than the recorded one, with the same output."""
     problem = small_problem(tmp_path)
     responses, seen, states = recorded(problem, STEADY, "true", "true")
     responses[1] = said(CHANGED[what])
@@ -100,7 +100,7 @@ COUNTED = {
 
 @pytest.mark.parametrize("what", sorted(COUNTED))
 def test_each_is_counted_and_its_request_rolled_out_afresh(tmp_path: Path, what: str) -> None:
-    """For a tree that has become another, the recorded response is exchanged for one that says as much."""
+    """To change the tree alone, the recorded response is replaced by one with the same output."""
     environment = Repository(max_turns=4, seconds=20, parallel=2)
     script = ("ls", SEEDED.get(what, "true"), "true", "true")
     rolling = Collector(Agent(script, submits=False), environment, Letters(), 10_000, replays=Replays(1.0))

@@ -1,4 +1,4 @@
-"""Submissions that make tests pass without mending anything: those not rewarded, and those that tests cannot tell."""
+"""Submissions that make tests pass without a fix: some are not rewarded, others cannot be told from a fix by tests."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -259,7 +259,7 @@ ELSEWHERE: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     [*((name, False) for name in ELSEWHERE), *((name, True) for name in ELSEWHERE if "helper" not in name)],
 )
 def test_a_cheat_outside_folders_named_tests_is_not_rewarded(tmp_path: Path, name: str, beside: bool) -> None:
-    """Beside the code, a helper of the tests cannot be told from it."""
+    """A helper of the tests that lies beside the code cannot be told from code."""
     files, cheat = ELSEWHERE[name]
     if "hypothesis" in str(cheat):
         pytest.importorskip("hypothesis")

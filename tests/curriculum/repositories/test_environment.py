@@ -181,7 +181,7 @@ def test_a_cheat_is_not_rewarded(tmp_path: Path, name: str) -> None:
 
 
 def test_what_the_judge_cannot_exclude(tmp_path: Path) -> None:
-    """Code that knows this judge and forges every report, the canary's too: the limit that docs/repositories.md tells."""
+    """Code that knows this judge and forges every report, the canary's too: a limit stated in docs/repositories.md."""
     forge = (
         "import sys, os\nif 'pytest' in sys.modules:\n"
         "    import glob, re\n"

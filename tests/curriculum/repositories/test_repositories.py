@@ -1,4 +1,4 @@
-"""Where tasks on repositories come from, and what is not a task."""
+"""Sources of tasks on repositories, and refused tasks."""
 
 import ast
 import hashlib
@@ -278,7 +278,7 @@ def test_a_row_that_is_not_a_task_is_dropped_with_its_reason(tmp_path: Path) -> 
 
 @needs_boxes
 def test_history_is_stripped(tmp_path: Path) -> None:
-    """A commit with the solution beside the tree is nowhere in the box."""
+    """A commit with the solution, outside the tree, does not reach the box."""
     task = small_task(tmp_path)
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "solution").write_text(FIX)

@@ -573,7 +573,7 @@ def test_configurations_are_not_mixed_and_a_split_may_be_listed_twice(hub: Calla
 
 
 def test_a_readme_names_only_files_of_its_data_set(hub: Callable[..., str]) -> None:
-    """What a stranger's README says must not read this machine's files."""
+    """A stranger's README must not name files of this machine."""
     for number, path in enumerate(("../../../../secret.jsonl", "/etc/secret.jsonl")):
         head = f"---\nconfigs:\n- config_name: main\n  data_files: {path}\n---\n"
         with pytest.raises(UserError, match="only files of the data set"):

@@ -456,7 +456,7 @@ def test_different_sets_have_different_fingerprints() -> None:
 
 @pytest.mark.parametrize("family", sorted(EVALUATING | LITERAL))
 def test_no_answer_is_executed(family: str, tmp_path: Path) -> None:
-    """reasoning_gym gives what the policy writes to `eval`, or to sympy, which evaluates it."""
+    """reasoning_gym passes the policy's text to `eval`, or to sympy, which evaluates it."""
     trace = tmp_path / "executed"
     load = ReasoningGym(family).load(3, Stream(0))
     attack = f"__import__('pathlib').Path({str(trace)!r}).touch()"

@@ -1,4 +1,4 @@
-"""Counterfactuals against histories of which the answer is known."""
+"""Counterfactuals against histories with known answers."""
 
 import dataclasses
 import json

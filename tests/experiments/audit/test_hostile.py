@@ -42,7 +42,7 @@ def read(path: Path) -> tuple[int, dict[str, int]]:
 
 
 def run_apart(script: str, path: Path) -> str:
-    """What a script prints about a path, in a process of its own."""
+    """The output of a script about a path, in a separate process."""
     command = [sys.executable, "-c", script, str(path)]
     environment = {**os.environ, "PYTHONPATH": IMPORTABLE}
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout

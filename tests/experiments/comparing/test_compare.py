@@ -1,4 +1,4 @@
-"""Comparisons: every arm with every seed, and what judging took, from the environment's calls to a cost."""
+"""Comparisons: every arm with every seed, and the time of judging, from the environment's calls to a cost."""
 
 import io
 import json
@@ -227,7 +227,7 @@ def test_a_forwarder_waits_for_the_run_and_hands_on_complete_lines_once(tmp_path
 
 
 def test_a_forwarder_continues_where_it_was_in_a_requeued_run(tmp_path: Path) -> None:
-    """It goes back to its checkpoint, and its records take other times, so they have other lengths."""
+    """The run returns to its checkpoint; its records have other times, and so other lengths."""
     (tmp_path / "status.json").write_text('{"state": "running"}')
     heard = Heard()
     forwarder = RecordForwarder(tmp_path, [heard])  # type: ignore[list-item]

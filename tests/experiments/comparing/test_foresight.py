@@ -1,4 +1,4 @@
-"""What a comparison says before and soon after it starts: its runs, the visits of each problem, its time."""
+"""The forecast of a comparison, before and soon after its start: runs, visits per problem, time."""
 
 from io import StringIO
 from pathlib import Path

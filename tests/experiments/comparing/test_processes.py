@@ -176,7 +176,7 @@ CLOCKS = ("seconds", "judge_seconds", "timing")
 
 
 def outcome_of(folder: Path) -> dict[str, Any]:
-    """All that a run leaves behind except its name and what depends on the clock."""
+    """Everything that a run leaves behind, except its name and times."""
     evaluations = [json.loads(line) for line in (folder / "evaluations.jsonl").read_text().splitlines()]
     steps = [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
     kept = [

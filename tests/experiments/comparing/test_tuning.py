@@ -127,7 +127,7 @@ class Trainings:
     Attributes:
         begun: names of the runs, in order.
         failing: parts of the names of runs that fail.
-        whole: pass@1 for a learning rate in the finals, where it is another; or for a learning rate and a seed.
+        whole: pass@1 for a learning rate in the finals, if it differs; or for a learning rate and a seed.
         interrupt_at: the number of the start at which the user presses Ctrl-C.
         warmth: what a temperature adds to pass@1.
     """
@@ -238,7 +238,7 @@ FINALS = [("a", 2.0), ("a", 3.0), ("b", 3.0), ("b", 1.0)]
 
 
 def test_finals_are_added_to_a_finished_contest(contest: ComparisonConfig, trainings: Trainings) -> None:
-    """What they choose otherwise is trained anew, and the earlier runs are put aside."""
+    """Arms for which they choose another setting train again; the earlier runs are put aside."""
     half = replace(contest, tune=replace(contest.tune, share=0.5), seeds=(0,))
     config, _ = go(half)
     assert rates(config) == {"a-0": 2.0, "b-0": 3.0}
@@ -312,7 +312,7 @@ def test_a_final_that_fails_leaves_the_choice_to_the_others(contest: ComparisonC
 
 
 def results(config: ComparisonConfig) -> dict[str, Any]:
-    """What a report would read: the sweep, and of every run of the comparison its settings and its curve."""
+    """The data of a report: the sweep, and the settings and curve of every run of the comparison."""
     runs = {
         f"{arm}-{seed}": (run / "evaluations.jsonl").read_text() + (run / "config.yaml").read_text()
         for arm in config.arms
@@ -330,7 +330,7 @@ TWO_FIELDS = {"rollouts.temperature": [1.0, 1.3], "learner.lr": [2.0, 3.0, 4.0]}
 def test_a_sweep_that_grew_and_was_interrupted_is_that_of_the_whole_file(
     contest: ComparisonConfig, trainings: Trainings, tmp_path: Path, moment: int | None
 ) -> None:
-    """Grown by values of two fields and by seeds of the finals, in which 3 at 1.0 was at first and is not any more."""
+    """Grown by values of two fields and by seeds of the finals, which 3 at 1.0 reaches at first but not at the end."""
     trainings.warmth = {1.3: 0.15}
     trainings.whole = {(4.0, 102): 0.05, 2.0: 0.45}
     tune = TuneOptions(TWO_FIELDS, (100,), share=0.5, finals=2, final_seeds=(100, 102))

@@ -99,7 +99,7 @@ def test_another_alternative_replaces_the_one_below(run_file: Path) -> None:
 
 
 def test_another_box_replaces_the_usual_one(run_file: Path) -> None:
-    """A mapping that stands for one choice of several is not laid over its default."""
+    """A mapping that chooses one of several kinds replaces its default, without a merge."""
     swerex = "environment={repository: {max_turns: 3, box: {swerex: {deployment: {type: docker}}}}}"
     other, usual = {"swerex": {"deployment": {"type": "docker"}}}, {"bubblewrap": {}}
     back = [swerex, "environment.repository.box={bubblewrap: {}}"]
@@ -341,7 +341,7 @@ def test_a_saved_run_loads_as_an_equal_one(run_file: Path, tmp_path: Path) -> No
 
 
 def test_a_saved_run_names_every_component_with_its_options(run_file: Path) -> None:
-    """In this form, which run folders have on disk: they are compared with it when a run is resumed."""
+    """Run folders hold this form, which is compared when a run is resumed."""
     written = to_plain(load_run_config(run_file, ["controllers=[uniform, {mine: {use: greso}}]"]))
     assert list(written)[:5] == ["name", "controllers", "problems", "environment", "budget"]
     first, second = written["controllers"]

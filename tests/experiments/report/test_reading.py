@@ -1,4 +1,4 @@
-"""What a report says in words, whom it marks as told something, and what it shows of a problem."""
+"""The words of a report, the arms that it marks as informed, and its texts of a problem."""
 
 import json
 import re

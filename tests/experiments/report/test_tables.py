@@ -1,4 +1,4 @@
-"""How the numbers of a comparison are written."""
+"""The format of a comparison's numbers."""
 
 import io
 import json

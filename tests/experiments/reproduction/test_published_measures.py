@@ -1,4 +1,4 @@
-"""Each measure gives what a run made by hand has."""
+"""Each measure gives the value of a run made by hand."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The committed curves can be read, and say what the runs recorded; the plan names what the recipes run."""
+"""The committed curves can be read and equal the runs' records; the plan names the recipes' arms."""
 
 from dataclasses import replace
 from pathlib import Path

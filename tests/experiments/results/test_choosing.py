@@ -1,4 +1,4 @@
-"""What choosing can give: runs that are judged, and chances of mixed groups."""
+"""The possible gain of choosing: judged runs, and chances of mixed groups."""
 
 from dataclasses import replace
 

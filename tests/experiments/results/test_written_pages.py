@@ -1,4 +1,4 @@
-"""The committed pages say what the committed numbers say."""
+"""The committed pages agree with the committed numbers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a board says of runs: their training pass rate and its trend, who is ahead, and a line a minute."""
+"""The board of runs: training pass rate and trend, the leader, and one line per minute."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How a run's parts are put together: on which device, and from which configuration of the model."""
+"""The parts of a run: their device, and the model's configuration."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: a run ends after its step, or before it, with a checkpoint, and goes on to the same bits."""
+"""SIGTERM and Ctrl-C: a run ends before or after its step, with a checkpoint, and continues to the same bits."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Slurm and Ray themselves, on this host: what they begin anew half-way ends as the run that nobody disturbed."""
+"""Slurm and Ray on this host: runs that they start again half-way end like undisturbed runs."""
 
 import hashlib
 import os
@@ -78,7 +78,7 @@ def test_no_slurm_and_a_refused_job_are_one_line(tmp_path: Path, monkeypatch: py
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[None]:
-    """A controller, a daemon and munge of our own, on this host and ports of our own."""
+    """Our own controller, daemon and munge, on free ports of this host."""
     missing = [name for name in ("munged", "slurmctld", "slurmd") if shutil.which(name) is None]
     if missing or os.geteuid():
         pytest.skip("needs root, and Debian's packages slurmctld, slurmd and munge")
@@ -211,7 +211,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def gate(local: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The file that lets runs go on after two steps. There is none at the start of a test."""
+    """The file that lets runs continue after two steps; missing at the start of a test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((IMPORTABLE, str(local / "site"))))
     (local / "gate").unlink(missing_ok=True)

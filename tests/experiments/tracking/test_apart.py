@@ -1,4 +1,4 @@
-"""Trackers in a process of their own: whatever a package or its server does, a run goes on, within a bounded time."""
+"""Trackers in their own process: whatever a package or its server does, a run continues within a bounded time."""
 
 import os
 import re
@@ -48,7 +48,7 @@ WAYS = {
 
 
 def tracked(config: RunConfig, folder: Path, patience: float | None = None) -> tuple[float, int]:
-    """How long the copy of a run of three steps took, and how many metrics it lacks.
+    """The seconds for the copy of a run of three steps, and the number of metrics that it lacks.
 
     Args:
         patience: seconds for all answers once the tracker is open.

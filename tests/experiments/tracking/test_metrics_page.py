@@ -81,7 +81,7 @@ def groups_of_all_origins() -> list[Group]:
 
 
 def everything(learned: Mapping[str, float], groups: Sequence[Group]) -> set[str]:
-    """The names of a step that has whatever a step can have."""
+    """The names of a step with every possible metric."""
     outcomes = ("trained", "zero_variance", "surplus", "carried", "lost")
     finished = FinishedStep(
         step=0,

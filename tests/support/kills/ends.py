@@ -1,4 +1,4 @@
-"""What a run that was killed must have at its end."""
+"""The required end of a killed run."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ CLOCKS = {"seconds", "tool_seconds", "judge_seconds", "wall_seconds", "log_sizes
 
 
 def timeless(value: Any) -> Any:
-    """The same value without what depends on the time: seconds, and the sizes of files that hold them."""
+    """The same value without seconds, and without the sizes of files that hold seconds."""
     if isinstance(value, dict):
         return {name: timeless(entry) for name, entry in value.items() if name not in CLOCKS}
     return [timeless(entry) for entry in value] if isinstance(value, list) else value

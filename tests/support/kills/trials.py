@@ -1,4 +1,4 @@
-"""One run, disturbed several times, and what became of it."""
+"""One run, disturbed several times, and its outcome."""
 
 import random
 import re
@@ -47,7 +47,7 @@ class Undisturbed:
 
     @cached_property
     def measured(self) -> tuple[dict[str, Any], float, int]:
-        """What it ends with, the seconds that it took, and the operations on files."""
+        """Its end, its seconds, and its operations on files."""
         began = time.monotonic()
         trial = Trial(self, self.folder / "undisturbed", random.Random(0))
         trial.launch(None)

@@ -1,4 +1,4 @@
-"""What a kind of stranger's file is: how a sound specimen is made, changed, and read as a user would read it."""
+"""Kinds of strangers' files: making, changing and reading a sound specimen as a user would."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -78,7 +78,7 @@ def flipped(content: bytes, chance: random.Random) -> bytes:
 
 
 def change_of(name: str) -> Change:
-    """How the values in a file of this name are changed."""
+    """The change of values for a file of this name."""
     for ending, change in (
         *((".tar.gz", _member), (".gz", _unpacked), (".jsonl", _line), (".ndjson", _line), (".json", _document)),
         *((".csv", _cell), (".parquet", _table), (".safetensors", _tensors), (".npz", _zipped), (".pt", _zipped)),

@@ -1,4 +1,4 @@
-"""What others answer: a policy's texts, vLLM's servers, trackers."""
+"""Answers of others: a policy's texts, vLLM's servers, trackers."""
 
 import json
 import os

@@ -43,7 +43,7 @@ Running = tuple[VllmServersEngine, Any]
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """An engine with two servers of its own, which all tests share, and the policy whose weights they get."""
+    """An engine with its own two servers, which all tests share, and the policy that gives them weights."""
     folder = tmp_path_factory.mktemp("servers")
     policy = build_policy(folder)
     part = VllmServers(kv_cache_gib=0.05, count=2, folder=str(folder), seconds=SILENT_SECONDS)

@@ -65,7 +65,7 @@ def test_the_chain_learns_as_much_on_every_engine(tmp_path: Path) -> None:
 
 
 def train(engine: str, folder: Path) -> Learnt:
-    """Train a run in processes of its own."""
+    """Train a run in its own processes."""
     recipe = folder / "engines.yaml"
     overrides = [*ENGINES[engine], f"budget.steps={STEPS}", f"checkpoint.every={STEPS}", f"output={folder}"]
     overrides += [f"name={engine}", f"model.path={folder / 'policy'}", "cluster.port=29651"]

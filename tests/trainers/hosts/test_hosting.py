@@ -1,4 +1,4 @@
-"""What every host's adapter is made of, without a host: rows, outcomes, records, state."""
+"""The parts of every host's adapter, without a host: rows, outcomes, records, state."""
 
 import json
 import math

@@ -44,7 +44,7 @@ def scheduler(
 
 
 def checkpoint(folder: Path, tasks: Any, step: int) -> dict[str, Any]:
-    """What the explorer saves of its task sets, and finds when it begins again."""
+    """The explorer's saved state of its task sets, read when it begins again."""
     from trinity.manager.state_manager import StateManager
 
     StateManager(str(folder / "monitor"), explorer_name="explorer").save_explorer(step, tasks.state_dict())

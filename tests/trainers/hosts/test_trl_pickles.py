@@ -35,7 +35,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_no_pickle_in_a_checkpoint_of_trl_runs(finished: Path, tmp_path: Path) -> None:
-    """TRL says itself what it refuses, in lines of its own; what runs is told by the folder that it makes."""
+    """TRL reports its own refusals; a pickle that runs makes a folder."""
     canary, checkpoint = tmp_path / "canary", finished / "checkpoint-2"
     names = [path.name for path in checkpoint.iterdir() if path.suffix in (".pt", ".pth", ".bin", ".safetensors")]
     assert {"optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"} <= set(names)

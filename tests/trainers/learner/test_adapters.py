@@ -1,4 +1,4 @@
-"""LoRA: what is trained, what the engine gets, what is saved."""
+"""LoRA: trained weights, the engine's weights, saved weights."""
 
 import copy
 from pathlib import Path

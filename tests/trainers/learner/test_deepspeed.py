@@ -39,7 +39,7 @@ def run_driver(processes: int, *arguments: str | Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the runs wrote. The first run on a machine also compiles a module of DeepSpeed's, once."""
+    """The runs' output. The first run on a machine also compiles a module of DeepSpeed, once."""
     folder = tmp_path_factory.mktemp("deepspeed")
     run_driver(1, folder, "train", "plain,plain-lora")
     run_driver(2, folder, "train,resume", "0,2,3,3-offload,3-bfloat16,3-lora")

@@ -197,7 +197,7 @@ def test_the_gradient_of_an_update_is_that_of_ppo_by_hand(
 def test_a_prefix_and_replayed_steps_train_as_a_prompt_does(
     tiny_model: Qwen3ForCausalLM, options: LearnerOptions
 ) -> None:
-    """So neither policy nor critic has a gradient from what the policy did not write in this rollout."""
+    """Neither policy nor critic has a gradient from tokens that the policy did not write in this rollout."""
     step, ends = make_turn([7, 8], replayed=2, observation=(9, 10)), [[11, 12], [13, 14, 15], [16]]
     tokens = [Rollout((step, make_turn([20, *end], replayed=1)), i == 0) for i, end in enumerate(ends)]
     prompted = [Rollout((make_turn(end),), i == 0) for i, end in enumerate(ends)]

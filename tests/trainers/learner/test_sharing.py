@@ -1,4 +1,4 @@
-"""What every process gets of a batch."""
+"""Every process's share of a batch."""
 
 import pickle
 from dataclasses import fields, replace

@@ -27,7 +27,7 @@ def groups(*passed: int, size: int = 8) -> list[Group]:
 
 
 def filled(options: FillOptions, answer: Callable[[int, int], Sequence[Group]], carried: Sequence[Group] = ()):
-    """The final filling, and what each round asked for, when round i with R requests brings `answer(i, R)`."""
+    """The final filling, and the requests of each round, if round i with R requests brings `answer(i, R)`."""
     filling, asked = Filling.begin(options, carried), []
     while wanted := filling.wanted():
         asked.append(wanted)

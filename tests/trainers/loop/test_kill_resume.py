@@ -265,7 +265,7 @@ def runs(tmp_path: Path) -> Iterator[Runs]:
 
 
 def final(folder: Path) -> tuple[Any, ...]:
-    """What must be equal: decisions, weights, and what is outstanding."""
+    """The parts that must be equal: decisions, weights, and outstanding groups."""
     last = max((folder / "checkpoints").glob("step-*"))
     state = json.loads((last / "loop.json").read_text())
     decisions = (folder / "decisions.jsonl").read_bytes()

@@ -1,4 +1,4 @@
-"""The loop with a scripted learner: what trains, when it stops, evaluates and saves, and what it resumes from."""
+"""The loop with a scripted learner: training, stopping, evaluating, saving and resuming."""
 
 import ast
 import inspect
@@ -47,7 +47,7 @@ HOPELESS = ProblemSet([Problem(f"p{i}", "", "", features={"difficulty": 1000.0})
 
 @dataclass(frozen=True)
 class Witness(PassRateController[None]):
-    """Writes down what it is shown."""
+    """Records its arguments."""
 
     seen: list[tuple[int, list[str]]]
 

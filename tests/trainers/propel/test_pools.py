@@ -210,7 +210,7 @@ def test_arms_that_differ_in_adapters_share_a_starting_point(tmp_path: Path) -> 
 
 
 class Recording(FakeEngine):
-    """Remembers what it was given."""
+    """Remembers its arguments."""
 
     def generate(self, contexts: Any, limits: Any, seeds: Any) -> Any:
         self.given = [self.tokenizer.decode(context.tolist()) for context in contexts]

@@ -130,7 +130,7 @@ def test_a_null_stays_null(arms: int) -> None:
 
 
 def test_a_null_stays_null_when_both_arms_are_tuned() -> None:
-    """Equal arms choose among the same learning rates, each by areas of its own two tuning seeds; where these mislead
+    """Equal arms choose among the same learning rates, each by areas of its own two tuning seeds. If these mislead
     one of them, the arms do differ, by as much as a wrong choice costs: .05 or .1 logits. No more are called
     clear than chance allows at 5 %."""
     generator = np.random.default_rng(7)

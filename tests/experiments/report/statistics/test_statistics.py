@@ -31,7 +31,7 @@ def table(seed: int, seeds: int, problems: int, rest: float = 0.3) -> Array:
 
 
 def drawn_parts(draw: Callable[[Indices | None, Indices | None], float], seeds: Any, problems: Any) -> list[float]:
-    """Variances of resampled means: of seeds alone, of problems alone, and what both at once add."""
+    """Variances of resampled means: of seeds alone, of problems alone, and the rest."""
     alone = [np.var([draw(s, None) for s in seeds]), np.var([draw(None, p) for p in problems])]
     both = np.var([draw(s, p) for s, p in zip(seeds, problems, strict=True)])
     return [float(part) for part in (*alone, both - sum(alone))]
