@@ -14,6 +14,7 @@ from functools import cache
 from hashlib import blake2b, file_digest
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any, cast
 
 from halfway.curriculum import Problem, UserError
 from halfway.curriculum.support.atomic import read_json, write_json
@@ -90,7 +91,10 @@ class AnswerChecks:
         if self._known is not None:
             return [self._known.get(number, "") for number in numbers]
         whys = []
-        with ThreadPoolExecutor(PROCESSES) as threads, closing(threads.map(_timed_trouble, problems)) as found:
+        with (
+            ThreadPoolExecutor(PROCESSES) as threads,
+            closing(cast(Any, threads.map(_timed_trouble, problems))) as found,
+        ):
             for why, seconds in found:
                 whys.append(why)
                 self._waited += seconds if seconds > SLOW else 0

@@ -94,8 +94,8 @@ def batches(
             while rows := cursor.fetchmany(ROWS):
                 whole = rows if rows[-1][-1] <= limit else [row for row in rows if row[-1] <= limit]
                 if whole:
-                    *cells, _ = zip(*whole, strict=True)
-                    yield dict(zip(names, cells, strict=True))
+                    *columns, _ = zip(*whole, strict=True)
+                    yield dict(zip(names, columns, strict=True))
                 require_moderate(rows[-1][-1], path.stat().st_size)
     except (*UNREADABLE, TooDenseError) as error:
         drop(TOO_DENSE if isinstance(error, TooDenseError) else DAMAGED)
