@@ -1,7 +1,9 @@
 """Checks a model's folder before `transformers` reads it, to report a damaged or strange one in one line."""
 
 import json
+import math
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,10 @@ JSON_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generat
 INDEX = "model.safetensors.index.json"
 MOST_LAYERS, LARGEST = 10_000, 2**32
 """Most layers of a model, and the largest other whole number of its configuration."""
+MOST_TOKENS, MOST_ENDS = 1_000_000, 1000
+"""Most tokens of a tokenizer, and end tokens of a model."""
+MOST_GROWTH = 1024
+"""Most characters that a tokenizer may make of one before it looks for tokens."""
 REMEDY = "copy or download the model again"
 MERGE = "merge it into its model with merge_and_unload() of peft, and save that"
 
@@ -34,9 +40,38 @@ def check_model_folder(folder: Path) -> None:
             require(-1 <= value <= most, f"{folder / 'config.json'}: {name}", value, f"give at most {most}")
     for name in ("config.json", "generation_config.json"):
         ends = found.get(name, {}).get("eos_token_id")
-        whole = all(isinstance(end, int) and end < LARGEST for end in (ends if isinstance(ends, list) else [ends]))
+        listed = ends if isinstance(ends, list) else [ends]
+        whole = len(listed) <= MOST_ENDS and all(isinstance(end, int) and end < LARGEST for end in listed)
         require(ends is None or whole, f"{folder / name}: eos_token_id", ends, "give one token, or a list of tokens")
+    if "tokenizer.json" in found:
+        check_tokenizer(folder / "tokenizer.json")
     _check_weights(folder, found.get(INDEX, {}))
+
+
+def check_tokenizer(file: Path) -> None:
+    """Refuse a tokenizer that would make very much of a short text, or of its own file."""
+    with reading(file, REMEDY):
+        _check_tokenizer(read_object(file))
+
+
+def _check_tokenizer(tokenizer: dict[str, Any]) -> None:
+    vocabulary = tokenizer.get("model", {}).get("vocab", {})
+    numbers = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
+    added = [token["id"] for token in tokenizer.get("added_tokens") or ()]
+    largest = max((*numbers, *added), default=0)
+    if largest >= MOST_TOKENS:
+        raise ValueError(f"it has a token {largest}, of at most {MOST_TOKENS:,}")
+    texts = [text for part in ("normalizer", "pre_tokenizer", "decoder") for text in _contents(tokenizer.get(part))]
+    if math.prod(max(1, len(text)) for text in texts) > MOST_GROWTH:
+        raise ValueError("it replaces characters by very many others")
+
+
+def _contents(part: Any) -> Iterator[str]:
+    """The texts that a part of a tokenizer writes in place of others, or before them."""
+    for value in part if isinstance(part, list) else part.values() if isinstance(part, dict) else ():
+        yield from _contents(value)
+    if isinstance(part, dict):
+        yield from (part[name] for name in ("content", "prepend") if isinstance(part.get(name), str))
 
 
 def _check_weights(folder: Path, index: dict[str, Any]) -> None:

@@ -101,6 +101,10 @@ class Policy:
         )
 
 
+WEIGHTS_PER_BYTE = 16
+"""More than quantized weights have."""
+
+
 def leave_sklearn_out() -> None:
     """Import generation in `transformers` without scikit-learn, which imports SciPy and pandas.
 
@@ -146,6 +150,8 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
         config = AutoConfig.from_pretrained(path, trust_remote_code=False)
         use_own_kernels(config, options.attn_implementation)
         loader: Any = AutoModelForCausalLM
+        if Path(path).is_dir():
+            require_weights(config, Path(path))
         model, report = loader.from_pretrained(
             path,
             config=config,
@@ -164,6 +170,25 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
     make_savable(model, ends, padding)
     return Policy(model, tokenizer, ends, padding, path, options.chat == "all", options.system)
+
+
+def require_weights(config: Any, folder: Path) -> None:
+    """Refuse a configuration of many more weights than its folder's, before there is memory for them.
+
+    Raises:
+        UserError: if there are.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        described = sum(each.numel() for each in AutoModelForCausalLM.from_config(config).parameters())
+    held = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    if described > WEIGHTS_PER_BYTE * held:
+        raise UserError(
+            f"{folder / 'config.json'}: describes {described:,} weights, and the folder's files have {held:,} bytes; "
+            "copy or download the model again"
+        )
 
 
 def use_own_kernels(config: Any, attention: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from halfway.curriculum import Problem, UserError, require
+from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.hub import UnreachableError
 from halfway.curriculum.tasks.sources import ProblemSplit
 from halfway.curriculum.tasks.trials import try_verifiers
@@ -18,6 +19,7 @@ from halfway.experiments.running.launch import commands
 from halfway.experiments.running.memory import require_room
 from halfway.experiments.tracking.mlflow_store import require_known_store
 from halfway.trainers.engines.part import require_known_servers
+from halfway.trainers.model_folder import check_tokenizer
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.prompt_states import NEED, with_blank_states
 from halfway.trainers.rollouts.chat import Prompts
@@ -186,7 +188,11 @@ class _Quick:
     def __init__(self, file: Path):
         from tokenizers import Tokenizer
 
-        self._tokenizer = Tokenizer.from_file(str(file))
+        check_tokenizer(file)
+        try:
+            self._tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # it raises no other type
+            raise UserError(f"{file}: is damaged ({one_line(error)}); copy or download the model again") from error
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids

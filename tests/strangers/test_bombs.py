@@ -1,20 +1,24 @@
 """Small files of problems that stand for very much, and odd paths to them, end soon in one line or a sound result."""
 
 import gzip
+import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from paths import IMPORTABLE
+from paths import IMPORTABLE, REPOSITORY
 
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.tasks import answer_checks, files
 from halfway.curriculum.tasks.files import File
 from halfway.experiments.config.paths import locate
+from halfway.experiments.running import checks
+from halfway.trainers.rollouts.chat import Prompts
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra propel)")
 
@@ -162,3 +166,29 @@ def test_a_file_of_answers_that_take_long_is_given_up(
     with pytest.raises(UserError, match=r"x.jsonl: verifiers take more than 0.1 s for many of its answers; correct"):
         source.load(None, Stream(0))
     assert len(asked) < 200
+
+
+SUMS = REPOSITORY / "experiments" / "starting_models" / "sums"
+COSTLY = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+PREPENDED = {"type": "Prepend", "prepend": "a" * 10**6}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"pre_tokenizer": COSTLY}, "cannot encode"),
+        ({"normalizer": PREPENDED}, "replaces characters"),
+        ({"model": {"type": "none"}}, "tokenizer.json: is damaged"),
+    ],
+)
+def test_a_tokenizer_that_works_long_or_not_at_all_is_one_line(
+    change: dict[str, Any], words: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tokenizers", reason="tokenizers is not installed (extra train)")
+    content = json.loads((SUMS / "tokenizer.json").read_text()) | change
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=words) as error:
+        Prompts(checks._Quick(tmp_path / "tokenizer.json")).of_problem(
+            Problem("p", "a" * 60 + "!", "1", "s", "exact", {})
+        )
+    assert "\n" not in str(error.value)

@@ -60,6 +60,12 @@ def leave_the_adapter(folder: Path) -> None:
     (folder / "config.json").unlink()
 
 
+def sequence(number: int) -> dict[str, Any]:
+    """A normalizer that doubles every a as often."""
+    double = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+    return {"type": "Sequence", "normalizers": [double] * number}
+
+
 def leave_out(weight: str) -> Any:
     def change(folder: Path) -> None:
         weights = load_file(folder / "model.safetensors")
@@ -81,6 +87,24 @@ def leave_out(weight: str) -> Any:
         (write("tokenizer_config.json", "[]"), "tokenizer_config.json", "not a JSON object"),
         (set_in("config.json", num_hidden_layers=10**7), "config.json", "at most"),
         (set_in("config.json", vocab_size=10**10), "config.json", "at most"),
+        (set_in("config.json", vocab_size=10**9), "config.json", "describes 96,000,332,592 weights"),
+        (set_in("config.json", hidden_size=10**5), "config.json", "weights, and the folder's files have"),
+        (set_in("config.json", num_attention_heads=10**6), "config.json", "weights, and the folder's files have"),
+        (set_in("config.json", head_dim=10**6), "config.json", "weights, and the folder's files have"),
+        (set_in("config.json", eos_token_id=[1] * 10**6), "config.json", "list of tokens"),
+        (
+            set_in("tokenizer.json", normalizer={"type": "Prepend", "prepend": "a" * 10**6}),
+            "tokenizer.json",
+            "replaces",
+        ),
+        (set_in("tokenizer.json", normalizer=sequence(26)), "tokenizer.json", "replaces"),
+        (
+            set_in("tokenizer.json", added_tokens=[{"id": 2**31, "content": "z"}]),
+            "tokenizer.json",
+            "a token 2147483648",
+        ),
+        (set_in("tokenizer.json", added_tokens=[{"id": "a"}]), "tokenizer.json", "damaged"),
+        (set_in("tokenizer.json", model=[]), "tokenizer.json", "damaged"),
         (set_in("config.json", num_attention_heads=0), "model.path", "cannot be loaded"),
         (set_in("config.json", hidden_size="x"), "model.path", "cannot be loaded"),
         (set_in("generation_config.json", eos_token_id="x"), "generation_config.json", "list of tokens"),

@@ -120,8 +120,10 @@ class Prompts:
     def _encode(self, text: str, special: bool = False) -> IntArray:
         try:
             return np.asarray(self.tokenizer.encode(text, add_special_tokens=special), np.int32)
-        except Exception as error:  # a tokenizer without an unknown token raises an exception type of its library
+        except BaseException as error:  # a tokenizer without an unknown token raises an exception type of its library
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # as of a costly pattern
+                raise
             raise UserError(
-                f"problems: the model's tokenizer cannot encode {text!r}: {one_line(error)}; change the prompt, or "
-                "take another model.path"
+                f"problems: the model's tokenizer cannot encode {one_line(text)}: {one_line(error)}; change the "
+                "prompt, or take another model.path"
             ) from error
