@@ -34,7 +34,8 @@ from halfway.curriculum.tasks.data_files import (
     stem,
     value_at,
 )
-from halfway.curriculum.tasks.layouts import CONVERSATION, recognised, unseen_options
+from halfway.curriculum.tasks.layouts import BOX, CONVERSATION, VERL_ANSWER, recognised, unseen_options
+from halfway.curriculum.tasks.numbers import final_answer
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id, content_ids
 from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
 
@@ -48,6 +49,10 @@ NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")
 """Floating point, and numbers, as programs write them into tables of text."""
 PYTHONIC = re.compile(r"\[\s*\{'(?:role|content)': ")
 """The beginning of a list of messages that Python, not JSON, wrote into a text cell."""
+HALF = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair, which JSON may hold and no tokenizer takes."""
+BARE_BOX = re.compile(r"\\boxed\s+([^\s$.,{][^\s$.,]*)")
+"""A box without braces, as in some of MATH's solutions."""
 MOST_DIGITS = 400
 """A number that would be longer without its exponent keeps it."""
 
@@ -89,14 +94,14 @@ class Rows(Source):
 
     Attributes:
         prompt_column, answer_column: names of columns, or dotted paths such as reward_model.ground_truth. If these
-            columns do not exist, those of verl, TRL, GSM8K, Big-Math, DeepMath and the like are recognised.
-        answer_after: mark before the answer proper, such as "####"; its last occurrence counts. Empty = recognised if
-            all of the first rows have GSM8K's.
+            columns do not exist, those of verl, TRL, GSM8K, MATH, Big-Math, DeepMath and the like are recognised.
+        answer_after: mark before the answer proper, such as "####"; its last occurrence counts. After "\\boxed", the
+            answer is what stands in braces. Empty = recognised if most of the first rows have GSM8K's or MATH's.
         id_column: column of stable, unique ids; empty = a hash of the content.
         verifier: registered name of the verifier.
         verifier_column: column that names a verifier for each row, or null for `verifier`; empty = no such column.
-        solution_column: column of reference solutions, from which hints are cut; empty = none, except GSM8K's. A row
-            may lack one.
+        solution_column: column of reference solutions, from which hints are cut; empty = none, except GSM8K's and
+            MATH's. A row may lack one.
         feature_columns: columns whose numbers, texts or lists of numbers become features of the problems.
         check_answers: whether to check each answer with its verifier while loading (1 ms per row for "symbolic", on
             the first reading of a file).
@@ -363,6 +368,7 @@ class _Reader:
                     and prompt[:1] != "["
                     and prompt.strip()
                     and answer.strip()
+                    and not (_is_broken(prompt) or _is_broken(answer))
                 ):
                     made.append(Problem(identity(prompt, answer), prompt, answer, label, verifier, NO_FEATURES))
                     continue
@@ -433,8 +439,13 @@ class _Reader:
             if self.as_integers and whole:
                 return plain_number(value.to_integral_value())
         answer = _text(values, file.answer_column, listed=True)
+        if file.answer_column == VERL_ANSWER and isinstance(answer, str) and answer.startswith('["'):
+            listed = json_value(answer)  # as in Skywork-OR1
+            answer = _text({VERL_ANSWER: listed}, VERL_ANSWER, listed=True) if _is_one_text(listed) else answer
         if not file.answer_after or isinstance(answer, Bad):
             return answer
+        if file.answer_after == BOX:
+            return _boxed(answer) or Bad(f"{file.answer_column} has no {BOX}", one_line(answer))
         _, found, last = answer.rpartition(file.answer_after)
         lacking = Bad(f"{file.answer_column} has nothing after {file.answer_after}", one_line(answer))
         return (found and last.strip()) or lacking
@@ -460,6 +471,8 @@ def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | B
             parts = isinstance(entry.get("content"), list)
             what = "with parts that are not text" if parts else "without role and content"
             return Bad(f"{column} has a message {what}", one_line(entry))
+        if any(map(_is_broken, message)):
+            return Bad(f"{column} has half a surrogate pair", one_line(ascii(entry)))
     if not messages or messages[-1][0] == "assistant":
         return Bad(f"{column} does not end with a message to the policy", one_line(listed))
     return tuple(Message(role, content) for role, content in messages)
@@ -486,6 +499,8 @@ def _text(values: Mapping[str, Any], column: str, listed: bool = False) -> str |
     if listed and isinstance(value, list) and len(value) == 1:  # as in OlympiadBench
         [value] = value
     if type(value) is str:
+        if _is_broken(value):
+            return Bad(f"{column} has half a surrogate pair", one_line(ascii(value)))
         return value if value.strip() else Bad(f"empty {column}")
     if value is None:
         return Bad(f"no {column}", "" if column in values else f"the row has {_names(values)}")
@@ -493,6 +508,20 @@ def _text(values: Mapping[str, Any], column: str, listed: bool = False) -> str |
         return Bad(f"{column} is not text", one_line(value))
     number = value if isinstance(value, int | Decimal) else Decimal(repr(value))
     return plain_number(number) if isinstance(number, int) or number.is_finite() else Bad(f"{column} is {number}")
+
+
+def _is_broken(text: str) -> bool:
+    return not text.isascii() and HALF.search(text) is not None
+
+
+def _is_one_text(listed: Any) -> bool:
+    return isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], str)
+
+
+def _boxed(solution: str) -> str:
+    """The content of a solution's last box; "" if there is none."""
+    text = BARE_BOX.sub(r"\\boxed{\1}", solution)
+    return (final_answer(text) or "").strip() if BOX in text else ""
 
 
 def _solution(values: Mapping[str, Any], column: str) -> str | Bad:

@@ -7,14 +7,17 @@ from typing import Any, Protocol
 from halfway.curriculum.tasks.data_files import column_names, value_at
 
 CONVERSATION = "messages"
-PROMPTS = ("prompt", CONVERSATION, "question", "problem")
-ANSWERS = ("answer", "reward_model.ground_truth", "final_answer", "ground_truth", "solution")
+PROMPTS = ("prompt", CONVERSATION, "question", "problem", "input")
+VERL_ANSWER = "reward_model.ground_truth"
+ANSWERS = ("answer", VERL_ANSWER, "final_answer", "expected_answer", "ground_truth", "label", "solution")
 """Columns of prompts and answers; the first one in a row counts."""
 OPTIONS = ("choices", "options")
 SOLUTION, LONGEST = "solution", 64
 """The column that may have a whole solution, and the most characters of its answer proper."""
 MARK = "####"
 """The mark before the answer proper, at the end of GSM8K's solutions."""
+BOX = "\\boxed"
+"""The mark of the answer proper in MATH's solutions, which stands in braces."""
 
 
 class Columns(Protocol):
@@ -52,9 +55,11 @@ def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | No
     if answer == SOLUTION != given.answer_column and not all(_is_final(value_at(row, answer)) for row in rows):
         answer = given.answer_column
     columns = {"prompt_column": prompt, "answer_column": answer}
-    marked = [MARK in value for row in rows if isinstance(value := value_at(row, answer), str) and value.strip()]
-    if not given.answer_after and 2 * sum(marked) > len(marked):
-        columns |= {"answer_after": MARK, "solution_column": given.solution_column or answer}
+    answers = [value for row in rows if isinstance(value := value_at(row, answer), str) and value.strip()]
+    for mark in (MARK, BOX) if answer == SOLUTION else (MARK,):
+        if not given.answer_after and 2 * sum(mark in value for value in answers) > len(answers):
+            columns |= {"answer_after": mark, "solution_column": given.solution_column or answer}
+            break
     if all(getattr(given, name) == value for name, value in columns.items()):
         return None
     return Layout(_name(known, columns), columns)
@@ -86,7 +91,7 @@ def _shows(prompt: Any, listed: Sequence[str]) -> bool:
 
 def _is_final(solution: Any) -> bool:
     """True if the final answer of a solution is marked."""
-    return not isinstance(solution, str) or len(solution) <= LONGEST or MARK in solution or "\\boxed" in solution
+    return not isinstance(solution, str) or len(solution) <= LONGEST or MARK in solution or BOX in solution
 
 
 def _first(known: Mapping[str, Any], given: str, others: Sequence[str]) -> str:
@@ -98,10 +103,12 @@ def _first(known: Mapping[str, Any], given: str, others: Sequence[str]) -> str:
 
 def _name(known: Mapping[str, Any], columns: Mapping[str, str]) -> str:
     if "answer_after" in columns:
-        return "GSM8K"
+        return "GSM8K" if columns["answer_after"] == MARK else "MATH"
     match columns["prompt_column"], columns["answer_column"]:
-        case _, "reward_model.ground_truth":
+        case _, answer if answer == VERL_ANSWER:
             return "verl"
+        case _, "label":
+            return "OpenRLHF"
         case "question", "final_answer":
             return "DeepMath"
         case "problem", "answer" if "llama8b_solve_rate" in known:

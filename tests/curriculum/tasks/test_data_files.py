@@ -159,6 +159,10 @@ LAYOUTS: list[tuple[dict[str, Any], str]] = [
         {"question": "1+1?", "final_answer": "2", "difficulty": 5.0, "topic": "sums", "r1_solution_1": "2"},
         "read as DeepMath: question, final_answer",
     ),
+    ({"prompt": USER, "reward_model": {"ground_truth": '["2"]'}}, "read as verl: prompt, reward_model.ground_truth"),
+    ({"problem": "1+1?", "solution": r"So \boxed{1}+1=\boxed{2}."}, r"read as MATH: problem, solution after \boxed"),
+    ({"input": "1+1?", "label": "2"}, "read as OpenRLHF: input, label"),
+    ({"problem": "1+1?", "expected_answer": "2"}, "read as problem and expected_answer: problem, expected_answer"),
 ]
 
 
@@ -168,7 +172,8 @@ def test_a_layout_is_recognised_and_said(row: dict[str, Any], said: str, name: s
     (table if name.endswith("t") else WRITERS[name])(tmp_path / name, [row])
     [problem], report = File(str(tmp_path / name)).load(None, STREAM)
     assert (problem.prompt, problem.answer.strip("$"), report.notes) == ("1+1?", "2", (said,))
-    assert (problem.solution == row["answer"]) if "GSM8K" in said else not problem.solution
+    solution = row["answer"] if "GSM8K" in said else row["solution"] if "MATH:" in said else ""
+    assert problem.solution == solution
     assert split(File(str(tmp_path / name)), None, 0, STREAM).report.notes == (said,)
 
 
@@ -538,7 +543,25 @@ def test_a_solution_in_prose_is_no_answer(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="answer"):
         load(tmp_path / "t.jsonl")
     (tmp_path / "t.jsonl").write_text(lines([{"problem": "p", "solution": proof + r" So \boxed{7}"}]))
-    assert load(tmp_path / "t.jsonl", verifier="symbolic")["p"].endswith(r"\boxed{7}")
+    assert load(tmp_path / "t.jsonl") == {"p": "7"}
+
+
+def test_boxes_may_nest_and_lack_braces(tmp_path: Path) -> None:
+    """Some solutions of MATH end in "\\boxed 2"; `exact` would never match a whole solution."""
+    solutions = [r"so $\boxed{\frac{1}{2}}$", r"so \boxed{0}, no: $\boxed 2$.", "so 3"]
+    (tmp_path / "t.jsonl").write_text(lines([{"problem": f"{i}?", "solution": s} for i, s in enumerate(solutions)]))
+    assert load(tmp_path / "t.jsonl", on_bad_row="drop") == {"0?": r"\frac{1}{2}", "1?": "2"}
+
+
+@pytest.mark.parametrize(
+    "row", [{"prompt": "a\ud800"}, {"answer": "\udfff"}, {"prompt": [{"role": "user", "content": "\ud800"}]}]
+)
+def test_half_of_a_surrogate_pair_is_a_bad_row(row: dict[str, Any], tmp_path: Path) -> None:
+    """Tokenizers refuse such a text, so it would end a training when it is first drawn."""
+    (tmp_path / "t.jsonl").write_text(lines([{"prompt": "p", "answer": "1", "unused": "\ud800"}, ROWS[0] | row]))
+    with pytest.raises(UserError, match=r"t\.jsonl:2: .* has half a surrogate pair"):
+        load(tmp_path / "t.jsonl")
+    assert load(tmp_path / "t.jsonl", on_bad_row="drop") == {"p": "1"}
 
 
 def test_messages_in_a_cell_of_text_are_messages(tmp_path: Path) -> None:
