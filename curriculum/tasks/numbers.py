@@ -134,6 +134,12 @@ def final_answer(text: str) -> str | None:
     return line if "####" in text and (not rest.strip() or plain_number(line) is not None) else None
 
 
+_REMARK = re.compile(r"(\banswer(?: is|:)[^\n]*?\d[^\n()]*?)\s\((?![^()]*\bor\b)[^()]*\)[\s.*]*$", re.I)
+"""A remark in brackets after the answer, as in "The answer is 12 (see step 3)."."""
+_END = 300
+"""Characters at the end of a response in which to search for such a remark."""
+
+
 def stated_number(response: str) -> Fraction | None:
     """Read the number that a response gives as its answer: its `final_answer`, or else its last number.
 
@@ -142,6 +148,7 @@ def stated_number(response: str) -> Fraction | None:
     """
     marked = final_answer(response)
     if marked is None:
+        response = response[:-_END] + _REMARK.sub(r"\1", response[-_END:])
         alone = plain_number(response)
         return alone if alone is not None or denies(response) else last_number(response)
     if hedges(response):
@@ -240,7 +247,7 @@ _DENIAL = re.compile(
 )
 _LAST_FORMULA = re.compile(r"(?:\$[^$]+\$|\\\([^$]+?\\\))\W*$")
 _NO_ANSWER = re.compile(r"\banswer(?: is|:)\W*(?:unknown|unclear|i (?:do not|don't) know|not [^\d]+)\W*$", re.I)
-_BETWEEN = re.compile(r"[\s,$*]*(?:\\text\s*\{\s*)?(?:or|and)(?:\s+(?:maybe|perhaps|possibly|even))?[\s}$*]*")
+_BETWEEN = re.compile(r"[\s,$*(]*(?:\\text\s*\{\s*)?(?:or|and)(?:\s+(?:maybe|perhaps|possibly|even))?[\s}$*]*")
 _REJECTION = re.compile(r"\W*(?:is|was)(?:n't|\s+(?:not|wrong|incorrect))", re.I)
 
 

@@ -359,8 +359,15 @@ class HistoryBuilder:
         if not len(history):
             return
         usual = history.group_size
+        most = int(history.size_V.max())
         larger = int((history.size_V > usual).sum())
-        if self._grouped_by_problem and larger:
+        if self._grouped_by_problem and usual > 1 and history.size_V.min() < most < 2 * usual:
+            fewer = int((history.size_V < most).sum())
+            self.trap(
+                f"{fewer:,} of {len(history):,} groups have fewer rollouts than the largest, of {most}: rows were "
+                "lost, or groups have several sizes"
+            )
+        elif self._grouped_by_problem and larger:
             self.trap(
                 f"{larger} groups have more than {usual} rollouts: the log has no group key, so all rollouts of "
                 "one problem in one step were read as one group"

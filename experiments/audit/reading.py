@@ -10,7 +10,7 @@ from halfway.curriculum import UserError
 from halfway.experiments.audit.files import LogFile, begun, find, why_unknown
 from halfway.experiments.audit.formats.base import Choices, Reader
 from halfway.experiments.audit.formats.registry import FORMATS, readers
-from halfway.experiments.audit.formats.table import ColumnNames
+from halfway.experiments.audit.formats.table import OF_EVALUATION, ColumnNames, evaluates
 from halfway.experiments.audit.history import Log
 
 UNRECOGNISED = "file of no known format"
@@ -47,8 +47,11 @@ def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[st
             raise UserError(f"{path}: {why_unknown(file)}; `halfway audit --help` lists the formats")
         else:
             dropped[f"{UNRECOGNISED} ({file.defect})" if file.defect else UNRECOGNISED] += 1
+    training = {key: files for key, files in runs.items() if not _is_evaluation(key[1], path)} or runs
+    if left_out := sum(map(len, runs.values())) - sum(map(len, training.values())):
+        dropped[OF_EVALUATION] += left_out
     logs = []
-    for (name, folder), files in runs.items():
+    for (name, folder), files in training.items():
         log = formats[name](choices).log(name, files)
         if len(log.history):
             reading = replace(log.reading, format=name, files=len(files), size=sum(file.size for file in files))
@@ -60,6 +63,11 @@ def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[st
     if dropped:
         logs[0] = replace(logs[0], reading=replace(logs[0].reading, dropped={**dropped, **logs[0].reading.dropped}))
     return logs
+
+
+def _is_evaluation(run: Path, given: Path) -> bool:
+    """True if a folder below the given one, such as verl's validation_data_dir, has the rollouts of evaluations."""
+    return run.is_relative_to(given) and any(map(evaluates, run.relative_to(given).parts))
 
 
 def _texts_of_a_run(path: Path) -> bool:

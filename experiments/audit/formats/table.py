@@ -34,6 +34,9 @@ STEP = re.compile(r"(?:step|iter|iteration|epoch|batch|ckpt|checkpoint)s?[-_=]?(
 PART = re.compile(r"(?:part|shard|rank|worker|chunk|split|seed|gpu|proc)[-_]?\d|\d+-of-\d+", re.IGNORECASE)
 EVALUATION = re.compile(r"(?:^|[-_])(?:evals?|evaluation|val|valid|validation)(?:[-_]|$)", re.IGNORECASE)
 TRAINING = frozenset({"train", "training"})
+FLAGS = {"is_train": "false", "is_eval": "true", "is_val": "true", "is_validation": "true", "validate": "true"}
+"""Columns that say whether a row is of an evaluation, and the word for yes."""
+OF_EVALUATION = "file of an evaluation"
 NOTHING = frozenset({"", "null", "none", "nan", "false", "0", "no", "{}", "[]"})
 """Values in the column of errors that mean no error."""
 
@@ -111,7 +114,7 @@ USUAL = {
     "category": ("category", "data_source", "source", "domain", "topic", "task"),
     "group": ("group", "group_id", "uid"),
     "error": ("error", "exception", "has_error"),
-    "split": ("split", "phase", "mode"),
+    "split": ("split", "phase", "mode", *FLAGS),
     "advantage": ("advantage", "advantages"),
     "text": TEXTS,
 }
@@ -191,9 +194,9 @@ class Table(Reader):
         return log.history.group_size != 1 and 2 * shared <= len(log.history.problems)
 
     def read(self, files: Sequence[LogFile], into: HistoryBuilder) -> None:
-        training = [file for file in files if not _evaluates(file)] or files
+        training = [file for file in files if not evaluates(file.path.name)] or files
         if len(training) < len(files):
-            into.drop("file of an evaluation", len(files) - len(training))
+            into.drop(OF_EVALUATION, len(files) - len(training))
         stepless = [file for file in training if not self.way.columns(file, self.choices).step]
         self._steps = steps_of(stepless, into) if len(training) > 1 and stepless else {}
         super().read(training, into)
@@ -261,6 +264,8 @@ class Table(Reader):
                 batch = _picked(batch, [i for i in range(len(batch[columns.problem])) if i not in bad])
         if columns.split:
             words = list(map(_word, batch[columns.split]))
+            if evaluated := FLAGS.get(columns.split):
+                words = ["evaluation" if word == evaluated else "train" for word in words]
             self._splits.update(words)
             if self.way.training:
                 kept = [i for i, word in enumerate(words) if word in TRAINING]
@@ -319,8 +324,9 @@ def steps_of(files: Sequence[LogFile], into: HistoryBuilder) -> dict[Path, int]:
     return {path: i for i, path in enumerate(steps)}
 
 
-def _evaluates(file: LogFile) -> bool:
-    return bool(EVALUATION.search(file.path.name.partition(".")[0]))
+def evaluates(name: str) -> bool:
+    """True if a file or folder of this name has the rollouts of an evaluation."""
+    return bool(EVALUATION.search(name.partition(".")[0]))
 
 
 def _batches(file: LogFile, columns: ColumnNames, rewards: Sequence[str], into: HistoryBuilder) -> Iterator[Batch]:
@@ -422,10 +428,22 @@ def _rollouts(
         if odd := rewards.count(None):
             into.drop("row with more passes than rollouts, or counts that no trainer writes", odd)
         yield from _expanded(batch, columns, rewards, steps, rows)
+    elif _are_lists_of_one(batch[columns.reward]) and not any(map(_is_list_of_problems, batch[columns.problem])):
+        rewards = [reward[0] for reward in batch[columns.reward]]
+        yield _one_per_row({**batch, columns.reward: rewards}, columns, steps, within)
     elif list in set(map(type, batch[columns.reward])):
         yield from _expanded(batch, columns, batch[columns.reward], steps, rows)
     else:
         yield _one_per_row(batch, columns, steps, within)
+
+
+def _are_lists_of_one(rewards: Sequence[Any]) -> bool:
+    return all(isinstance(reward, list) and len(reward) == 1 for reward in rewards)
+
+
+def _is_list_of_problems(problem: Any) -> bool:
+    """True if a cell lists problems; a list of messages is one problem."""
+    return isinstance(problem, list) and not any(isinstance(part, dict) for part in problem)
 
 
 def _one_per_row(
@@ -467,7 +485,7 @@ def _expanded(
         if not isinstance(row_rewards, list):
             continue
         problem = batch[columns.problem][i]
-        listed = isinstance(problem, list) and not any(isinstance(part, dict) for part in problem)
+        listed = _is_list_of_problems(problem)
         size = min(len(problem), len(row_rewards)) if listed else len(row_rewards)
         keys = list(map(_key, problem[:size])) if listed else [_key(problem)] * size
         row_steps = steps[i][:size] if isinstance(steps[i], list) else [steps[i]] * size

@@ -48,6 +48,25 @@ def test_exact(response: str, passed: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("response", "passed"),
+    [
+        ("The answer is 12. (See step 3.)", True),
+        ("The answer is 13. (See step 12.)", False),
+        ("Therefore, the answer is **12** (3 days x 4).", True),
+        ("Answer: 12 apples (2 bags of 6)", True),
+        ("The answer is 12 (mod 15)", True),
+        ("The answer is 13 (not 12)", False),
+        ("The answer is 13 (or 12)", False),
+        ("The answer is (12)", True),
+        ("The answer is the sum of the last row (12)", True),
+        ("Answer: " + "1 " * 50_000 + "(", False),
+    ],
+)
+def test_a_remark_in_brackets_is_not_the_answer(response: str, passed: bool) -> None:
+    assert verify(problem("12", "numeric"), response) is passed
+
+
+@pytest.mark.parametrize(
     ("text", "number"),
     [
         ("it is 12.", Fraction(12)),

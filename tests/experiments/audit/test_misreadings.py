@@ -260,6 +260,39 @@ def test_rows_of_an_evaluation_are_left_out_beside_those_of_the_training(tmp_pat
     assert groups(read(write(tmp_path / "t.jsonl", rows[4:]))) == [(0, 2, 4)]
 
 
+@pytest.mark.parametrize(("flag", "training"), [("is_eval", False), ("validate", False), ("is_train", True)])
+def test_a_flag_may_tell_the_rows_of_an_evaluation(flag: str, training: bool, tmp_path: Path) -> None:
+    rows = [{"problem": "p", "step": 0, flag: mark, "reward": i % 2} for mark in (True, False) for i in range(4)]
+    log = read(write(tmp_path / "t.jsonl", rows))
+    assert groups(log) == [(0, 2, 4)] and log.reading.dropped == {"row of an evaluation": 4}
+    kept = [row for row in rows if row[flag] == training]
+    assert groups(read(write(tmp_path / "t.jsonl", kept))) == [(0, 2, 4)]
+
+
+@pytest.mark.parametrize("name", ["val", "eval_rollouts", "Validation"])
+def test_a_folder_of_evaluations_is_left_out_beside_that_of_the_training(name: str, tmp_path: Path) -> None:
+    """A given folder often has both of verl's, rollout_data_dir and validation_data_dir."""
+    for folder, k in (("rollouts", 1), (name, 4)):
+        rows = [{"problem": "p", "step": 0, "reward": float(i < k)} for i in range(4)]
+        write(tmp_path / folder / "0.jsonl", rows)
+    log = read(tmp_path)
+    assert groups(log) == [(0, 1, 4)] and log.reading.dropped == {"file of an evaluation": 1}
+    assert groups(read(tmp_path / name)) == [(0, 4, 4)]
+
+
+def test_a_reward_in_a_list_of_its_own_is_one_rollout(tmp_path: Path) -> None:
+    prompt = [{"role": "user", "content": "q"}]
+    rows = [{"prompt": prompt, "step": 0, "response": f"{i}", "reward": [float(i % 2)]} for i in range(4)]
+    log = read(write(tmp_path / "t.jsonl", rows))
+    assert groups(log) == [(0, 2, 4)] and not log.reading.doubts
+
+
+def test_groups_that_lack_rows_are_counted(tmp_path: Path) -> None:
+    rows = [{"problem": f"p{p}", "step": 0, "reward": i % 2} for p in range(6) for i in range(3 if p < 2 else 4)]
+    [trap] = read(write(tmp_path / "t.jsonl", rows)).reading.traps
+    assert trap.startswith("2 of 6 groups have fewer rollouts than the largest, of 4: rows were lost")
+
+
 @pytest.mark.parametrize("empty", [[], "", [{"role": "assistant", "content": ""}]])
 def test_empty_responses_are_the_finding(empty: object, tmp_path: Path) -> None:
     rows = [{"id": p, "prompt": f"q{p}", "completion": empty, "reward": 0.0} for p in range(30) for _ in range(3)]
