@@ -18,6 +18,7 @@ from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.pooled import area_gain, areas, by_instance, pool, ratio
 from halfway.experiments.report.records import Run, load_run_records
+from halfway.experiments.report.statistics.intervals import FEW
 from halfway.experiments.report.text_tables import NONE, TextTable
 from halfway.experiments.reproduction.run_curves import Curve, by_arm, curve_of, read_curves, write_curves
 from halfway.experiments.scripts import script, script_parser
@@ -82,7 +83,8 @@ def judge(curves: Sequence[Curve], arms: Sequence[str] = ARMS) -> dict[str, dict
         row["end"] = round(float(np.mean([run.evaluations[-1].pass_at_1 for run in runs_of[arm]])), 4)
         if arm != UNIFORM:
             gain, spent = area_gain(pooled, arm, UNIFORM, horizon).estimate, ratio(pooled, arm, UNIFORM)
-            row["gain"] = [None if each is None else round(each, 4) for each in (gain.value, gain.low, gain.high)]
+            ends = (gain.low, gain.high) if len(own) > FEW else (None, None)
+            row["gain"] = [None if each is None else round(each, 4) for each in (gain.value, *ends)]
             row["rollouts"] = None if spent is None or spent.value is None else round(spent.value, 3)
         row |= {name: round(float(np.mean([curve.facts[name] for curve in own])), 4) for name in own[0].facts}
         found[arm] = row
@@ -119,8 +121,8 @@ def choosing_table(folder: Path) -> TextTable:
         "Area under held-out pass@1 along rollouts minus that of uniform choice with as many epochs, with 95 % "
         "intervals, not adjusted; its share of what knowledge gives, where that is clear; rollouts needed for uniform "
         "choice's final score, as a multiple (-: not reached, or not known); share of mixed groups. Measured and known "
-        "rates cost rollouts that are not counted. Rows without intervals are earlier: PROS's law "
-        "(oracle_each_step.json, 5,120 rollouts), and prototypes of which no curves were kept. The best row bounds "
+        "rates cost rollouts that are not counted. Rows without intervals have up to three runs, or are "
+        "earlier: PROS's law (oracle_each_step.json, 5,120 rollouts), and prototypes of which no curves were kept. The best row bounds "
         "what was tried, not what is possible."
     )
     return TextTable("What choosing can give", heads, tuple(rows), notes)
