@@ -121,9 +121,9 @@ def choosing_table(folder: Path) -> TextTable:
         "Area under held-out pass@1 along rollouts minus that of uniform choice with as many epochs, with 95 % "
         "intervals, not adjusted; its share of what knowledge gives, where that is clear; rollouts needed for uniform "
         "choice's final score, as a multiple (-: not reached, or not known); share of mixed groups. Measured and known "
-        "rates cost rollouts that are not counted. Rows without intervals have up to three runs, or are "
-        "earlier: PROS's law (oracle_each_step.json, 5,120 rollouts), and prototypes of which no curves were kept. The best row bounds "
-        "what was tried, not what is possible."
+        "rates cost rollouts that are not counted. Rows without intervals have up to three runs, or are earlier: "
+        "PROS's law (oracle_each_step.json, 5,120 rollouts), and prototypes of which no curves were kept. The best row "
+        "bounds what was tried, not what is possible."
     )
     return TextTable("What choosing can give", heads, tuple(rows), notes)
 
