@@ -34,6 +34,7 @@ def read_logs(paths: Sequence[Path], choices: Choices | None = None, format_name
 
 def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[str, type[Reader]]) -> list[Log]:
     dropped: Counter[str] = Counter()
+    why = ""  # the format of the first table is unknown
     runs: defaultdict[tuple[str, Path], list[LogFile]] = defaultdict(list)
     for place in find(path, lambda reason: dropped.update((reason,))):
         if place.name in SIDE_FILES or _texts_of_a_run(place):
@@ -47,6 +48,7 @@ def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[st
             raise UserError(f"{path}: {why_unknown(file)}; `halfway audit --help` lists the formats")
         else:
             dropped[f"{UNRECOGNISED} ({file.defect})" if file.defect else UNRECOGNISED] += 1
+            why = why or ("" if file.defect else f"; as for {place.name}, {why_unknown(file)}")
     training = {key: files for key, files in runs.items() if not _is_evaluation(key[1], path)} or runs
     if left_out := sum(map(len, runs.values())) - sum(map(len, training.values())):
         dropped[OF_EVALUATION] += left_out
@@ -59,7 +61,7 @@ def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[st
         else:
             dropped[_why_empty(log)] += len(files)
     if not logs:
-        raise UserError(f"{path}: {_nothing(dropped)}; `halfway audit --help` lists the formats")
+        raise UserError(f"{path}: {_nothing(dropped)}{why}; `halfway audit --help` lists the formats")
     if dropped:
         logs[0] = replace(logs[0], reading=replace(logs[0].reading, dropped={**dropped, **logs[0].reading.dropped}))
     return logs

@@ -293,6 +293,14 @@ def test_groups_that_lack_rows_are_counted(tmp_path: Path) -> None:
     assert trap.startswith("2 of 6 groups have fewer rollouts than the largest, of 4: rows were lost")
 
 
+def test_a_folder_of_tables_without_a_known_reward_names_their_columns(tmp_path: Path) -> None:
+    rows = [{"prompt": "q", "correctness_reward": 1.0, "format_reward": 0.5}]
+    path = write(tmp_path / "log" / "t.jsonl", rows).parent
+    with pytest.raises(UserError, match=r"t\.jsonl, it has correctness_reward, format_reward, prompt, .* --reward"):
+        read(path)
+    assert groups(read(path, reward="correctness_reward,format_reward=0.5")) == [(0, 1, 1)]
+
+
 @pytest.mark.parametrize("empty", [[], "", [{"role": "assistant", "content": ""}]])
 def test_empty_responses_are_the_finding(empty: object, tmp_path: Path) -> None:
     rows = [{"id": p, "prompt": f"q{p}", "completion": empty, "reward": 0.0} for p in range(30) for _ in range(3)]
