@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -205,3 +206,9 @@ def test_every_package_has_a_map_of_its_files(layer: str) -> None:
         assert sorted(re.findall(r"(?:^- |;\s+)`(\w+)`:", shown, re.MULTILINE)) == sorted(files | rooms), (
             f"the docstring of {package} lists its files, one line each: - `name`: what a stranger would look for there"
         )
+
+
+def test_test_files_have_different_names() -> None:
+    """pytest imports them by their name alone."""
+    names = Counter(path.name for path in (REPOSITORY / "tests").rglob("test_*.py"))
+    assert [name for name, number in names.items() if number > 1] == []
