@@ -62,9 +62,9 @@ def test_every_verifier_judges_hostile_answers(verifier: str, monkeypatch: pytes
 
 @pytest.mark.parametrize("family", ["chain_sum", *sorted(EVALUATING | LITERAL)])
 def test_families_judge_hostile_answers(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reasoning_gym, "SECONDS", 2.0)
+    monkeypatch.setattr(reasoning_gym, "SECONDS", 1.0)
     [problem] = ReasoningGym(family).load(1, Stream(0)).problems
-    judged_in_time(problem, hostile(family)[:40])
+    judged_in_time(problem, hostile(family))
 
 
 def hostile_texts(value: Any, code: str) -> Iterator[Any]:
@@ -148,4 +148,4 @@ def judged_in_time(problem: Problem, texts: list[str]) -> None:
     assert len(verdicts) == len(texts) and set(verdicts) <= {True, False}
     assert sum(verdicts) <= len(texts) // 20  # a number that ends an answer may be the right one
     assert sum(take_counts().values()) <= len(texts)
-    assert time.monotonic() - began < 5 * len(texts)
+    assert time.monotonic() - began < 1.5 * len(texts)

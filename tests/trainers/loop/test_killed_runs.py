@@ -29,11 +29,12 @@ def kill_runs(record: Path, *words: str, program: tuple[str, ...] = (str(SCRIPT)
 
 
 def test_runs_that_are_killed_end_as_if_they_had_not_been(tmp_path: Path) -> None:
-    status, outcomes = kill_runs(tmp_path / "record.jsonl", "--runs", "4", "--seed", "1")
+    # This seed draws five kills at operations on files, which hit whatever the clock does.
+    status, outcomes = kill_runs(tmp_path / "record.jsonl", "--runs", "4", "--seed", "76")
     assert status == 0, [one for one in outcomes if one["outcome"] != "same"]
     assert {one["setup"] for one in outcomes} == set(SETUPS)
-    assert any(fault["hit"] for one in outcomes for fault in one["faults"])  # how many depends on the clock
-    again, same = kill_runs(tmp_path / "record.jsonl", "--runs", "4", "--seed", "1")
+    assert sum(bool(fault["hit"]) for one in outcomes for fault in one["faults"]) >= 4
+    again, same = kill_runs(tmp_path / "record.jsonl", "--runs", "4", "--seed", "76")
     assert again == 0 and same == outcomes, "what is in the record is not tried again"
 
 
