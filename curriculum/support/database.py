@@ -31,16 +31,20 @@ def connect(root: Path | None = None) -> "duckdb.DuckDBPyConnection":
     connection = duckdb.connect(":memory:", config=SETTINGS)
     if root is not None:
         option = "allowed_directories" if root.is_dir() else "allowed_paths"
-        path = str(root.resolve()).replace("'", "''")
-        connection.execute(f"SET {option} = ['{path}']")
+        connection.execute(f"SET {option} = [{text_in_sql(str(root.resolve()))}]")
     connection.execute("SET enable_progress_bar = false")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
 
 
+def name_in_sql(name: str) -> str:
+    """Quote the name of a column."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def text_in_sql(value: str) -> str:
-    """A text as SQL has it."""
+    """Quote a text."""
     return "'" + value.replace("'", "''") + "'"
 
 

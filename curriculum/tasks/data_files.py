@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from halfway.curriculum import UserError
-from halfway.curriculum.support.database import VALUE_BYTES, connect, size_in_sql, sum_in_sql, text_in_sql
+from halfway.curriculum.support.database import VALUE_BYTES, connect, name_in_sql, size_in_sql, sum_in_sql, text_in_sql
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.support.seal import require_sealed
@@ -468,10 +468,6 @@ def _size_inside(cell: Any) -> int:
     return VALUE_BYTES * len(cell) + _size(inside)
 
 
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _csv(path: Path, packed: str, columns: Sequence[str] | None) -> Iterator[Block]:
     names, delimiter = _heading(path, packed)
     if not names:
@@ -572,7 +568,7 @@ def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[
     _require_moderate(path, next(_fetch(path, query, what))[0][0] or 0)
     kinds = _types(path, "*")
     chosen = dict(_column(path, name, kinds) for name in (kinds if columns is None else columns))
-    types = _types(path, ", ".join(f"{cell} AS {_quote(name)}" for name, cell in chosen.items()))
+    types = _types(path, ", ".join(f"{cell} AS {name_in_sql(name)}" for name, cell in chosen.items()))
     floats = [name for name, kind in types.items() if kind in ("FLOAT", "DOUBLE")]
     cells = (f"{cell}::VARCHAR" if name in floats else cell for name, cell in chosen.items())
     _require_moderate_rows(path, [(cell, types[name]) for name, cell in chosen.items()], limit)
@@ -615,12 +611,12 @@ def _column(path: Path, name: str, types: Mapping[str, str]) -> tuple[str, str]:
     """Build the SQL of a column, or of a value inside one, and its name in the rows."""
     top, _, inside = name.partition(".")
     if name in types:
-        return name, _quote(name)
+        return name, name_in_sql(name)
     if top not in types or not inside:
         raise unknown(f"{path}: column", name, types)
     if not types[top].startswith("STRUCT"):  # JSON as text, or a map
-        return top, _quote(top)
-    cell = ".".join(map(_quote, name.split(".")))
+        return top, name_in_sql(top)
+    cell = ".".join(map(name_in_sql, name.split(".")))
     if all(re.search(rf'[("\s]{re.escape(part)}["\s]', types[top]) for part in inside.split(".")):
         with suppress(UserError):
             _types(path, cell)  # not from the first rows, which may have nulls
@@ -628,4 +624,4 @@ def _column(path: Path, name: str, types: Mapping[str, str]) -> tuple[str, str]:
     known = dict.fromkeys(inner for row in sample(path) for inner in column_names(row))
     if name not in known:
         raise unknown(f"{path}: column", name, known)
-    return top, _quote(top)  # with JSON inside
+    return top, name_in_sql(top)  # with JSON inside

@@ -27,7 +27,7 @@ PROCESSES = min(16, max(2, os.cpu_count() or 1))
 MEMORY_MIB = 1024
 START_SECONDS = 120.0
 TRIES = 2
-MAX_REPLY = 2**24
+MAX_REPLY = 2**20
 PASSED_ON = ("LD_LIBRARY_PATH", "SYSTEMROOT", "TMPDIR")
 """Environment variables of helpers; none contains a secret."""
 
@@ -44,16 +44,23 @@ class Unjudged:
 class Helpers:
     """A set of processes, started when first needed. Safe to use from several threads."""
 
-    def __init__(self, processes: int = PROCESSES, memory_mib: int = MEMORY_MIB, modules: Sequence[str] = ()):
+    def __init__(
+        self,
+        processes: int = PROCESSES,
+        memory_mib: int = MEMORY_MIB,
+        modules: Sequence[str] = (),
+        max_reply: int = MAX_REPLY,
+    ):
         """
         Args:
             memory_mib: MiB that a process may use in addition to its memory after the start.
             modules: modules to import in advance, so that no text waits for them.
+            max_reply: most bytes of a value.
         """
         # Not -m, which searches the current folder first.
         line = "from halfway.curriculum.tasks.helper_process import main; main()"
         self._command = [sys.executable, "-P", "-c", line, str(memory_mib), *modules]
-        self._local = threading.local()
+        self._max_reply, self._local = max_reply, threading.local()
         self._threads = ThreadPoolExecutor(processes, "judge")  # a process ends with the thread that started it
 
     def map(self, function: str, tasks: Sequence[Sequence[Any]], seconds: float) -> list[Any]:
@@ -79,7 +86,7 @@ class Helpers:
         for _ in range(TRIES):
             process = self._process()
             deadline = time.monotonic() + seconds
-            reply = _receive(process, deadline) if process.send(HEADER.pack(len(body)) + body) else None
+            reply = self._receive(process, deadline) if process.send(HEADER.pack(len(body)) + body) else None
             if reply is not None:
                 return reply
             process.stop()
@@ -103,17 +110,16 @@ class Helpers:
         said = ""
         for _ in range(TRIES):
             process = WorkerProcess(self._command, variables)
-            if _receive(process, time.monotonic() + START_SECONDS) is not None:
+            if self._receive(process, time.monotonic() + START_SECONDS) is not None:
                 return process
             said = process.stop() or "it was killed, perhaps for lack of memory"
-        raise UserError(f"verifier: its process does not start ({said}); fix the cause and resume the run")
+        raise UserError(f"a helper process does not start ({said}); fix the cause and resume the run")
 
-
-def _receive(process: WorkerProcess, deadline: float) -> dict[str, Any] | None:
-    header = process.receive(HEADER.size, deadline)
-    size = HEADER.unpack(header)[0] if header else MAX_REPLY + 1
-    body = process.receive(size, deadline) if size <= MAX_REPLY else None
-    return None if body is None else dict(json.loads(body))
+    def _receive(self, process: WorkerProcess, deadline: float) -> dict[str, Any] | None:
+        header = process.receive(HEADER.size, deadline)
+        size = HEADER.unpack(header)[0] if header else self._max_reply + 1
+        body = process.receive(size, deadline) if size <= self._max_reply else None
+        return None if body is None else dict(json.loads(body))
 
 
 def _value(reply: dict[str, Any]) -> Any:
@@ -157,10 +163,12 @@ def count_apart() -> Iterator[dict[str, int]]:
 
 
 @lru_cache(maxsize=8)
-def _get_helpers(process: int, modules: tuple[str, ...]) -> Helpers:
-    return Helpers(modules=modules)
+def _get_helpers(process: int, *options: Any) -> Helpers:
+    return Helpers(*options)
 
 
-def get_helpers(*modules: str) -> Helpers:
-    """Get this process's helpers with these modules imported."""
-    return _get_helpers(os.getpid(), modules)
+def get_helpers(
+    *modules: str, processes: int = PROCESSES, memory_mib: int = MEMORY_MIB, max_reply: int = MAX_REPLY
+) -> Helpers:
+    """Get this process's helpers with these modules imported; see `Helpers`."""
+    return _get_helpers(os.getpid(), processes, memory_mib, modules, max_reply)

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 from numpy.typing import NDArray
 
-from halfway.curriculum.support.database import connect, size_in_sql, sum_in_sql
+from halfway.curriculum.support.database import connect, name_in_sql, size_in_sql, sum_in_sql
 from halfway.experiments.audit.limits import TOO_DENSE, TooDenseError, most, require_moderate
 
 ROWS = 128
@@ -74,7 +74,7 @@ def batches(
     Args:
         drop: called with the reason if the file is damaged.
     """
-    quoted, place = ['"' + name.replace('"', '""') + '"' for name in names], str(path.resolve())
+    quoted, place = [name_in_sql(name) for name in names], str(path.resolve())
     try:
         with closing(connected(root).cursor()) as cursor:
             kinds = cursor.execute(f"SELECT {', '.join(quoted)} FROM {PARQUET} LIMIT 0", [place]).description or ()

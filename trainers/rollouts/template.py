@@ -3,16 +3,16 @@
 The process imports only this module of the run.
 """
 
-import os
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.helpers import Helpers, Unjudged
+from halfway.curriculum.tasks.helpers import Unjudged, get_helpers
 
-SECONDS, MEMORY_MIB = 20.0, 512
+SECONDS = 20.0
+MODULES = (__name__, "transformers.utils.chat_template_utils")
+LIMITS = {"processes": 1, "memory_mib": 512, "max_reply": 2**24}
 MOST_ADDED, MOST_TIMES = 1 << 18, 10
 """Characters that a template may add to the messages, and how often it may repeat the messages."""
 
@@ -25,7 +25,7 @@ def render(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
     """
     task = (tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)
     try:
-        (text,) = _get_process(os.getpid()).map(f"{__name__}:write", [task], SECONDS)
+        (text,) = get_helpers(*MODULES, **LIMITS).map(f"{__name__}:write", [task], SECONDS)
     except ValueError as error:
         raise UserError(f"model.path: its chat template refuses a prompt: {error}") from error
     if isinstance(text, Unjudged):
@@ -48,8 +48,3 @@ def write(template: str, messages: list[dict[str, str]], special: dict[str, Any]
     if len(text) > MOST_ADDED + MOST_TIMES * sum(len(message["content"]) for message in messages):
         raise ValueError(f"it wrote {len(text):,} characters")
     return str(text)
-
-
-@lru_cache(maxsize=1)
-def _get_process(owner: int) -> Helpers:
-    return Helpers(1, MEMORY_MIB, [__name__, "transformers.utils.chat_template_utils"])
