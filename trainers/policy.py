@@ -173,10 +173,10 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
 
 
 def require_weights(config: Any, folder: Path) -> None:
-    """Refuse a configuration of many more weights than its folder's, before there is memory for them.
+    """Refuse a folder without weights, or whose configuration describes many more than it holds, before it takes memory.
 
     Raises:
-        UserError: if there are.
+        UserError: for either.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -184,7 +184,12 @@ def require_weights(config: Any, folder: Path) -> None:
     maker: Any = AutoModelForCausalLM
     with torch.device("meta"):
         described = sum(each.numel() for each in maker.from_config(config).parameters())
-    held = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    files = list(folder.glob("*.safetensors"))
+    if not files:
+        raise UserError(
+            f"model.path: {str(folder)!r} cannot be loaded: it has no .safetensors file; save the model in that format"
+        )
+    held = sum(file.stat().st_size for file in files)
     if described > WEIGHTS_PER_BYTE * held:
         raise UserError(
             f"{folder / 'config.json'}: describes {described:,} weights, and the folder's files have {held:,} bytes; "
