@@ -173,7 +173,7 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
 
 
 def require_weights(config: Any, folder: Path) -> None:
-    """Refuse a folder without weights, or whose configuration describes many more than it holds, before it takes memory.
+    """Refuse a folder without weights, or a configuration of many more than it holds, before that takes memory.
 
     Raises:
         UserError: for either.
