@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 # Extra pip arguments for torch, for example the index of PyTorch's CPU wheels on a Linux machine without a GPU.
 TORCH_ARGS ?=
-PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints/tested.txt
+PIP = $(VENV)/bin/python -m pip install --disable-pip-version-check --constraint constraints/tested.txt
 HALFWAY = $(VENV)/bin/halfway
 ENGINES ?= .venv-engines
 HOSTS ?= .venv-hosts

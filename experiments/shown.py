@@ -4,6 +4,7 @@ import functools
 import inspect
 import json
 import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -40,6 +41,8 @@ class Shown(NamedTuple):
             typer.echo(line, err=True)
 
 
+PATIENCE = 4.0
+"""Seconds without output after which `busy` prints a line."""
 NOW: ContextVar[Shown] = ContextVar("shown")
 OPTIONS = {
     "full": typer.Option("--full", help="Show everything, not only the finding."),
@@ -75,11 +78,21 @@ def takes(function: Callable[..., None], *names: str) -> Callable[..., None]:
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """Show in a terminal what is being done, for work of more than a second."""
+    """Show what is being done: in a terminal at once, elsewhere on stderr if it takes more than four seconds."""
     from rich.console import Console
 
-    with Console(stderr=True, quiet=now().quiet).status(what):
+    console = Console(stderr=True, quiet=now().quiet)
+    if console.is_terminal:
+        with console.status(what):
+            yield
+        return
+    timer = threading.Timer(PATIENCE, console.out, [what])
+    timer.daemon = True
+    timer.start()
+    try:
         yield
+    finally:
+        timer.cancel()
 
 
 def as_json(result: Any) -> str:

@@ -14,7 +14,7 @@ from rich.console import Console
 from halfway.curriculum.support.atomic import read_whole, reading
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.running.progress_bars import FIELDS, Bar, RunsDisplay
+from halfway.experiments.running.progress_bars import FIELDS, Bar, MinuteLines, RunsDisplay
 from halfway.experiments.running.runs import LOG, last_spent, read_state
 from halfway.trainers.contracts import Recorder
 
@@ -61,9 +61,6 @@ class Failure:
         return f"{self.job.name} failed: {self.reason} (see {self.job.folder / LOG})"
 
 
-LINE_SECONDS = 60
-
-
 class Board:
     """Progress of the runs: a bar per active run and one for all; without a terminal one line a minute.
 
@@ -72,7 +69,7 @@ class Board:
     """
 
     def __init__(self, jobs: Sequence[Job], console: Console, display: RunsDisplay | None):
-        self.jobs, self.console, self.display = jobs, console, display
+        self.jobs, self.display = jobs, display
         self.bars: dict[str, Bar] = {}
         self.done = {job.name: 0.0 for job in jobs}
         self.scores: dict[str, dict[int, float]] = {}
@@ -83,7 +80,7 @@ class Board:
             if job.finished:
                 self._count(job, last_score(job.folder))
         self.total = sum(job.config.budget.total for job in jobs)
-        self.began = self.said = time.monotonic()
+        self.began, self.lines = time.monotonic(), MinuteLines(console)
         if display is not None:
             fields: dict[str, Any] = dict.fromkeys(FIELDS, "")
             self.all = display.add_task(f"{len(jobs)} runs", total=self.total, **fields)
@@ -101,13 +98,11 @@ class Board:
         if self.display is not None:
             self.display.footer = f"{self.standing()}{self._logs()}"
             self.display.update(self.all, completed=sum(self.done.values()))
-        elif time.monotonic() - self.said >= LINE_SECONDS:
-            self.said = time.monotonic()
-            share = sum(self.done.values()) / max(self.total, 1e-9)
-            words = [f"{(self.said - self.began) / 60:.0f} min, {share:.0%}", self.standing()]
-            self.console.print(
-                "; ".join([*words, *(bar.line() for bar in self.bars.values())]), highlight=False, markup=False
-            )
+        self.lines.offer(self._line)
+
+    def _line(self) -> str:
+        minutes, share = (time.monotonic() - self.began) / 60, sum(self.done.values()) / max(self.total, 1e-9)
+        return "; ".join([f"{minutes:.0f} min, {share:.0%}", self.standing(), *(bar.line() for bar in self.bars.values())])
 
     def standing(self) -> str:
         """The number of finished runs, and the best arm so far by the last pass@1 of its finished runs."""

@@ -1,6 +1,7 @@
 """Recorders for people: a progress bar in a terminal, one line per step in a log file."""
 
 import functools
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from halfway.trainers.contracts import Recorder
 from halfway.trainers.loop.loop_options import Budget
 
 HOUR = 3600
+LINE_SECONDS = 60
 
 
 def progress_display(console: Console) -> Progress:
@@ -151,6 +153,20 @@ def trend(rates: Sequence[float]) -> str:
     return " \u2191" if change > 0.02 else " \u2193" if change < -0.02 else " \u2192"
 
 
+class MinuteLines:
+    """Prints a line a minute where no terminal shows bars."""
+
+    def __init__(self, console: Console):
+        self.console, self.printed = console, time.monotonic()
+
+    def offer(self, make_line: Callable[[], str]) -> None:
+        """Print the line if there is no terminal and a minute has passed since the last one."""
+        now = time.monotonic()
+        if not self.console.is_terminal and now - self.printed >= LINE_SECONDS:
+            self.printed = now
+            self.console.print(make_line(), highlight=False, markup=False)
+
+
 class Lines:
     """A recorder that prints one line per record."""
 
@@ -181,7 +197,9 @@ def single_run(console: Console, name: str, budget: Budget, done: float) -> Iter
         done: amount of the budget already spent.
     """
     if not console.is_terminal:
-        yield Lines(budget, functools.partial(console.out, highlight=False))
+        say = functools.partial(console.out, highlight=False)
+        say("loading the model")
+        yield Lines(budget, say)
         return
     with RunsDisplay(console) as display:
         bar = Bar(display, name, budget, min(done, budget.total))

@@ -21,7 +21,7 @@ from halfway.experiments.config.starter import fitting, source_of
 from halfway.experiments.report.text_tables import NONE, TextTable, table_of
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.checks import describe_verifiers, shorten
-from halfway.experiments.running.progress_bars import progress_display
+from halfway.experiments.running.progress_bars import MinuteLines, progress_display
 from halfway.experiments.survey.findings import Findings, find, write_kept
 from halfway.experiments.survey.sampling import Record, read_records, sample
 
@@ -85,10 +85,18 @@ def run_survey(
     pattern = form_pattern(form, problems)
     for line in describe_verifiers(problems):
         _say(console, line)
+    if not console.is_terminal:
+        _say(console, "loading the model")
     with progress_display(console) as display:
         note = f"{config.rollouts.num_rollouts} attempts at each of {len(problems)} problems"
         task = display.add_task("survey", total=len(problems), note=note)
         stream = Stream(config.problems.seed).at("survey")
+        lines = MinuteLines(console)
+
+        def show(done: int) -> None:
+            display.update(task, completed=done)
+            lines.offer(lambda: f"{done} of {len(problems)} problems")
+
         records = sample(
             lambda: show_first(build_collector(config), problems[0], console),
             problems,
@@ -96,7 +104,7 @@ def run_survey(
             folder,
             stream,
             pattern,
-            lambda done: display.update(task, completed=done),
+            show,
         )
     return problems, records
 
