@@ -102,7 +102,8 @@ class Board:
 
     def _line(self) -> str:
         minutes, share = (time.monotonic() - self.began) / 60, sum(self.done.values()) / max(self.total, 1e-9)
-        return "; ".join([f"{minutes:.0f} min, {share:.0%}", self.standing(), *(bar.line() for bar in self.bars.values())])
+        parts = [f"{minutes:.0f} min, {share:.0%}", self.standing(), *(bar.line() for bar in self.bars.values())]
+        return "; ".join(parts)
 
     def standing(self) -> str:
         """The number of finished runs, and the best arm so far by the last pass@1 of its finished runs."""
