@@ -81,8 +81,8 @@ def describe(row: Row, found: Measured) -> list[str]:
     return [*lines, f"rule: {row.rule}{ours}", f"measured: {measured_text(row, found)}", f"status: {found.status}"]
 
 
-def measured_text(row: Row, found: Measured) -> str:
-    """Format a measured value with its interval, its runs and its power."""
+def measured_text(row: Row, found: Measured, arms: bool = True) -> str:
+    """Format a measured value with its interval, its runs (of which `arms`) and its power."""
     if not found.runs or not all(found.runs):
         return "nothing"
     numbers = ["infinite" if x is None else f"{x:.3g}" for x in (found.value, found.low, found.high)]
@@ -91,6 +91,8 @@ def measured_text(row: Row, found: Measured) -> str:
         means = "" if None in (found.arm, found.against) else f"{found.arm:.3g} against {found.against:.3g}, "
         value = f"{means}no interval"
     runs = " and ".join(f"{number} runs of {arm}" for number, arm in zip(found.runs, row.arms, strict=True))
+    if not arms:
+        runs = f"{' + '.join(map(str, found.runs))} runs"
     power = "" if found.power is None else f", power {found.power:.2f}"
     return f"{value}, {runs}{power}" + (f", {found.left_out} runs without the measure" if found.left_out else "")
 

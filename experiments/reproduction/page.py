@@ -90,7 +90,10 @@ def _section(paper: Paper) -> Iterator[str]:
 
 def _rows(paper: Paper) -> str:
     """The page of a paper's rows."""
-    head = f"# What of {paper.method} is reproduced?\n\n{paper.title}. [How a row is judged](README.md).\n"
+    head = (
+        f"# What of {paper.method} is reproduced?\n\n{paper.title}. [How a row is judged](README.md);\n"
+        f"`halfway reproduce {paper.name}/ROW` judges it, and names its arms.\n"
+    )
     ground = f"*Its ground*: {paper.ground.strip()}\n"
     differs = f"*What differs, and why*: {paper.differs.strip()}\n"
     return "\n".join([head, ground, differs, _table(paper, read_measured(paper))])
@@ -104,13 +107,13 @@ def _table(paper: Paper, found: Mapping[str, Measured]) -> str:
             row.published,
             _measured(row, one),
             one.status,
-            f"`halfway reproduce {paper.name}/{name}`",
+            f"`{name}`",
             minutes_text(paper, row),
         )
         for name, one in found.items()
         if (row := paper.rows[name])
     ]
-    columns = ("place", "claim", "published", "measured", "status", "command", "minutes")
+    columns = ("place", "claim", "published", "measured", "status", "row", "minutes")
     return TextTable("", columns, tuple(cells), words=True).markdown()
 
 
@@ -126,7 +129,7 @@ def write_row(folder: Path, paper: Paper, name: str, found: Measured) -> list[Pa
 def _measured(row: Row, found: Measured) -> str:
     if not row.runs:
         return row.cannot or f"shown by {row.shown_by}"
-    return "-" if found.status == NOT_RUN else measured_text(row, found) + LATE * row.late
+    return "-" if found.status == NOT_RUN else measured_text(row, found, arms=False) + LATE * row.late
 
 
 def _picture(paper: Paper, measured: Mapping[str, Measured]) -> str:

@@ -3,12 +3,14 @@
 from halfway.experiments.reproduction.page import FOLDER, pages, pictures
 from halfway.experiments.reproduction.rows import papers
 
+GROUNDS = ("ground.md", "ground_greso_prefix_sampling.md", "ground_pros_propel.md")
+
 
 def test_the_pages_and_their_pictures_are_not_stale() -> None:
     for name, text in {**pages(), **pictures()}.items():
         assert (FOLDER / name).read_text() == text, f"{FOLDER / name} is stale: run `make reproduction`"
     assert {path.name for path in FOLDER.glob("*.svg")} == {*pictures()}
-    assert {path.name for path in FOLDER.glob("*.md")} == {"ground.md", *pages()}
+    assert {path.name for path in FOLDER.glob("*.md")} == {*GROUNDS, *pages()}
 
 
 def test_differences_are_described_in_few_words() -> None:
