@@ -58,7 +58,7 @@ class ProcessPool:
         self._done: dict[str, Group] = {}
         manager: Any = _Manager(ctx=multiprocessing.get_context("spawn"))
         with ended_sampler():
-            manager.start(outlive_signals)
+            manager.start(live_with_parent)
             self._manager = manager
             self._sampler = manager.sampler(build)
             self._process = int(self._sampler.process())
@@ -120,7 +120,6 @@ class Sampler:
     """Runs a collector in the other process. Several threads may call it at once."""
 
     def __init__(self, build: Callable[[], Collector]):
-        end_with_parent()
         self._collector = build()
 
     def process(self) -> int:
@@ -140,9 +139,10 @@ class Sampler:
         return getattr(self._collector.engine, method)(*arguments)
 
 
-def outlive_signals() -> None:
-    """Ignore SIGTERM, which a scheduler sends to every process: the training process ends this one."""
+def live_with_parent() -> None:
+    """Ignore SIGTERM, which a scheduler sends to every process, and end with the training process, however it ends."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    end_with_parent()
 
 
 class _Manager(BaseManager):

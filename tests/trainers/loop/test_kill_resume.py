@@ -300,6 +300,36 @@ def test_a_killed_run_is_resumed_to_the_same_bits_and_leaves_no_process_behind(r
         assert final(tmp_path / moment) == expected, moment
 
 
+ABANDONED = """
+import multiprocessing, os, signal
+from types import SimpleNamespace
+from halfway.trainers.rollouts import sampling_process
+
+def die(manager, build):
+    print(manager._process.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+context = multiprocessing.get_context("fork")
+sampling_process.multiprocessing = SimpleNamespace(get_context=lambda how: context)
+sampling_process._Manager.sampler = die
+sampling_process.ProcessPool(None)
+"""
+
+
+def test_a_sampler_whose_run_dies_before_it_has_a_collector_ends_too() -> None:
+    environment = {**os.environ, "PYTHONPATH": IMPORTABLE}
+    with subprocess.Popen([sys.executable, "-c", ABANDONED], stdout=PIPE, text=True, env=environment) as run:
+        assert run.stdout is not None
+        sampler = int(run.stdout.readline())
+        assert run.wait(60) == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while lives(sampler):
+        if time.monotonic() > deadline:
+            os.kill(sampler, signal.SIGKILL)
+            pytest.fail("it outlives its run")
+        time.sleep(0.1)
+
+
 def test_a_sampler_that_ends_as_it_starts_is_one_line() -> None:
     build: Any = partial(os._exit, 1)
     with pytest.raises(UserError, match=r"rollouts\.staleness: the sampling process has ended"):
