@@ -5,7 +5,6 @@ A table is a DuckDB relation: `.df()`, `.pl()` and `.arrow()` convert it to pand
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
 from functools import cached_property
 from html import escape
 from io import StringIO
@@ -16,7 +15,6 @@ import duckdb
 import numpy as np
 
 from halfway.curriculum import UserError
-from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.support.registry import unknown
 
 if TYPE_CHECKING:
@@ -37,6 +35,28 @@ PROBLEMS = """
     arg_min(k / n, step) AS first_rate, arg_max(k / n, step) AS last_rate,
     sum(({zero_variance})::INT)::BIGINT AS zero_variance
 """
+
+COLUMNS = {
+    **dict.fromkeys(("step", "round"), "BIGINT"),
+    **dict.fromkeys(("problem", "parent", "origin"), "VARCHAR"),
+    "prefix_length": "BIGINT",
+    "prefix_unit": "VARCHAR",
+    **dict.fromkeys(("prefix_tokens", "parent_passed", "parent_size"), "BIGINT"),
+    "parent_success": "BOOLEAN",
+    "decisions": "VARCHAR[][]",
+    **dict.fromkeys(("k", "n", "tokens", "policy_version"), "BIGINT"),
+    **dict.fromkeys(("outcome", "reason"), "VARCHAR"),
+    "dropped": "MAP(VARCHAR, BIGINT)",
+    "hint_share": "DOUBLE",
+    "hint_place": "VARCHAR",
+    "policy_versions": "BIGINT[]",
+    **dict.fromkeys(("lag", "late"), "BIGINT"),
+    "weights": "DOUBLE[]",
+    **dict.fromkeys(("earlier_k", "earlier_n"), "BIGINT"),
+    "problems": "VARCHAR[]",
+    "replayed_responses": "BIGINT",
+}
+"""The fields of `halfway.curriculum.decision_log`, with their types in DuckDB."""
 
 
 class Trained:
@@ -67,19 +87,17 @@ class Trained:
         from halfway.experiments.audit.database import connected
 
         cursor = connected(self.folder).cursor()
-        read = "read_json(?, format = 'newline_delimited', ignore_errors = true)"
-        # A cut last line would give a row without values, and a log without a whole line would give a column `json`.
-        query = f"SELECT ? AS arm, ? AS seed, * FROM {read} WHERE step IS NOT NULL"
+        columns = f"columns = {COLUMNS}"
+        # A cut last line gives a row without values.
+        query = (
+            "SELECT ? AS arm, ? AS seed, * "
+            f"FROM read_json(?, format = 'newline_delimited', ignore_errors = true, {columns}) WHERE step IS NOT NULL"
+        )
         found = [(run.arm, run.seed, run.folder.resolve() / "decisions.jsonl") for run in self.records.all_runs]
-        logs = [
-            (arm, seed, str(path))
-            for arm, seed, path in found
-            if path.exists() and "step" in cursor.sql(f"SELECT * FROM {read}", params=[str(path)]).columns
-        ]
+        logs = [(arm, seed, str(path)) for arm, seed, path in found if path.exists()]
         if not logs:
-            return _table(("arm", "seed", *(field.name for field in fields(GroupRecord))), [])
-        union = " UNION ALL BY NAME ".join([query] * len(logs))
-        return cursor.sql(union, params=[value for log in logs for value in log])
+            return _table(("arm", "seed", *COLUMNS), [])
+        return cursor.sql(" UNION ALL ".join([query] * len(logs)), params=[value for log in logs for value in log])
 
     @property
     def groups(self) -> Table:

@@ -1,8 +1,10 @@
 """Halfway in Python: the same runs as from the command line, in this process, and tables of them."""
 
 import json
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from paths import REPOSITORY
 from synthetic_runs import ARMS, write_comparison
 
 import halfway
-from halfway.curriculum import UserError
+from halfway.curriculum import UserError, decision_log
+from halfway.experiments.outcomes import COLUMNS
 
 TINY: dict[str, Any] = {
     "base": "experiments/recipes/lab/sums.yaml",
@@ -84,6 +87,23 @@ def test_tables_are_the_records_and_become_frames(written: Path) -> None:
     [row] = problems.to_dict("records")
     assert (row["groups"], row["passed"]) == (len(fresh), sum(each.k or 0 for each in fresh))
     assert row["zero_variance"] == sum(each.zero_variance for each in fresh)
+
+
+def test_decisions_have_the_documented_fields_whatever_a_row_has(written: Path, tmp_path: Path) -> None:
+    documented = re.findall(r"(?m)^\| ([a-z_, ]+) \| .+ \| .+ \|$", decision_log.__doc__ or "")
+    names = {name for row in documented for name in row.split(", ")} - {"field"}
+    assert {*COLUMNS} == names and halfway.load(written).decisions.columns == ["arm", "seed", *COLUMNS]
+    write_comparison(tmp_path, {"grpo": ARMS["grpo"]}, seeds=(0,), steps=2)
+    [run] = halfway.load(tmp_path).records.all_runs
+    log = run.folder / "decisions.jsonl"
+    [first, *others] = map(json.loads, log.read_text().splitlines())
+    crowded = {**first, "reason": "crowded", "dropped": {"late": 1}, **{f"x{i}": i for i in range(200_000)}}
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in (first, crowded, *others)) + '{"step": 3, "pro')
+    begun = time.process_time()
+    found = halfway.load(tmp_path).decisions
+    assert found.project("reason, dropped").fetchall()[1] == ("crowded", {"late": 1})
+    assert len(found.fetchall()) == len(others) + 2
+    assert time.process_time() - begun < 10, "it took minutes where each of the row's fields became a column"
 
 
 def test_whatever_a_policy_wrote_is_in_the_table_of_texts(tmp_path: Path) -> None:
