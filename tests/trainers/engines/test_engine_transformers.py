@@ -1,14 +1,17 @@
 import copy
+import resource
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from messages import says
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3ForCausalLM
 
+from halfway.curriculum import UserError
 from halfway.trainers.engines.base import Completion, EngineSetup
-from halfway.trainers.engines.transformers.engine import TransformersEngine, sample
+from halfway.trainers.engines.transformers.engine import ReplicaEngine, TransformersEngine, sample
 
 END, PAD = 1, 0
 
@@ -217,3 +220,13 @@ def test_weights_that_are_not_finite_are_an_error(tiny_model: Qwen3ForCausalLM) 
         tiny_model.lm_head.weight[3, 0] = torch.nan
     with pytest.raises(FloatingPointError, match="not finite"):
         engine(tiny_model).generate(CONTEXTS, LIMITS, SEEDS)
+
+
+def test_a_copy_that_shared_memory_does_not_take_is_one_line(tiny_model: Qwen3ForCausalLM) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
+    try:
+        with pytest.raises(UserError, match=says("rollouts.staleness", "File too large", "/dev/shm")):
+            ReplicaEngine(EngineSetup(copy.deepcopy(tiny_model), "", [0], 0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

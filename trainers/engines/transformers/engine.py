@@ -15,6 +15,8 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.base import Completion, EngineSetup, Finished
 from halfway.trainers.learner.scoring import cache_name
 from halfway.trainers.learner.weights import copy_weights
@@ -290,9 +292,18 @@ class ReplicaEngine(TransformersEngine):
         """
         Args:
             setup: holds a copy of the policy, in main memory.
+
+        Raises:
+            UserError: if the copy does not fit in shared memory.
         """
         super().__init__(setup)
-        self._shared = setup.policy.share_memory()
+        try:
+            self._shared = setup.policy.share_memory()
+        except RuntimeError as error:
+            raise UserError(
+                f"rollouts.staleness: shared memory takes no copy of the policy ({one_line(error)}); make room in "
+                "/dev/shm (docker run --shm-size, an emptyDir with medium: Memory), or set rollouts.staleness=0"
+            ) from error
 
     def refresh(self, version: int) -> None:
         """Use the weights now in shared memory, which have this version."""
