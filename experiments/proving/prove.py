@@ -38,6 +38,9 @@ FAULTS = {
 }
 """Faults to plant, and parts of the names of the checks that must find them."""
 CHECKS = "checks.jsonl"
+WAITS = "DeepSpeed: waits"
+"""The first words of a line about a lock, see `halfway.trainers.learner.deepspeed.report_locks`."""
+POLL_SECONDS = 0.5
 LAUNCHER_SECONDS = 40.0
 """Seconds that torchrun may take to end what it has started; it kills them after 30 s."""
 Part = Callable[[Path, int, Sequence[str]], Iterator[Check]]
@@ -79,7 +82,7 @@ def _supervise(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> s
             words, stdin=subprocess.PIPE, stdout=file, stderr=file, env=environment, start_new_session=True
         )
         try:
-            status = process.wait(LIMITS[name])
+            status = _follow(process, log, LIMITS[name])
             why = f"status {status}" if status else ""
         except subprocess.TimeoutExpired:
             why = f"not done in {LIMITS[name]:g} s"
@@ -89,6 +92,21 @@ def _supervise(name: str, folder: Path, ranks: int, planted: Sequence[str]) -> s
     if why:
         sys.stderr.write(log.read_text(errors="replace")[-2000:])
     return why
+
+
+def _follow(process: "subprocess.Popen[bytes]", log: Path, seconds: float) -> int:
+    """Wait for a part, and print the locks that it waits for. Returns its status; raises TimeoutExpired."""
+    shown, deadline = set[str](), time.monotonic() + seconds
+    while True:
+        late = time.monotonic() >= deadline
+        for line in log.read_text(errors="replace").splitlines():
+            if line.startswith(WAITS) and line not in shown:
+                shown.add(line)
+                print(line, file=sys.stderr)
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(POLL_SECONDS)
+        if late:
+            raise subprocess.TimeoutExpired(process.args, seconds)
 
 
 def end_group(process: "subprocess.Popen[bytes]") -> None:

@@ -1,5 +1,6 @@
 """`halfway doctor` and `halfway prove`: a sound machine passes, and planted faults are found and named."""
 
+import io
 import json
 import os
 import shutil
@@ -135,6 +136,31 @@ def test_a_part_that_fails_or_hangs_is_a_failure_and_keeps_what_it_has_found(
     monkeypatch.setitem(prove.LIMITS, "learner", 2.0)
     first, end, _ = parts(monkeypatch, says + "time.sleep(100)")
     assert first.name == "first" and "not done in 2 s" in str(end)
+
+
+class Releasing(io.StringIO):
+    """Makes a file once something is written."""
+
+    def __init__(self, file: Path):
+        super().__init__()
+        self.file = file
+
+    def write(self, text: str) -> int:
+        self.file.touch()
+        return super().write(text)
+
+
+def test_the_lock_that_a_part_waits_for_is_named_while_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line, released = f"{prove.WAITS} for another process to compile; remove /a/lock", tmp_path / "released"
+    says = f"import os, sys, time\nprint({line!r}, file=sys.stderr, flush=True)\n" * 2
+    checks = parts(monkeypatch, f"{says}while not os.path.exists({str(released)!r}): time.sleep(0.05)")
+    monkeypatch.setitem(prove.LIMITS, "learner", 60.0)
+    monkeypatch.setattr(sys, "stderr", Releasing(released))
+    assert [check.name for check in checks] == ["time"]
+    assert sys.stderr.getvalue() == f"{line}\n"  # type: ignore[attr-defined]
 
 
 def proved(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:

@@ -20,6 +20,7 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support.components import plain
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
+from halfway.experiments.proving.prove import WAITS
 from halfway.experiments.running.runs import CONFIG, prepare
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.engines.base import EngineSetup
@@ -228,7 +229,8 @@ def test_a_lock_that_a_killed_compiler_left_is_named(
     lock.parent.mkdir(parents=True)
     lock.touch()
     report_locks()
-    assert capsys.readouterr().err.endswith(f"remove {lock}\n")
+    said = capsys.readouterr().err
+    assert said.startswith(WAITS) and said.endswith(f"remove {lock}\n")
 
 
 def test_a_plain_learner_and_engine_import_neither() -> None:

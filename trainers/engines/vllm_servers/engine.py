@@ -78,17 +78,18 @@ class VllmServersEngine(Spreading):
         for server in self.servers:
             if server.command:
                 server.start()
-        deadline = time.monotonic() + self.options.start_seconds
+        begun = time.monotonic()
+        deadline = begun + self.options.start_seconds
         for server in self.servers:
-            said = bool(server.command)  # own servers take their time to load a model
+            # Own servers take their time to load a model.
+            due = begun + (self.options.seconds if server.command else 0.0)
             while not (server.ready() and (not server.command or self._refresh(server))):
                 ended = server.ended()
                 if ended or server.refuses or time.monotonic() > deadline:
                     late = "refuses this run" if server.refuses else f"is not up in {self.options.start_seconds:g} s"
                     why = "ended at once" if ended else late
                     raise UserError(f"{NEEDED_BY}: the server {server.address} {why}: {server.last_words()}")
-                if not said:
-                    said = self._say_waiting([server])
+                due = self._say_waiting([server], begun, due)
                 time.sleep(POLL_SECONDS)
         try:
             self.max_length = min(server.max_length() for server in self.servers)
@@ -242,26 +243,39 @@ class VllmServersEngine(Spreading):
                 else:
                     self._lost(server, error)
 
-    def _say_waiting(self, servers: Sequence[Server]) -> bool:
-        """Print the servers awaited, and the longest wait. Returns True."""
-        names = ", ".join(server.address for server in servers)
-        print(f"{NEEDED_BY}: no answer; waiting up to {self.options.start_seconds:g} s for {names}", file=sys.stderr)
-        return True
+    def _say_waiting(self, servers: Sequence[Server], begun: float, due: float) -> float:
+        """Print the servers awaited if a line is due, one every `seconds`. Returns when the next one is due."""
+        now = time.monotonic()
+        if now < due:
+            return due
+        names, limit = ", ".join(server.address for server in servers), self.options.start_seconds
+        so_far = f" for {now - begun:.0f} s" if now - begun >= 1 else ""
+        print(f"{NEEDED_BY}: no answer{so_far}; waiting up to {limit:g} s for {names}", file=sys.stderr)
+        return now + self.options.seconds
 
     def _wait_for(self, answers: Callable[[Server], bool]) -> list[Server]:
         """Wait for servers for which `answers` is true; returns all of them.
 
+        Own servers that worked and say nothing for `seconds` are restarted, and get the time of a start.
+
         Raises:
             UserError: if there is none in time.
         """
-        deadline, said = time.monotonic() + self.options.start_seconds, False
+        begun = due = time.monotonic()
+        deadline = begun + self.options.start_seconds
+        frozen = [server for server in self.servers if server.usable and server.command]
         while True:
             with ThreadPoolExecutor(len(self.servers)) as pool:
                 replies = pool.map(answers, self.servers)
                 answering = [server for server, reply in zip(self.servers, replies, strict=True) if reply]
             if answering:
                 return answering
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if frozen and now > begun + self.options.seconds:
+                for server in frozen:
+                    self._lost(server, ServerError(f"{server.address} gave no answer for {self.options.seconds:g} s"))
+                frozen, deadline = [], now + self.options.start_seconds
+            if now > deadline:
                 raise UserError(f"{NEEDED_BY}: no server is left: {self.last_words()}")
-            said = said or self._say_waiting(self.servers)
+            due = self._say_waiting(self.servers, begun, due)
             time.sleep(POLL_SECONDS)
