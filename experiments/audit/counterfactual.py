@@ -45,7 +45,7 @@ PROVIDES = frozenset({"rounds", "rollouts", "weights"})
 DEFAULTS = ("greso", "retire", "knapsack", "pilot", "rounds", "mopps", "pros", "vcrl")
 """The controllers to replay by default; they need only counts from a log."""
 
-MOST_VISITS = 50_000
+MOST_VISITS, MOST_STEPS = 50_000, 3_000
 MOST_ROUNDS = 10
 """Most batches to roll out to fill one with mixed groups, as in DAPO's recipe."""
 
@@ -205,12 +205,15 @@ class World:
 
 
 def world_of(history: History, most: int = MOST_VISITS) -> World:
-    """Make the world of a log's first `most` fresh groups with two or more rollouts, cut after a whole step."""
+    """Make the world of a log's first `most` fresh groups with two or more rollouts, of `MOST_STEPS` whole steps at most.
+
+    A step takes a belief milliseconds, however few its groups are.
+    """
     fresh = history.fresh()
     fresh = fresh.where(fresh.size_V >= 2)
     steps, index_V = np.unique(fresh.step_V, return_inverse=True)
     ends = np.cumsum(np.bincount(index_V, minlength=len(steps)))
-    whole = max(1, int(np.searchsorted(ends, most, "right"))) if len(steps) else 0
+    whole = min(max(1, int(np.searchsorted(ends, most, "right"))), MOST_STEPS) if len(steps) else 0
     kept = index_V < whole
     some, index_V = fresh.where(kept), index_V[kept]
     places, position_V = np.unique(some.problem_V, return_inverse=True)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from halfway.curriculum.support.extras import clean
 from halfway.experiments.audit.auditing import LIMITS, Audit, Audited
-from halfway.experiments.audit.counterfactual import MOST_VISITS, Calibration, Refused, Replayed
+from halfway.experiments.audit.counterfactual import MOST_STEPS, MOST_VISITS, Calibration, Refused, Replayed
 from halfway.experiments.audit.history import Reading
 from halfway.experiments.audit.measures import Findings, Memory, Stretch
 from halfway.experiments.report.text_tables import NONE, TextTable
@@ -167,7 +167,8 @@ def counterfactuals(one: Audited) -> list[TextTable]:
             "had been used before, so a controller that chooses problems would not keep these savings for long."
         )
         if left_out > 0:
-            caption += f" {left_out:,} later groups were not replayed (the first {MOST_VISITS:,} are)."
+            first = f"the first {MOST_VISITS:,} of at most {MOST_STEPS:,} steps"
+            caption += f" {left_out:,} later groups were not replayed ({first} are)."
         tables.append(TextTable("What controllers would have asked for", columns, tuple(rows), caption))
     believers = [(each.name, each.calibration) for each in done if each.calibration]
     if believers:

@@ -17,6 +17,7 @@ from halfway.controllers.retire import Retire
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import UserError
 from halfway.experiments.audit.counterfactual import (
+    MOST_STEPS,
     NO_MORE,
     NO_VISIT,
     Pool,
@@ -246,6 +247,8 @@ def test_a_long_log_is_replayed_in_its_first_part() -> None:
     assert len(world.schedule) == 2 and world.left_out == 16
     [greso] = replay(log(STEADY), ["greso"], most=10)
     assert isinstance(greso, Replayed) and (greso.visits, greso.left_out) == (8, 16)
+    many = world_of(history(STEADY[np.arange(MOST_STEPS + 7) % 6]))
+    assert len(many.schedule) == MOST_STEPS and many.left_out == 7 * 4
 
 
 def test_equal_logs_give_equal_replays() -> None:
