@@ -205,7 +205,7 @@ class World:
 
 
 def world_of(history: History, most: int = MOST_VISITS) -> World:
-    """Make the world of a log's first `most` fresh groups with two or more rollouts, of `MOST_STEPS` whole steps at most.
+    """Make the world of a log's first `most` fresh groups with two or more rollouts, of `MOST_STEPS` steps at most.
 
     A step takes a belief milliseconds, however few its groups are.
     """
