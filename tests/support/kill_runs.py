@@ -22,15 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from kills.launches import preload
-from kills.setups import RECIPES, SETUPS
+from kills.server import the_server
+from kills.setups import RECIPES, SERVED, SETUPS, Setup
 from kills.trials import SAME, Undisturbed, tried
 
-COLUMNS = ("learner", "sampler", "judge", "rank", "tree", "file", "full", "limit", "stop")
+COLUMNS = ("learner", "sampler", "judge", "rank", "server", "tree", "file", "full", "limit", "stop")
 
 
-def cases(runs: int, only: str) -> list[tuple[str, str, int]]:
+def cases(setups: Mapping[str, Setup], runs: int, only: str) -> list[tuple[str, str, int]]:
     """Set-up, recipe and number of each run, in turns."""
-    pairs = [(setup, recipe) for recipe in RECIPES for setup in SETUPS if only in setup]
+    pairs = [(setup, recipe) for recipe in RECIPES for setup in setups if only in setup]
     return [(*pair, i // len(pairs)) for i, pair in enumerate(islice(cycle(pairs), runs))]
 
 
@@ -49,7 +50,7 @@ def table(outcomes: Iterable[Mapping[str, Any]]) -> str:
     columns = ("runs", *COLUMNS, "hits", "torn", "equal")
     heads = ("runs", *COLUMNS, "all", "files torn", "ended as undisturbed")
     lines = [f"| set-up | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
-    for setup in (*SETUPS, "all"):
+    for setup in (*SETUPS, *SERVED, "all"):
         lines.append(f"| {setup} | {' | '.join(str(count[setup, column]) for column in columns)} |")
     return "\n".join(lines)
 
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="set-ups whose name contains this")
     parser.add_argument("--spawned", type=float, default=0.02, help="share of samplers that are no forks")
     parser.add_argument("--record", type=Path, required=True, help="JSON Lines, continued if it exists")
+    parser.add_argument("--served", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
@@ -73,15 +75,15 @@ def main() -> None:
         known = [one for one in known if one["outcome"] == SAME]
         options.record.write_text("".join(json.dumps(one) + "\n" for one in known))
     done = {(one["setup"], one["recipe"], one["number"]) for one in known if one["seed"] == options.seed}
-    began, failed = time.monotonic(), 0
+    began, failed, setups = time.monotonic(), 0, SERVED if options.served else SETUPS
     preload()
     folder = Path(tempfile.mkdtemp(prefix="kills-"))
     references = {
         (setup, recipe): Undisturbed(folder / f"{setup}, {recipe}".replace(" ", "-").replace(",", ""), setup, recipe)
-        for setup in SETUPS
+        for setup in setups
         for recipe in RECIPES
     }
-    for setup, recipe, number in cases(options.runs, options.only):
+    for setup, recipe, number in cases(setups, options.runs, options.only):
         if (setup, recipe, number) in done or time.monotonic() - began > options.seconds:
             continue
         one = tried(references[setup, recipe], number, options.seed, options.spawned)
@@ -90,6 +92,8 @@ def main() -> None:
         if one["outcome"] != SAME:
             failed += 1
             print(json.dumps(one), file=sys.stderr, flush=True)
+    if options.served:
+        the_server().stop()
     print(f"{failed} failed, {time.monotonic() - began:.0f} s; {folder}", file=sys.stderr)
     sys.exit(failed > 0)
 

@@ -49,11 +49,11 @@ class SyncCheck:
         """The check for an engine and the learner of this process.
 
         Args:
-            max_length: most tokens that the engine accepts; 0 = the maximum of the model.
+            max_length: most tokens that the engine accepts; 0 = what it reports itself, or the maximum of the model.
         """
         model = learner.policy.config.get_text_config()
         samples = int(os.environ.get("RANK", "0")) == 0 or not engine.serves_all
-        room = max_length or model.max_position_embeddings
+        room = max_length or getattr(engine, "max_length", None) or model.max_position_embeddings
         return cls(engine, learner, model.vocab_size, room, tolerance, samples)
 
     def __call__(self) -> float:

@@ -64,3 +64,5 @@ def test_a_sync_is_checked_with_the_sizes_of_the_text_model() -> None:
     learner: Any = SimpleNamespace(policy=SimpleNamespace(config=config))
     check = SyncCheck.between(engine, learner, 0, 0.1)
     assert (check.vocab_size, check.max_length) == (99, 77)
+    engine.max_length = 64  # of a server that was started elsewhere
+    assert SyncCheck.between(engine, learner, 0, 0.1).max_length == 64

@@ -38,7 +38,6 @@ COMMAND = (
     "transformers.models.encoder_decoder",
     "typer._adapters",
 )
-PATIENCE_SECONDS = 180.0
 LEAVE_SECONDS = 30.0
 PACE_SECONDS = 0.004
 

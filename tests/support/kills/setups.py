@@ -15,6 +15,7 @@ from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.part import Apart
 from halfway.trainers.engines.transformers.part import Transformers
 from kills.judging import judged_coin
+from kills.server import MODEL, the_server
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,19 @@ class Setup:
         rollouts, learner: fields of the configuration.
         ranks: processes that train together.
         exact: whether every undisturbed run has the same bits.
+        served: whether a vLLM server samples, which the run does not start.
     """
 
     rollouts: Mapping[str, Any]
     learner: Mapping[str, Any]
     ranks: int = 1
     exact: bool = True
+    served: bool = False
+
+    @property
+    def patience(self) -> float:
+        """Seconds for a launch, which may have to wait for a server that starts."""
+        return 1800.0 if self.served else 180.0
 
 
 MASKED = {"mismatch": "token_masked"}
@@ -63,6 +71,8 @@ SETUPS = {
     ),
     "two ranks": Setup({}, {"num_minibatches": 2}, ranks=2),
 }
+SERVED = {"vLLM server": Setup({"staleness": 2, "in_flight": True}, MASKED, exact=False, served=True)}
+"""Needs vLLM."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,7 @@ def write(folder: Path, setup: Setup, recipe: Recipe) -> Path:
         "check_answers": False,
         "feature_columns": ["probed_rate"],
     }
-    config = {
+    config: dict[str, Any] = {
         "name": "run",
         "output": str(folder),
         "problems": {"source": {"file": source}, "train": 10},
@@ -127,6 +137,10 @@ def write(folder: Path, setup: Setup, recipe: Recipe) -> Path:
         "tracking": {"mlflow": False},
         "threads": 1,
     }
+    if setup.served:
+        server = {"addresses": [the_server().address], "folder": str(folder), "seconds": 30.0}
+        config["model"] = {"path": MODEL}
+        config["rollouts"] |= {"engine": {"vllm_servers": server}}
     path = folder / "run.yaml"
     path.write_text(json.dumps(config))
     return path

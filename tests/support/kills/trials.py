@@ -13,8 +13,9 @@ from typing import Any
 from halfway.curriculum.support.atomic import read_json
 from kills import ends
 from kills.faults import Fault, action, count_operations, draw, tear
-from kills.launches import PATIENCE_SECONDS, Launch, kill
-from kills.setups import RECIPES, SETUPS, STEPS, write
+from kills.launches import Launch, kill
+from kills.server import await_server, the_server
+from kills.setups import RECIPES, SERVED, SETUPS, STEPS, write
 
 MOST_FAULTS = 6
 TORN_SHARE = 0.6
@@ -24,6 +25,7 @@ VICTIMS = {
     "lockstep": ("learner", "sampler", "judge", "tree"),
     "in flight": ("learner", "sampler", "judge", "tree"),
     "two ranks": ("learner", "rank", "judge", "tree"),
+    "vLLM server": ("learner", "sampler", "judge", "tree", "server"),
 }
 NOTICE_SECONDS = 5.0
 SAME = "same"
@@ -52,7 +54,7 @@ class Undisturbed:
         trial = Trial(self, self.folder / "undisturbed", random.Random(0))
         trial.launch(None)
         seconds = time.monotonic() - began
-        wrong = trial.wrong_in_flight() if not SETUPS[self.setup].exact else ""
+        wrong = trial.wrong_in_flight() if not (SETUPS | SERVED)[self.setup].exact else ""
         assert not wrong, wrong
         return ends.final_state(trial.run), seconds, int((trial.folder / "operations").read_text())
 
@@ -62,7 +64,7 @@ class Trial:
 
     def __init__(self, reference: Undisturbed, folder: Path, chance: random.Random, spawned: float = 0.0):
         self.reference, self.folder, self.chance, self.spawned = reference, folder, chance, spawned
-        self.setup, self.run = SETUPS[reference.setup], folder / "run"
+        self.setup, self.run = (SETUPS | SERVED)[reference.setup], folder / "run"
         self.launches = 0
         self.config = write(folder, self.setup, RECIPES[reference.recipe])
 
@@ -108,6 +110,8 @@ class Trial:
         resumes = (self.run / "config.yaml").exists() and self.chance.random() < 0.5
         words = ["resume", str(self.run)] if resumes else ["run", str(self.config)]
         spawned = self.setup.rollouts.get("staleness", 0) > 0 and self.chance.random() < self.spawned
+        if self.setup.served:
+            await_server()
         launch = Launch(
             [*words, "--quiet"],
             self.folder,
@@ -118,10 +122,10 @@ class Trial:
         )
         try:
             victim = self.strike(launch, fault, seconds * share) if fault else ""
-            launch.wait(PATIENCE_SECONDS, until=lambda: bool(launch.codes))
+            launch.wait(self.setup.patience, until=lambda: bool(launch.codes))
             if not launch.wait(NOTICE_SECONDS):
                 launch.terminate()  # as torchrun does: a rank may still be waiting for the other to begin
-            if not launch.wait(PATIENCE_SECONDS):
+            if not launch.wait(self.setup.patience):
                 raise FailedError(f"late: {fault} {_end(output)}")
             said, orphans = output.read_text(errors="replace"), launch.orphans()
         finally:
@@ -152,7 +156,7 @@ class Trial:
     def strike(self, launch: Launch, fault: Fault, seconds: float) -> str:
         """Disturb a launch from outside, when it is time. Returns who was hit: "" = it had ended before."""
         if fault.kind in ("file", "full", "limit"):
-            launch.wait(PATIENCE_SECONDS, until=lambda: launch.pids[0] in launch.codes)
+            launch.wait(self.setup.patience, until=lambda: launch.pids[0] in launch.codes)
             return "" if launch.code == 0 else "learner"
         launch.wait(fault.at * seconds)
         if fault.kind == "stop":
@@ -161,6 +165,9 @@ class Trial:
             launch.wait(fault.size)
             kill(launch.victims()["tree"])
             return "tree" if pids else ""
+        if fault.victim == "server" and not launch.ended():
+            the_server().start()
+            return "server"
         while not launch.ended():
             found = launch.victims()[fault.victim]
             if found:
@@ -175,7 +182,7 @@ class Trial:
             return wrong
         output = self.folder / "retraced.txt"
         launch = Launch(["retrace", str(self.run)], self.folder, output, 1, False, lambda: None)
-        launch.wait(PATIENCE_SECONDS)
+        launch.wait(self.setup.patience)
         said = output.read_text()
         return (
             "" if re.search(rf"\b{STEPS} steps, \d+ decisions, all as in the log", said) else f"retraced: {said[-500:]}"
