@@ -20,6 +20,7 @@ from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import FloatArray, IntArray
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
+from halfway.trainers.distributed.collectives import lost_processes
 from halfway.trainers.learner.adapters import add_adapters, has_adapters, require_same_scale
 from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend
 from halfway.trainers.learner.batch import Batch, Floats, TrainingSequence, continuation, lags_of, make_batch
@@ -345,12 +346,13 @@ def saved_version(folder: Path) -> int:
 
 
 def build_backend(policy: nn.Module, options: LearnerOptions, accelerator: Accelerator | None) -> Backend:
-    """Make the backend: DeepSpeed's if the options ask for it."""
-    if options.deepspeed.zero_stage is not None:
-        from halfway.trainers.learner.deepspeed import DeepSpeedBackend
+    """Make the backend: DeepSpeed's if the options ask for it. Raises UserError if a process is lost meanwhile."""
+    with lost_processes():
+        if options.deepspeed.zero_stage is not None:
+            from halfway.trainers.learner.deepspeed import DeepSpeedBackend
 
-        return DeepSpeedBackend(policy, options, accelerator)
-    return PlainBackend(policy, options, accelerator)
+            return DeepSpeedBackend(policy, options, accelerator)
+        return PlainBackend(policy, options, accelerator)
 
 
 def enable_checkpointing(policy: Any) -> list[nn.Module]:

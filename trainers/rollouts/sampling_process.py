@@ -3,12 +3,15 @@
 import multiprocessing
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.managers import BaseManager
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from halfway.curriculum.groups import Group, Request
@@ -56,6 +59,7 @@ class ProcessPool:
         self.times: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, Future[Done]] = {}
         self._done: dict[str, Group] = {}
+        hush_lost_connections()
         manager: Any = _Manager(ctx=multiprocessing.get_context("spawn"))
         with ended_sampler():
             manager.start(live_with_parent)
@@ -114,6 +118,21 @@ def ended_sampler() -> Iterator[None]:
         raise UserError(
             "rollouts.staleness: the sampling process has ended, perhaps for lack of memory; resume the run"
         ) from error
+
+
+def hush_lost_connections() -> None:
+    """Have other threads say nothing of a lost connection.
+
+    A thread of `multiprocessing` hands over shared memory; if the receiver dies meanwhile, it would print a traceback
+    beside the line of `ended_sampler`.
+    """
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if threading.current_thread() is threading.main_thread() or not isinstance(error, EOFError | ConnectionError):
+            before(kind, error, trace)
+
+    sys.excepthook = hook
 
 
 class Sampler:

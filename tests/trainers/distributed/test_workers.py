@@ -34,6 +34,8 @@ from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm.part import Vllm
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server_options import server_flags
+from halfway.trainers.learner import learner
+from halfway.trainers.learner.learner_options import LearnerOptions
 
 SHARED = """
 controllers: [prefix_sampling, uniform, greso]
@@ -252,6 +254,15 @@ def test_a_leader_that_dies_is_noticed_at_once(two_processes: list[subprocess.Co
 def test_lost_and_late_processes_have_different_messages(message: str, said: str) -> None:
     with pytest.raises(UserError, match=said), lost_processes():
         raise RuntimeError(message)
+
+
+def test_a_process_that_dies_while_learners_are_built_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_: Any) -> None:
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:537] Read error: Connection reset by peer")
+
+    monkeypatch.setattr(learner, "PlainBackend", lose)
+    with pytest.raises(UserError, match="a training process has died"):
+        learner.build_backend(torch.nn.Linear(1, 1), LearnerOptions(), None)
 
 
 class LateThenDead:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -20,7 +21,7 @@ from repositories import needs_boxes
 
 from halfway.curriculum import UserError
 from halfway.experiments.config.run import parse_run_config
-from halfway.trainers.rollouts.sampling_process import ProcessPool
+from halfway.trainers.rollouts.sampling_process import ProcessPool, hush_lost_connections
 
 CHAINS = {
     "greso": """
@@ -328,6 +329,22 @@ def test_a_sampler_whose_run_dies_before_it_has_a_collector_ends_too() -> None:
             os.kill(sampler, signal.SIGKILL)
             pytest.fail("it outlives its run")
         time.sleep(0.1)
+
+
+def test_only_the_main_thread_speaks_of_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[type[BaseException]] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, *_: said.append(kind))
+    hush_lost_connections()
+
+    def speak(error: BaseException) -> None:
+        sys.excepthook(type(error), error, None)
+
+    for error in (ConnectionResetError(), EOFError(), ValueError()):
+        thread = threading.Thread(target=speak, args=(error,))
+        thread.start()
+        thread.join()
+    speak(EOFError())
+    assert said == [ValueError, EOFError]
 
 
 def test_a_sampler_that_ends_as_it_starts_is_one_line() -> None:
