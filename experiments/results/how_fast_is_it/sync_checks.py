@@ -11,10 +11,10 @@ long run. Exits with 1 if it is above 2 %.
 import statistics
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.console import Console
 
 from halfway.experiments.config.loading import load_run_config
@@ -42,8 +42,9 @@ MOST = 0.02
 
 def used() -> float:
     """Seconds of the processor so far, of this process and all that live below it."""
+    psutil: Any = import_module("psutil")  # accelerate brings it
     own = psutil.Process()
-    return sum(sum(each.cpu_times()[:2]) for each in (own, *own.children(recursive=True)))
+    return float(sum(sum(each.cpu_times()[:2]) for each in (own, *own.children(recursive=True))))
 
 
 def measured(recipe: str, steps: int, changes: list[str]) -> tuple[list[float], list[float]]:
