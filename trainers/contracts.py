@@ -57,15 +57,15 @@ class DividingLearner(AppraisingLearner, Protocol):
         ...
 
     def with_values(self, groups: Sequence[Group], values: Sequence[Any] | None = None) -> list[Group]:
-        """The groups with these values, which `values_with` returned; None = they are computed here."""
+        """Add values to the groups: those that `values_with` returned; None = compute them here."""
         ...
 
     def value_shares(self, groups: Sequence[Group]) -> list[Any]:
-        """What each process needs for `values_with`."""
+        """Divide the groups into one share per process for `values_with`."""
         ...
 
     def values_with(self, share: Any) -> list[Any]:
-        """The values of all rollouts with generated tokens, called on all processes with their own shares."""
+        """Compute the values of all rollouts with generated tokens, on every process with its own share."""
         ...
 
 

@@ -18,7 +18,7 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 
 VALUE_BYTES = 64
-"""Bytes that a value inside a list or mapping takes at least, in Python."""
+"""Fewest bytes of a value inside a list or mapping in Python."""
 
 MOST_TERMS = 100
 """Terms of a sum in SQL, which DuckDB nests; a list of them is slower."""
@@ -44,12 +44,12 @@ def name_in_sql(name: str) -> str:
 
 
 def text_in_sql(value: str) -> str:
-    """Quote a text."""
+    """Quote a text as a literal of SQL."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def size_in_sql(cell: str, kind: Any, depth: int = 0) -> str:
-    """SQL for about how many bytes a cell takes in Python; a number where all of its type take the same.
+    """SQL for the approximate bytes of a cell in Python; a number if all cells of its type have the same size.
 
     Args:
         kind: DuckDB's type of the cell.
@@ -79,7 +79,7 @@ def _size_of_list(cell: str, kind: Any, depth: int) -> str:
 
 
 def sum_in_sql(sizes: Iterable[str]) -> str:
-    """SQL for a sum, of any number of sizes."""
+    """SQL for the sum of sizes."""
     listed = list(sizes)
     fixed = sum(int(size) for size in listed if size.isdecimal())
     others = [size for size in listed if not size.isdecimal()]

@@ -131,7 +131,7 @@ def _trouble(problem: Problem) -> str:
 
 
 def _timed_trouble(problem: Problem) -> tuple[str, float]:
-    """What `_trouble` says, and the seconds that it takes."""
+    """The result of `_trouble`, and its seconds."""
     began = time.monotonic()
     return _trouble(problem), time.monotonic() - began
 

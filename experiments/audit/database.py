@@ -16,7 +16,7 @@ ROWS = 128
 """Rows to convert to Python values at a time."""
 
 LONGEST_CELL, LONGEST_NESTED = 1 << 20, 64 << 20
-"""Maximum bytes of a text, and about how many of a list or mapping in Python; what is longer is read as null."""
+"""Most bytes of a text, and approximately of a list or mapping in Python; longer ones are read as null."""
 
 UNREADABLE = (duckdb.Error, RuntimeError, UnicodeError)
 """DuckDB's exceptions for a damaged file; the last two for a name or a text that is not UTF-8."""
@@ -84,7 +84,7 @@ def batches(
                     longest = LONGEST_CELL if str(kind[1]) in ("VARCHAR", "BLOB") else LONGEST_NESTED
                     quoted[i] = f"CASE WHEN {size} <= {longest} THEN {quoted[i]} END"
                     sizes[i] = f"CASE WHEN {size} <= {longest} THEN {size} ELSE 0 END"
-            # DuckDB copies a chunk of 2048 rows before we see the first, so what is too much must be null in it.
+            # DuckDB copies a chunk of 2048 rows before we see the first, so too long values must be null in it.
             so_far = f"(sum({sum_in_sql(sizes)}) OVER (ROWS UNBOUNDED PRECEDING))::BIGINT AS so_far"
             named = ", ".join(f"{cell} AS c{i}" for i, cell in enumerate(quoted))
             limit = most(path.stat().st_size)

@@ -20,7 +20,7 @@ def require_moderate(unpacked: int, packed: int) -> None:
 
 
 def most(packed: int) -> int:
-    """Maximum bytes that a file of `packed` bytes may stand for."""
+    """Most bytes to which a file of `packed` bytes may unpack."""
     return max(UNPACKED, DENSEST * packed)
 
 

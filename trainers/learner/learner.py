@@ -184,12 +184,12 @@ class PolicyGradientLearner:
         return valued_groups(groups, self._values(generated_sequences(groups)) if values is None else values)
 
     def value_shares(self, groups: Sequence[Group]) -> list[Share]:
-        """What each process needs for the values of these groups."""
+        """Divide the groups into one share per process, for `values_with`."""
         batch = Batch(tuple(generated_sequences(groups)))
         return self._divide(batch, [batch.sequences])
 
     def values_with(self, share: Share) -> list[Floats]:
-        """The values of all sequences of `generated_sequences`, on every process, by this process's share."""
+        """Compute the values of all sequences of `generated_sequences`, on every process with its own share."""
         return self._values(share.batch().sequences)
 
     def _values(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
