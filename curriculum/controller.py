@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.curriculum.groups import Group, require_weights
+from halfway.curriculum.groups import Group, require_valid_weights
 from halfway.curriculum.plan import Plan
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.streams import Stream
@@ -163,7 +163,7 @@ class Chain(PassRateController[dict[str, Any]]):
             count = len(groups)
             groups = member.weigh(groups, state[name], stream.for_member(name))
             assert len(groups) == count, f"{name}.weigh was given {count} groups and returned {len(groups)}"
-            require_weights(groups, name)
+            require_valid_weights(groups, name)
         return groups
 
     def hold(self, groups: Sequence[Group], state: dict[str, Any], step: int, stream: Stream) -> Sequence[bool]:

@@ -247,7 +247,7 @@ class Group:
         return self.size * len(self.prompt_tokens_P) + written
 
 
-def require_weights(groups: Sequence[Group], member: str) -> None:
+def require_valid_weights(groups: Sequence[Group], member: str) -> None:
     """Refuse weights and advantages that do not give a valid loss.
 
     Raises:

@@ -151,7 +151,7 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
         use_own_kernels(config, options.attn_implementation)
         loader: Any = AutoModelForCausalLM
         if Path(path).is_dir():
-            require_weights(config, Path(path))
+            require_weight_files(config, Path(path))
         model, report = loader.from_pretrained(
             path,
             config=config,
@@ -172,7 +172,7 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     return Policy(model, tokenizer, ends, padding, path, options.chat == "all", options.system)
 
 
-def require_weights(config: Any, folder: Path) -> None:
+def require_weight_files(config: Any, folder: Path) -> None:
     """Refuse a folder without weights, or a configuration of many more than it holds, before that takes memory.
 
     Raises:

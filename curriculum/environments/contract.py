@@ -56,8 +56,8 @@ class Environment(Protocol[Episode]):
     called before a model is loaded (see `check`).
 
     An environment with resources besides its episodes releases them in `close()`, which is called, if it exists, when
-    all episodes of a collection have ended. Overlapping collections each get their own environment from `apart()`,
-    whose `close()` does not affect the others.
+    all episodes of a collection have ended. Overlapping collections each get their own environment from
+    `copy_for_collection()`, whose `close()` does not affect the others.
     """
 
     @property

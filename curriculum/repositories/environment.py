@@ -137,11 +137,11 @@ class Repository:
         """Close the boxes of unfinished episodes."""
         self._live.close()
 
-    def apart(self) -> "Repository":
+    def copy_for_collection(self) -> "Repository":
         """Copy the environment for an overlapping collection; both share the limit on parallel commands."""
-        apart = replace(self)
-        apart.__dict__.update(boxes=self.boxes, _pool=self._pool)
-        return apart
+        copy = replace(self)
+        copy.__dict__.update(boxes=self.boxes, _pool=self._pool)
+        return copy
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:

@@ -152,7 +152,7 @@ def take_counts() -> dict[str, int]:
 
 
 @contextmanager
-def count_apart() -> Iterator[dict[str, int]]:
+def separate_counts() -> Iterator[dict[str, int]]:
     """Count separately the texts that cannot be judged in the block, by reason; `take_counts` leaves them out."""
     before, apart = take_counts(), dict[str, int]()
     try:

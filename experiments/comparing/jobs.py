@@ -107,12 +107,12 @@ class Board:
 
     def standing(self) -> str:
         """The number of finished runs, and the best arm so far by the last pass@1 of its finished runs."""
-        told = f"{self.finished} of {len(self.jobs)} runs done"
+        done = f"{self.finished} of {len(self.jobs)} runs done"
         means = {arm: fmean(scores.values()) for arm, scores in self.scores.items()}
         if not means:
-            return told
+            return done
         best = max(means, key=lambda arm: means[arm])
-        return f"{told}, best arm so far: {best}, pass@1 {means[best]:.3f} (seeds: {len(self.scores[best])})"
+        return f"{done}, best arm so far: {best}, pass@1 {means[best]:.3f} (seeds: {len(self.scores[best])})"
 
     def take_away(self, job: Job) -> None:
         """Remove the bar of an ended run: a hundred bars would fill the screen."""

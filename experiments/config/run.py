@@ -215,9 +215,9 @@ def check_needs(config: RunConfig) -> None:
 def check_staleness(config: RunConfig) -> None:
     """Raise UserError if staleness is set and some part cannot sample ahead or train late."""
     staleness, engine, learner, fill = config.rollouts.staleness, config.rollouts.engine, config.learner, config.fill
-    apart = engine.part.samples_apart
+    splits = engine.part.can_split
     remedy = "it cannot sample while the learner updates; use transformers, or vllm_servers with sleep=false"
-    require(apart, "rollouts.staleness", staleness, f"rollouts.engine={engine.name}: {remedy}; or give 0")
+    require(splits, "rollouts.staleness", staleness, f"rollouts.engine={engine.name}: {remedy}; or give 0")
     changing = config.rollouts.in_flight
     remedy = "weights change under rollouts only with rollouts.engine=vllm_servers; use that, or false"
     require(not changing or engine.part.samples_across_syncs, "rollouts.in_flight", changing, remedy)

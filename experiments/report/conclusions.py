@@ -28,7 +28,7 @@ def conclude(summary: Summary) -> list[str]:
         said.append(f"Preliminary: {unfinished} run{' has' if unfinished == 1 else 's have'} not finished.")
     if summary.failed:
         said.append(f"Failed before the first step: {', '.join(summary.failed)}.")
-    if arms := [f"{arm.arm} ({arm.told})" for arm in summary.arms if arm.told]:
+    if arms := [f"{arm.arm} ({arm.extra_information})" for arm in summary.arms if arm.extra_information]:
         said.append(f"Extra information, beside the outcomes of rollouts: {'; '.join(arms)}.")
     return said
 

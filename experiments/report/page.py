@@ -60,13 +60,13 @@ def write_live_report(directory: Path, say: Callable[[str], None]) -> None:
     Raises:
         UserError, WriteError: like `write_report`.
     """
-    told = False
+    announced = False
     while not (comparison := load_comparison_records(directory)).ended:
         began = time.monotonic()
         path = write_page(comparison, summarize(comparison), RELOAD)
-        if not told:
+        if not announced:
             say(f"open {path.resolve().as_uri()}; it follows the runs until they end, or until Ctrl-C")
-        told = True
+        announced = True
         time.sleep(max(RELOAD, 4 * (time.monotonic() - began)))
 
 
@@ -213,7 +213,7 @@ def cards(summary: Summary, colors: Mapping[str, str]) -> list[dict[str, Any]]:
             "color": colors[name],
             "after": number(arms[name].after),
             "interval": interval(arms[name].after).partition(" ")[2] or "no interval",
-            "told": arms[name].told,
+            "extra_information": arms[name].extra_information,
             "gain": interval(arms[name].gain, signed=True),
             "wasted": percent(arms[name].wasted),
             "rollouts": number(arms[name].rollouts, 0),

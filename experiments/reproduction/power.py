@@ -67,7 +67,7 @@ def spread_of(runs_of: Mapping[str, Sequence[Run]], baseline: str, instances: in
     """
     runs = [(arm, run) for arm, found in runs_of.items() for run in found]
     grid_G = np.linspace(0.0, common_reach([run for _, run in runs], axis), POINTS + 1)
-    curves_NG = np.stack([scores_at(run, axis, grid_G, apart=False)[:, 0] for _, run in runs])
+    curves_NG = np.stack([scores_at(run, axis, grid_G, known=False)[:, 0] for _, run in runs])
     columns = [[arm == name for arm, _ in runs] for name in runs_of]
     columns += [[run.seed % instances == place for _, run in runs] for place in range(instances)]
     effects_NK = np.array(columns, np.float64).T

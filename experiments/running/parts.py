@@ -52,11 +52,11 @@ class Parts:
 def build_parts(config: RunConfig, policy: Policy) -> Parts:
     """Build the parts of this process. The policy gets the configured adapters."""
     options, part = config.rollouts, config.rollouts.engine.part
-    apart = options.staleness > 0 and int(os.environ.get("RANK", "0")) == 0
+    splits = options.staleness > 0 and int(os.environ.get("RANK", "0")) == 0
     # At ZeRO stage 3 a learner holds only a part of every weight, but an engine needs whole weights: one that would
     # sample with the learner's own module gets a copy. So does an engine in another process.
     spread = config.learner.deepspeed.zero_stage == 3
-    copied = copy.deepcopy(policy.model) if (spread or apart) and part.uses_module else None
+    copied = copy.deepcopy(policy.model) if (spread or splits) and part.uses_module else None
     learner = PolicyGradientLearner(
         policy.model,
         config.learner,
@@ -66,7 +66,7 @@ def build_parts(config: RunConfig, policy: Policy) -> Parts:
         lora=config.model.lora,
     )
     wait_for_all()  # so that the group exists before the first process starts servers
-    if copied is not None and not apart:
+    if copied is not None and not splits:
         copied.to(learner.policy.device)
     setup = policy.engine_setup(options, learner.policy if copied is None else copied)
     collector = partial(
@@ -78,8 +78,8 @@ def build_parts(config: RunConfig, policy: Policy) -> Parts:
         max_seconds=options.max_seconds,
     )
     pool = None
-    if apart:
-        sampler = part.apart(setup)
+    if splits:
+        sampler = part.split(setup)
         build = partial(build_in_process, config.seed, config.threads, collector, sampler.there)
         pool = ProcessPool(build, SUBMISSIONS_AT_ONCE if options.in_flight else 1)
         engine = sampler.here(pool.on_engine)
@@ -93,7 +93,7 @@ def build_parts(config: RunConfig, policy: Policy) -> Parts:
     sync = partial(sync_weights, engine, learner, check, always)
     parts = Parts(pool or collector(engine), learner, sync, decode, pool)
     if distributed.is_initialized() and distributed.get_world_size() > 1:
-        if apart and not engine.serves_all:
+        if splits and not engine.serves_all:
             raise UserError(
                 f"rollouts.staleness: {options.staleness} is not acceptable; with several processes, only the engine "
                 "vllm_servers samples apart from them; use that, or 0"

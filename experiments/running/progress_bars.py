@@ -127,8 +127,8 @@ class Bar:
             "speed": "{} tokens/s",
             "score": "pass@1 {}",
         }
-        told = [text.format(self.fields[name]) for name, text in words.items() if self.fields[name]]
-        return ", ".join([f"{self.name} {self.completed / self.budget.total:.0%}", self.fields["note"], *told])
+        shown = [text.format(self.fields[name]) for name, text in words.items() if self.fields[name]]
+        return ", ".join([f"{self.name} {self.completed / self.budget.total:.0%}", self.fields["note"], *shown])
 
     def _show(self, **fields: Any) -> None:
         self.fields |= fields

@@ -3,6 +3,6 @@
 - `recording`: the names, and the common part of all trackers
 - `mlflow_store`: MLflow, by default in a file
 - `stepped_stores`: Weights & Biases, and Trackio
-- `apart`: trackers in their own process: all but MLflow's file
+- `tracker_process`: trackers in their own process: all but MLflow's file
 - `opening`: opens the trackers of a run
 """

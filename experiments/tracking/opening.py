@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from halfway.experiments.config.run import TrackingOptions
-from halfway.experiments.tracking.apart import Apart
 from halfway.experiments.tracking.mlflow_store import Mlflow, ui_command
 from halfway.experiments.tracking.recording import Tracker
 from halfway.experiments.tracking.stepped_stores import show_command, sync_command
+from halfway.experiments.tracking.tracker_process import TrackerProcess
 
 
 def open_trackers(tracking: TrackingOptions, output: Path) -> list[Tracker]:
@@ -20,7 +20,7 @@ def open_trackers(tracking: TrackingOptions, output: Path) -> list[Tracker]:
     found: list[Tracker | None] = []
     for name in (name for name, wanted in asked.items() if wanted):
         here = name == "mlflow" and "://" not in tracking.uri  # a file, without a server
-        found.append(Mlflow.open(tracking, output) if here else Apart.open(name, tracking, output))
+        found.append(Mlflow.open(tracking, output) if here else TrackerProcess.open(name, tracking, output))
     return [tracker for tracker in found if tracker is not None]
 
 

@@ -64,7 +64,7 @@ class Service:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class Apart(NamedTuple):
+class SplitEngine(NamedTuple):
     """An engine that samples in a process other than the learner's.
 
     Attributes:
@@ -119,8 +119,8 @@ class EnginePart(ABC):
         return policy_dtype
 
     @property
-    def samples_apart(self) -> bool:
-        """True if the engine can sample in another process while the learner updates, see `apart`."""
+    def can_split(self) -> bool:
+        """True if the engine can sample in another process while the learner updates, see `split`."""
         return False
 
     @property
@@ -128,7 +128,7 @@ class EnginePart(ABC):
         """True if sequences that are being sampled continue with new weights, see `halfway.trainers.loop`."""
         return False
 
-    def apart(self, setup: EngineSetup) -> Apart:
+    def split(self, setup: EngineSetup) -> SplitEngine:
         """Build the engine in two parts, for two processes.
 
         Args:

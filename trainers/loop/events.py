@@ -10,7 +10,7 @@ One JSON object per line of events.jsonl; `t` is the time in seconds of the pool
 |      | events.bin its arrays lie, as first byte, number of bytes and CRC-32, if the chain reads tokens |
 | commit | `step`: the chain observes, and the update begins |
 | weights | `version`: the engine has them; `updated`: when the update had ended |
-| measured | what an oracle told the chain |
+| measured | what an oracle measured for the chain |
 """
 
 import base64
@@ -59,12 +59,12 @@ class Events:
 
     def done(self, time: float, group: Group, times: tuple[float, float]) -> None:
         """Log a group as it is recorded."""
-        told = {"passed": group.num_passed, "size": group.size, "versions": group.policy_versions, "lag": group.lag}
+        counts = {"passed": group.num_passed, "size": group.size, "versions": group.policy_versions, "lag": group.lag}
         lost = {"dropped": dict(group.dropped)} if group.dropped else {}
         spent = {"began": times[0], "ended": times[1]}
         text, content = pack(group, self.tokens)
         lie = {"arrays": [self.arrays.extend(content), len(content), zlib.crc32(content)]} if content else {}
-        self.append("done", time, ticket=group.request.ticket, **told, **lost, **spent, group=text, **lie)
+        self.append("done", time, ticket=group.request.ticket, **counts, **lost, **spent, group=text, **lie)
 
     def append(self, event: str, time: float, **fields: Any) -> None:
         self.file.append({"event": event, "t": round(time, 3), **fields})

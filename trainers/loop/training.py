@@ -17,7 +17,7 @@ from halfway.curriculum.states import Put
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.tasks.helpers import count_apart, take_counts
+from halfway.curriculum.tasks.helpers import separate_counts, take_counts
 from halfway.trainers.contracts import Learner, Recorder, Rollouts, judge_seconds
 from halfway.trainers.loop.checkpoint import Checkpoints, LoopState
 from halfway.trainers.loop.evaluation import Evaluation
@@ -256,7 +256,7 @@ class Training:
         """Measure the policy's current pass rates for the chain, if it needs them and they are due."""
         if self.oracle is None or self.progress.step % self.oracle_every:
             return
-        with clock.time("measure"), count_apart():  # what cannot be judged here is not the step's
+        with clock.time("measure"), separate_counts():  # what cannot be judged here is not the step's
             measured = self.oracle(self.stream.at(self.progress.step, "measure"))
         self.session.inform(np.array(measured.passed_G) / measured.samples)
         self.tell("measured", passed=measured.passed_G, samples=measured.samples)
@@ -280,7 +280,7 @@ class Training:
         due = self.evaluations_due
         if self.evaluate is None or due <= 0 or self.stop():
             return False
-        with clock.time("evaluate"), count_apart() as unjudged:
+        with clock.time("evaluate"), separate_counts() as unjudged:
             evaluation = self.evaluate()
         record = evaluation_record(self.progress, evaluation, unjudged)
         self.progress = replace(self.progress, evaluations=self.progress.evaluations + due)

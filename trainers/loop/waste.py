@@ -50,7 +50,7 @@ class Waste:
     ):
         self.say, self.largest_gap, self.clock = say, largest_gap, clock
         self.recent: deque[Record] = deque(maxlen=STEPS)
-        self.told: set[str] = set() if stalls else {"stalled"}
+        self.given: set[str] = set() if stalls else {"stalled"}
         self.last = clock()
         self.seconds: deque[float] = deque(maxlen=STEPS)
         self.timer: threading.Timer | None = None
@@ -65,7 +65,7 @@ class Waste:
             self.tell("mismatch", wrong)  # of thousands of tokens, and every step would be wasted
         if rewardless := _without_reward(list(self.recent)[-STEPS_WITHOUT_REWARD:]):
             self.tell("no_reward", rewardless)
-            self.told.add("zero_variance")  # the same, said with its cause
+            self.given.add("zero_variance")  # the same, said with its cause
         if len(self.recent) == STEPS:
             for kind, warning in warnings(self.recent, self.largest_gap):
                 self.tell(kind, warning)
@@ -80,8 +80,8 @@ class Waste:
 
     def tell(self, kind: str, warning: str) -> None:
         """Give a warning, unless one of the same kind was given before."""
-        if kind not in self.told:
-            self.told.add(kind)
+        if kind not in self.given:
+            self.given.add(kind)
             self.say(f"{warning} ({HELP[kind]})")
 
     def look(self) -> None:
@@ -100,7 +100,7 @@ class Waste:
         """Schedule a check for the time at which the next step would have stalled; evaluations restart this time."""
         if self.timer is not None:
             self.timer.cancel()
-        if "stalled" not in self.told:
+        if "stalled" not in self.given:
             limit = max(STALL_SECONDS, STALL_FACTOR * sum(self.seconds) / len(self.seconds))
             self.timer = threading.Timer(limit + 1, self.look)
             self.timer.daemon = True

@@ -209,8 +209,8 @@ class Collector:
     def _overlap(self, attempts: Sequence[Attempt], deadline: float) -> None:
         """Roll out with tools and engine working at once, see `Overlapping`."""
 
-        def sample(some: Sequence[Attempt], told: Callable[[Attempt, Turn], None]) -> None:
-            self._generate(some, lambda i, completion: told(some[i], self._response(some[i], completion)))
+        def sample(some: Sequence[Attempt], receive: Callable[[Attempt, Turn], None]) -> None:
+            self._generate(some, lambda i, completion: receive(some[i], self._response(some[i], completion)))
 
         def judge(attempt: Attempt, turn: Turn) -> StepResult[Any]:
             [result] = self._judge([attempt.episode], [self._decode(turn.tokens_T)])

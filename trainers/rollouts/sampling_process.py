@@ -148,8 +148,8 @@ class Sampler:
     def run(self, requests: Sequence[Request], stream: Stream) -> Done:
         """See `Collector.run`. Runs overlap, so each gets its own environment, if the environment can be copied."""
         began, environment = time.time(), self._collector.environment
-        apart = getattr(environment, "apart", lambda: environment)()
-        collector = replace(self._collector, environment=apart, judging=Judging())
+        own = getattr(environment, "copy_for_collection", lambda: environment)()
+        collector = replace(self._collector, environment=own, judging=Judging())
         groups = collector.run(requests, stream)
         return Done(groups, collector.judge_seconds, (began, time.time()), dict(take_counts()))
 

@@ -215,12 +215,12 @@ class Table(Reader):
         step = self._steps.get(file.path)
         if not columns.step and step is None:
             into.trap("the table has no step, so the audit cannot show change over time")
-        left, rows, told = MOST_COUNTED, zip(repeat(file.path), count()), False
+        left, rows, announced = MOST_COUNTED, zip(repeat(file.path), count()), False
         for batch in _batches(file, columns, list(weights), into):
             if len(weights) > 1:
                 batch = {**batch, columns.reward: _weighted(batch, weights)}
-            if not told:
-                columns, told = columns if _rewarded(batch, columns) else columns._replace(reward=""), True
+            if not announced:
+                columns, announced = columns if _rewarded(batch, columns) else columns._replace(reward=""), True
                 self._tell(columns, weights, step, into)
             batch = self._kept(batch, columns, into)
             if nameless := [i for i, value in enumerate(batch[columns.problem]) if value is None or value == ""]:

@@ -32,7 +32,7 @@ class ArmSummary:
     Attributes:
         seeds: the seeds, in the order of the `values` of every estimate.
         unfinished: number of runs that have not finished.
-        told: the controllers' information besides the outcomes of rollouts, in words; empty if there is none.
+        extra_information: what the controllers know besides the outcomes of rollouts, in words; empty = nothing.
         before, after, gain: held-out pass@1 at the first and the last evaluation, and the difference.
         rollouts, tokens: rollouts and tokens generated for training.
         trained_tokens: tokens that the updates processed, including prompts and replayed prefixes; None if not
@@ -56,7 +56,7 @@ class ArmSummary:
     arm: str
     seeds: tuple[int, ...]
     unfinished: int
-    told: str
+    extra_information: str
     before: Estimate | None
     after: Estimate | None
     gain: Estimate | None
@@ -98,19 +98,19 @@ class Timing:
         return self.updates > self.rollouts
 
 
-def summarize_arm(arm: str, runs: Sequence[Run], apart: bool = False) -> ArmSummary:
+def summarize_arm(arm: str, runs: Sequence[Run], known: bool = False) -> ArmSummary:
     """Summarise the runs of one arm. Every run must have finished at least one step.
 
     Args:
-        apart: whether passes were recorded by problem, the same problems for all runs; see `problems_told_apart`.
+        known: whether passes were recorded by problem, the same problems for all runs; see `problems_known`.
     """
-    curves = [scores(run, apart) for run in runs if run.evaluations]
+    curves = [scores(run, known) for run in runs if run.evaluations]
     gains = [curve[-1] - curve[0] for curve in curves if len(curve) > 1]
     return ArmSummary(
         arm=arm,
         seeds=tuple(run.seed for run in runs),
         unfinished=sum(not run.finished for run in runs),
-        told=describe_told(runs[0].config),
+        extra_information=extra_information(runs[0].config),
         before=_measured([curve[0] for curve in curves]),
         after=_measured([curve[-1] for curve in curves]),
         gain=unless_few(crossed_mean(np.stack(gains)).estimate, len(gains)) if gains else None,
@@ -133,7 +133,7 @@ def summarize_arm(arm: str, runs: Sequence[Run], apart: bool = False) -> ArmSumm
     )
 
 
-TOLD = {
+EXTRA_INFORMATION = {
     "solutions": "reference solutions",
     "measured": "measured pass rates",
     "generated": "further problems and guesses of their pass rates",
@@ -142,7 +142,7 @@ TOLD = {
 """Words for a controller's extra information, by need, and for `problems.also`; features keep their names."""
 
 
-def describe_told(config: Mapping[str, Any]) -> str:
+def extra_information(config: Mapping[str, Any]) -> str:
     """Describe the controllers' information besides the outcomes of rollouts; empty also for a configuration of another
     version."""
     try:
@@ -151,7 +151,7 @@ def describe_told(config: Mapping[str, Any]) -> str:
         return ""
     given = run.chain.needs | ({"also"} if run.problems.also else set())
     features = [need.removeprefix("feature:") for need in given if need.startswith("feature:") and need != NEED]
-    return ", ".join([*(words for need, words in TOLD.items() if need in given), *sorted(features)])
+    return ", ".join([*(words for need, words in EXTRA_INFORMATION.items() if need in given), *sorted(features)])
 
 
 def trained_groups(run: Run) -> int:

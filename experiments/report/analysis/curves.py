@@ -25,7 +25,7 @@ def common_reach(runs: Sequence[Run], axis: Axis) -> float:
     return min(axis.of(run.evaluations[-1]) for run in runs)
 
 
-def problems_told_apart(runs: Sequence[Run], instances: int = 1) -> bool:
+def problems_known(runs: Sequence[Run], instances: int = 1) -> bool:
     """True if every evaluation records passes by problem, over the same problems.
 
     Args:
@@ -43,20 +43,20 @@ def amounts(run: Run, axis: Axis) -> Array:
     return np.array([axis.of(evaluation) for evaluation in run.evaluations], np.float64)
 
 
-def scores(run: Run, apart: bool) -> Array:
-    """Pass rates, (evaluations, problems); if `apart` is False, a single column with the mean over problems."""
-    return np.array([_rates(evaluation, apart) for evaluation in run.evaluations], np.float64)
+def scores(run: Run, known: bool) -> Array:
+    """Pass rates, (evaluations, problems); if `known` is False, a single column with the mean over problems."""
+    return np.array([_rates(evaluation, known) for evaluation in run.evaluations], np.float64)
 
 
-def _rates(evaluation: EvaluationRecord, apart: bool) -> Array:
-    if not apart:
+def _rates(evaluation: EvaluationRecord, known: bool) -> Array:
+    if not known:
         return np.array([evaluation.pass_at_1])
     return np.array(evaluation.passed, np.float64) / evaluation.samples
 
 
-def scores_at(run: Run, axis: Axis, amounts_G: Array, apart: bool) -> Array:
+def scores_at(run: Run, axis: Axis, amounts_G: Array, known: bool) -> Array:
     """Pass rates at these costs, (G, problems): linear between evaluations, constant after the last."""
-    x_E, y_EP = amounts(run, axis), scores(run, apart)
+    x_E, y_EP = amounts(run, axis), scores(run, known)
     right_G = np.clip(np.searchsorted(x_E, amounts_G), 1, len(x_E) - 1)
     width_G = x_E[right_G] - x_E[right_G - 1]
     along_G = (amounts_G - x_E[right_G - 1]) / np.where(width_G > 0, width_G, 1.0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS, STEPS, TOKENS, Axis
-from halfway.experiments.report.analysis.curves import common_reach, keep_evaluated, problems_told_apart, scores_at
+from halfway.experiments.report.analysis.curves import common_reach, keep_evaluated, problems_known, scores_at
 from halfway.experiments.report.analysis.plan import Contrast, Design
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import Array, crossed_mean, mean_difference
@@ -89,16 +89,16 @@ def match(runs_of: Mapping[str, Sequence[Run]], design: Design, same: Collection
 def match_on(runs_of: Mapping[str, Sequence[Run]], axis: Axis, design: Design, same: Collection[str] = ()) -> Matched:
     """Compare arms with curves at the largest amount on the axis that every run has reached."""
     used = [run for runs in runs_of.values() for run in runs]
-    amount, apart = common_reach(used, axis), problems_told_apart(used, design.instances)
+    amount, known = common_reach(used, axis), problems_known(used, design.instances)
     tables = {
-        arm: {run.seed: scores_at(run, axis, np.array([amount]), apart)[0] for run in runs}
+        arm: {run.seed: scores_at(run, axis, np.array([amount]), known)[0] for run in runs}
         for arm, runs in runs_of.items()
     }
     return Matched(
         axis=axis,
         amount=amount,
         headline=axis == design.headline,
-        problems=len(used[0].evaluations[0].passed) if apart else 0,
+        problems=len(used[0].evaluations[0].passed) if known else 0,
         rows=tuple(
             MatchedRow(
                 arm, len(seeds), unless_few(crossed_mean(np.stack(list(seeds.values()))).estimate.as_rate, len(seeds))

@@ -24,7 +24,7 @@ from halfway.experiments.report.analysis.curves import (
     amounts,
     first_crossings,
     fit_rising,
-    problems_told_apart,
+    problems_known,
     scores_at,
 )
 from halfway.experiments.report.records import Run
@@ -103,10 +103,10 @@ class PooledRatio:
 
 def strata(runs_of: Mapping[str, Sequence[Run]], axis: Axis, grid_G: Array) -> dict[str, Stratum]:
     """Put the arms of one instance on a grid; every run needs an evaluation at its start and one later."""
-    apart = problems_told_apart([run for runs in runs_of.values() for run in runs])
+    known = problems_known([run for runs in runs_of.values() for run in runs])
     return {
         arm: Stratum(
-            np.stack([scores_at(run, axis, grid_G, apart) for run in runs]),
+            np.stack([scores_at(run, axis, grid_G, known) for run in runs]),
             float(np.mean([amounts(run, axis)[-1] for run in runs])),
         )
         for arm, runs in runs_of.items()

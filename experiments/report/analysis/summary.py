@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from halfway.experiments.report.analysis.arm_summary import ArmSummary, Timing, summarize_arm, timing_of
-from halfway.experiments.report.analysis.curves import ROUNDING, problems_told_apart
+from halfway.experiments.report.analysis.curves import ROUNDING, problems_known
 from halfway.experiments.report.analysis.decisions import Decided, Idle, compare_decisions, idle_members
 from halfway.experiments.report.analysis.equal_cost import Matched, match
 from halfway.experiments.report.analysis.plan import Design, read_design
@@ -72,8 +72,8 @@ def summarize(comparison: Comparison) -> Summary:
     started = comparison.started()
     runs_of = started.runs
     design = read_design(comparison)
-    apart = problems_told_apart(started.all_runs, design.instances)
-    arms = tuple(summarize_arm(arm, runs, apart) for arm, runs in runs_of.items())
+    known = problems_known(started.all_runs, design.instances)
+    arms = tuple(summarize_arm(arm, runs, known) for arm, runs in runs_of.items())
     decided = compare_decisions(runs_of, design.baseline)
     same = {one.arm for one in decided if one.same}
     distinct = {arm: runs for arm, runs in runs_of.items() if arm not in same}
@@ -84,7 +84,7 @@ def summarize(comparison: Comparison) -> Summary:
     ranks = ranks_of({arm: end for arm, end in ends.items() if arm in distinct})
     return Summary(
         budget=comparison.budget,
-        intervals=_intervals(apart, max((len(runs) for runs in runs_of.values()), default=0)),
+        intervals=_intervals(known, max((len(runs) for runs in runs_of.values()), default=0)),
         unreadable=sum(run.unreadable for run in comparison.all_runs),
         design=design,
         arms=arms,
@@ -103,13 +103,13 @@ def summarize(comparison: Comparison) -> Summary:
     )
 
 
-def _intervals(apart: bool, seeds: int) -> str:
+def _intervals(known: bool, seeds: int) -> str:
     """Describe how the intervals of pass@1 were computed."""
     if seeds == 1:
         return "none, since one seed shows no spread over seeds"
     if 1 < seeds <= FEW:
         return f"none, since {seeds} seeds are few; the single runs are in round brackets"
-    return "95 %, over seeds and held-out problems" if apart else "95 %, over seeds"
+    return "95 %, over seeds and held-out problems" if known else "95 %, over seeds"
 
 
 def ranks_of(scores: Mapping[str, float]) -> dict[str, int]:

@@ -160,6 +160,6 @@ def percent(field: str, title: str | None = None) -> Spec:
     return value(field, title, axis={"format": ".0%"})
 
 
-def told(number: float) -> float | None:
+def finite(number: float) -> float | None:
     """Round a number to five digits for JSON; None if it is not finite."""
     return float(f"{number:.5g}") if abs(number) < float("inf") else None

@@ -4,7 +4,7 @@ from typing import Any
 
 from halfway.experiments.report.analysis.savings import END
 from halfway.experiments.report.analysis.summary import Summary
-from halfway.experiments.report.figures.charts import Chart, Spec, by_arm, chart, told, value
+from halfway.experiments.report.figures.charts import Chart, Spec, by_arm, chart, finite, value
 from halfway.experiments.report.figures.colors import MUTED
 from halfway.experiments.report.records import Comparison
 from halfway.experiments.report.tables.costs import ratio_text
@@ -27,7 +27,7 @@ def contrast_forest(comparison: Comparison, summary: Summary) -> Chart | None:
             "panel": f"equal {matched.axis.label.removeprefix('generated ')}" + (" *" if matched.headline else ""),
             "arm": row.arm,
             "name": f"{row.arm} vs {row.reference}",
-            "at": told(row.difference.value),
+            "at": finite(row.difference.value),
             **_ends(row.difference.low, row.difference.high),
             "clear": row.clear,
         }
@@ -50,7 +50,7 @@ def saving_forest(comparison: Comparison, summary: Summary) -> Chart | None:
                 if ratio.value:
                     known = ratio.never is not None
                     ends = _ends(ratio.low or ratio.value, ratio.high or ratio.value) if known else {}
-                    shown = {"at": told(ratio.value), "clear": ratio.clear, **ends}
+                    shown = {"at": finite(ratio.value), "clear": ratio.clear, **ends}
                     shown["endless"] = known and ratio.high is None
                     said += [ratio.value, *(end for end in ends.values() if end)]
                 rows.append({"panel": panel, "arm": row.arm, "name": row.arm, **shown})
@@ -61,7 +61,7 @@ def saving_forest(comparison: Comparison, summary: Summary) -> Chart | None:
 
 def _ends(low: float | None, high: float | None) -> dict[str, float | None]:
     """The ends of an interval; few seeds have none."""
-    return {"low": told(low), "high": told(high)} if low is not None and high is not None else {}
+    return {"low": finite(low), "high": finite(high)} if low is not None and high is not None else {}
 
 
 def _forest(comparison: Comparison, rows: list[dict[str, Any]], x: Spec, middle: float, columns: int) -> Chart | None:

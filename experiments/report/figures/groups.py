@@ -13,9 +13,9 @@ from halfway.experiments.report.figures.charts import (
     by_arm,
     by_name,
     chart,
+    finite,
     lines,
     percent,
-    told,
     under,
     value,
 )
@@ -52,7 +52,9 @@ def pass_counts(comparison: Comparison) -> Chart | None:
                 same = {"panel": f"{arm}: {title}", "arm": arm, "passed": name}
                 for point in points(tops_TK[:, k]):
                     share = shares_TK[point["step"], k]
-                    rows.append({**same, **point, "share": told(share), "low": told(tops_TK[point["step"], k] - share)})
+                    rows.append(
+                        {**same, **point, "share": finite(share), "low": finite(tops_TK[point["step"], k] - share)}
+                    )
     encoding = {
         "x": X,
         "y": value("y", "share of groups", scale={"domain": [0, 1]}),
@@ -134,7 +136,7 @@ def prefix_control(comparison: Comparison) -> Chart | None:
             for run in runs:
                 reported = zip(*reported_series(run, "ratio", parent), strict=True)
                 rows += [
-                    {"panel": f"{arm}: prefix ratio", **same, "run": run.seed, "step": x, "x": x, "y": told(y)}
+                    {"panel": f"{arm}: prefix ratio", **same, "run": run.seed, "step": x, "x": x, "y": finite(y)}
                     for x, y in reported
                 ]
     middle = {"mark": {"type": "rule", "color": "#009E73"}, "encoding": {"y": {"datum": 0.5}}}

@@ -6,10 +6,10 @@ from statistics import fmean
 import numpy as np
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS, SECONDS, STEPS, TOKENS, Axis
-from halfway.experiments.report.analysis.curves import amounts, keep_evaluated, problems_told_apart, scores
+from halfway.experiments.report.analysis.curves import amounts, keep_evaluated, problems_known, scores
 from halfway.experiments.report.analysis.plan import Design, read_design
 from halfway.experiments.report.analysis.starts import rate, strata_names
-from halfway.experiments.report.figures.charts import Chart, X, by_arm, by_name, chart, lines, told, value
+from halfway.experiments.report.figures.charts import Chart, X, by_arm, by_name, chart, finite, lines, value
 from halfway.experiments.report.figures.colors import MUTED, shades
 from halfway.experiments.report.records import Comparison, Run
 from halfway.experiments.report.statistics.crossed import crossed_mean
@@ -31,8 +31,8 @@ def learning_curves(comparison: Comparison) -> Chart | None:
     if not comparison.runs:
         return None
     design = read_design(comparison)
-    apart = problems_told_apart(comparison.all_runs, design.instances)
-    rows = [row for arm, runs in comparison.runs.items() for row in _curve(arm, runs, design, apart)]
+    known = problems_known(comparison.all_runs, design.instances)
+    rows = [row for arm, runs in comparison.runs.items() for row in _curve(arm, runs, design, known)]
     y = value("y", "held-out pass@1", scale={"zero": False})
     x = {**X, "title": design.headline.label}
     color, tips = by_arm(comparison), ["arm", "run", "y:.3f", "low:.3f", "high:.3f", "x:,.0f"]
@@ -55,7 +55,7 @@ def learning_curves(comparison: Comparison) -> Chart | None:
     return chart(rows, layers, height=250)
 
 
-def _curve(arm: str, runs: Sequence[Run], design: Design, apart: bool) -> list[dict[str, object]]:
+def _curve(arm: str, runs: Sequence[Run], design: Design, known: bool) -> list[dict[str, object]]:
     """The points of an arm's mean curve, up to the shortest run; with few runs, also those of each run."""
     runs = keep_evaluated(runs)
     points = min((len(run.evaluations) for run in runs), default=0)
@@ -64,22 +64,22 @@ def _curve(arm: str, runs: Sequence[Run], design: Design, apart: bool) -> list[d
     axes = measures(design)
     spent = {axis.name: np.mean([amounts(run, axis)[:points] for run in runs], axis=0) for axis in axes}
     estimates = [crossed_mean(table_SP).estimate.as_rate
-                 for table_SP in np.stack([scores(run, apart)[:points] for run in runs], axis=1)]  # fmt: skip
+                 for table_SP in np.stack([scores(run, known)[:points] for run in runs], axis=1)]  # fmt: skip
     banded = len(runs) > FEW
     same = {"panel": "", "arm": arm}
     rows: list[dict[str, object]] = []
     for i, each in enumerate(estimates):
-        at = {name: told(amount[i]) for name, amount in spent.items()}
+        at = {name: finite(amount[i]) for name, amount in spent.items()}
         ends = (
-            {"low": told(each.low), "high": told(each.high)}
+            {"low": finite(each.low), "high": finite(each.high)}
             if banded and each.low is not None and each.high is not None
             else {}
         )
-        rows.append({**same, "run": "mean", "y": told(each.value), **ends, **at, "x": at[axes[0].name]})
+        rows.append({**same, "run": "mean", "y": finite(each.value), **ends, **at, "x": at[axes[0].name]})
     for run in runs if 1 < len(runs) <= FEW else ():
         for one in run.evaluations:
-            at = {axis.name: told(axis.of(one)) for axis in axes}
-            rows.append({**same, "run": f"seed {run.seed}", "y": told(one.pass_at_1), **at, "x": at[axes[0].name]})
+            at = {axis.name: finite(axis.of(one)) for axis in axes}
+            rows.append({**same, "run": f"seed {run.seed}", "y": finite(one.pass_at_1), **at, "x": at[axes[0].name]})
     return rows
 
 
@@ -87,7 +87,7 @@ def strata_curves(comparison: Comparison) -> Chart | None:
     """Held-out pass rate of each stratum, in one panel per arm."""
     names = strata_names(comparison.all_runs)
     rows = [
-        {"panel": arm, "arm": arm, "stratum": name or "no stratum", "step": step, "x": step, "y": told(y)}
+        {"panel": arm, "arm": arm, "stratum": name or "no stratum", "step": step, "x": step, "y": finite(y)}
         for arm, runs in comparison.runs.items()
         for name in names
         for step, y in stratum_series([run for run in runs if run.evaluations], name)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from halfway.curriculum.prefix import ParentCount
 from halfway.experiments.report.analysis.starts import find_reported
-from halfway.experiments.report.figures.charts import told
+from halfway.experiments.report.figures.charts import finite
 from halfway.experiments.report.records import Run
 
 Array = NDArray[np.float64]
@@ -54,7 +54,7 @@ def points(values_T: Array) -> list[dict[str, Any]]:
     """The finite values of a series as rows of a chart, at most about `MOST_POINTS` of them."""
     every = -(-len(values_T) // MOST_POINTS)
     return [
-        {"step": step, "x": step, "y": told(values_T[step])}
+        {"step": step, "x": step, "y": finite(values_T[step])}
         for step in range(0, len(values_T), every or 1)
         if np.isfinite(values_T[step])
     ]

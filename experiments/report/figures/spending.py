@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from halfway.experiments.report.analysis.arm_summary import NOT_IN_A_STEP, WITHIN_ROLLOUT
-from halfway.experiments.report.figures.charts import Chart, Spec, by_arm, by_name, chart, lines, told, value
+from halfway.experiments.report.figures.charts import Chart, Spec, by_arm, by_name, chart, finite, lines, value
 from halfway.experiments.report.figures.colors import INK
 from halfway.experiments.report.figures.series import Array, divide, points, ragged_mean, smoothed_ratio
 from halfway.experiments.report.records import Comparison, Run, outcome_rollouts
@@ -73,11 +73,13 @@ def _bars(
                     "panel": "",
                     "arm": arm,
                     "part": part,
-                    "amount": told(amount),
-                    "share": told(share),
+                    "amount": finite(amount),
+                    "share": finite(share),
                     "text": text,
                 }
-                rows.append({**same, "start": told(left), "until": told(left + amount), "at": told(left + amount / 2)})
+                rows.append(
+                    {**same, "start": finite(left), "until": finite(left + amount), "at": finite(left + amount / 2)}
+                )
                 left += amount
     seen = {row["part"] for row in rows}
     place: Spec = {"y": value("arm", None, "nominal", sort=list(parts))}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
-from halfway.experiments.report.figures.charts import Chart, by_name, chart, lines, told, value
+from halfway.experiments.report.figures.charts import Chart, by_name, chart, finite, lines, value
 from halfway.experiments.report.records import Comparison, read_jsonl
 
 COLORS = {"sampling": "#0072B2", "update": "#E69F00", "weights, and waiting for the last rollouts": "#56B4E9"}
@@ -82,7 +82,7 @@ def timeline(comparison: Comparison) -> Chart | None:
             rows += [
                 {
                     **{"panel": panel, "arm": arm, "who": "sampler" if work == "sampling" else "learner"},
-                    **{"work": work, "start": told(max(a - start, 0.0)), "until": told(min(b, end) - start)},
+                    **{"work": work, "start": finite(max(a - start, 0.0)), "until": finite(min(b, end) - start)},
                 }
                 for a, b in spans
                 if b > start and a < end
@@ -98,7 +98,7 @@ def timeline(comparison: Comparison) -> Chart | None:
 def lags(comparison: Comparison) -> Chart | None:
     """Age in updates of the weights that sampled the groups of each step."""
     rows = [
-        {"panel": arm, "arm": arm, "lag": name, "step": step, "x": step, "y": told(of(lags))}
+        {"panel": arm, "arm": arm, "lag": name, "step": step, "x": step, "y": finite(of(lags))}
         for arm, each in _logs(comparison).items()
         for step, lags in enumerate(each.lags)
         for name, of in (("latest", lambda lags: max(lags, default=0)), ("mean", lambda lags: fmean(lags or [0])))

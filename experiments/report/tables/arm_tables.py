@@ -40,7 +40,11 @@ def arm_table(summary: Summary) -> TextTable:
         ("trained tokens", lambda arm: number(arm.trained_tokens, 0)),
         ("steps", lambda arm: number(arm.steps, 0)),
         ("seconds", lambda arm: f"{arm.seconds:.0f}"),
-        *([("told", lambda arm: arm.told or NONE)] if any(arm.told for arm in summary.arms) else []),
+        *(
+            [("extra information", lambda arm: arm.extra_information or NONE)]
+            if any(arm.extra_information for arm in summary.arms)
+            else []
+        ),
         ("controllers", lambda arm: NONE if arm.controller_share is None else f"{100 * arm.controller_share:.2f} %"),
     ]
     return table_of("Arms", summary.arms, columns, " ".join(notes))

@@ -62,8 +62,8 @@ def finished(folder: Path, regime: str) -> list[Curve]:
 def facts(run: Run) -> dict[str, float]:
     mixed = float(np.mean([not group.zero_variance for group in run.groups if group.scored]))
     lines = (run.folder / "steps.jsonl").read_bytes().splitlines()
-    told = [msgspec.json.decode(line)["controllers"].get("frontier/error") for line in lines]
-    errors = [error for error in told if error is not None]
+    errors = [msgspec.json.decode(line)["controllers"].get("frontier/error") for line in lines]
+    errors = [error for error in errors if error is not None]
     return {"mixed": round(mixed, 4)} | ({"error": round(float(np.mean(errors)), 4)} if errors else {})
 
 
@@ -109,8 +109,8 @@ def choosing_table(folder: Path) -> TextTable:
             for belief in RATES:
                 rows.append(_row(kind, title, belief, arms[f"{law}_{belief}"], known))
     each = read_json(folder / "oracle_each_step.json", "restore it with git")
-    plain, believed, told = (each["area"][arm] for arm in ("grpo", "selection", "selection_oracle"))
-    earlier = [("hard, one epoch", "PROS", str(each["seeds"]), plain, believed, told), *EARLIER]
+    plain, believed, oracle = (each["area"][arm] for arm in ("grpo", "selection", "selection_oracle"))
+    earlier = [("hard, one epoch", "PROS", str(each["seeds"]), plain, believed, oracle), *EARLIER]
     for kind, law, runs, uniform, belief_area, known_area in earlier:
         share = f"{(belief_area - uniform) / (known_area - uniform):.0%}"
         gains = (f"{belief_area - uniform:+.3f}", f"{known_area - uniform:+.3f}")

@@ -49,7 +49,7 @@ class Row(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults
     Attributes:
         gain: area under the mean curve minus that of the axis's baseline, for which it is None.
         ratio: what is spent until the baseline's end, as a multiple; None for the baseline, or if it is never reached.
-        best: by budget, the chance that it scores highest of the arms that are told nothing; 0 if it is told something.
+        best: by budget, the chance that it scores highest of the arms without extra information; 0 with it.
     """
 
     area: float
@@ -98,13 +98,13 @@ class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defa
         screened: where confirming runs have begun, the screening runs that came before.
         planned: the arms of the planned contrasts.
         headline: the arms of the front page's table, by the plan's `headline`; the planned ones without it.
-        told: what arms are told beyond the outcomes of their rollouts; the others nothing.
+        extra_information: what arms know beyond the outcomes of their rollouts; the others nothing.
         rho: the prices of a trained token in generated ones.
     """
 
     planned: tuple[str, ...]
     headline: tuple[str, ...]
-    told: dict[str, str]
+    extra_information: dict[str, str]
     regimes: dict[str, Regime]
     screened: dict[str, Regime]
     pooled: dict[str, dict[str, Number]]
@@ -148,7 +148,7 @@ def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Ver
     rho = tuple(plan.get("rho", PAPERS_RHO))
     pooled = {axis.name: _pooled([gains[name][axis.name] for name in used], tested) for axis in _prices(rho)}
     headline = tuple(plan.get("headline", _tested(plan)))
-    return Verdict(_tested(plan), headline, plan.get("told", {}), regimes, screened, pooled, rho)
+    return Verdict(_tested(plan), headline, plan.get("extra_information", {}), regimes, screened, pooled, rho)
 
 
 def _prices(rho: Sequence[float]) -> tuple[Axis, ...]:
@@ -199,7 +199,7 @@ def _regime(
         baseline = baselines[axis.name] = max(plain, key=lambda arm: observed[pooled.place(arm)])
         gains[axis.name] = {arm: area_gain(pooled, arm, baseline, amount) for arm in runs_of if arm != baseline}
         clear = _clear(gains[axis.name], tested if all(whole) else ())
-        axes[axis.name] = _rows(pooled, gains[axis.name], clear, baseline, amount, plan.get("told", ()))
+        axes[axis.name] = _rows(pooled, gains[axis.name], clear, baseline, amount, plan.get("extra_information", ()))
     regime = Regime(
         stage,
         baselines,
@@ -244,12 +244,12 @@ def _rows(
     clear: Mapping[str, bool],
     baseline: str,
     amount: float,
-    told: Collection[str],
+    informed: Collection[str],
 ) -> dict[str, Row]:
     observed = dict(zip(pooled.arms, areas(pooled, amount)[0].tolist(), strict=True))
     points = {name: int(np.searchsorted(pooled.grid_G, part * amount)) for name, part in BUDGETS.items()}
-    untold_A1 = np.array([[arm not in told] for arm in pooled.arms])
-    draws_DAG = np.where(untold_A1, pooled.draws_DAG, -np.inf)
+    plain_A1 = np.array([[arm not in informed] for arm in pooled.arms])
+    draws_DAG = np.where(plain_A1, pooled.draws_DAG, -np.inf)
     best = {name: best_shares(draws_DAG[:, :, point]).tolist() for name, point in points.items()}
     rows = {}
     for place, arm in enumerate(pooled.arms):
@@ -306,7 +306,7 @@ def over_regimes(effects: Sequence[CrossedMean]) -> CrossedMean:
 
 
 def best_table(verdict: Verdict) -> TextTable:
-    """Which of the arms that are told nothing most likely scores highest, by kind of data, price and budget."""
+    """Which of the arms without extra information most likely scores highest, by kind of data, price and budget."""
     rows = []
     for name, regime in verdict.regimes.items():
         for axis in verdict.prices:
@@ -315,7 +315,7 @@ def best_table(verdict: Verdict) -> TextTable:
             rows.append((_kind(name, regime), axis.label, *cells))
     columns = ("kind of data", "what is paid for", *(f"{budget} of the budget" for budget in BUDGETS))
     notes = (
-        "Of the arms that are told nothing, the two likeliest of each cell, by resampled seeds, problems and, in "
+        "Of the arms without extra information, the two likeliest of each cell, by resampled seeds, problems and, in "
         "screening, instances."
     )
     return TextTable("Which arm scores highest", columns, tuple(rows), notes)
@@ -346,14 +346,14 @@ def screened_table(verdict: Verdict) -> TextTable:
 def _arm_row(name: str, regime: Regime, arm: str, verdict: Verdict) -> tuple[str, ...]:
     gain, ends = regime.axes[ROLLOUTS.name][arm].gain, f"{regime.start:.3f} -> {regime.ends[arm]:.3f}"
     costs = [_ratio_cell(regime.axes[axis.name][arm], arm == regime.baselines[axis.name]) for axis in verdict.prices]
-    runs = (verdict.told.get(arm, NONE), str(regime.runs[arm]), f"{regime.rates[arm]:g}")
+    runs = (verdict.extra_information.get(arm, NONE), str(regime.runs[arm]), f"{regime.rates[arm]:g}")
     label = f"{arm} (removed)" if arm in REMOVED else arm
     return (_kind(name, regime), label, *runs, ends, _gain(gain), *costs)
 
 
 def _arms(title: str, rows: Sequence[tuple[str, ...]], prices: Sequence[Axis]) -> TextTable:
     spent = (axis.label for axis in prices)
-    columns = ("kind of data", "arm", "is told", "runs", "lr", "pass@1", "gain in area", *spent)
+    columns = ("kind of data", "arm", "extra information", "runs", "lr", "pass@1", "gain in area", *spent)
     notes = (
         "Gain in area: over the best plain recipe along rollouts, the arm with the multiple 1 there; *: clear after "
         "Holm's adjustment. Then what is spent until the final score of that price's best plain recipe, as a multiple "

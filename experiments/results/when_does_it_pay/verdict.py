@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent
 GREYS = ("#000000", "#777777", "#bbbbbb")
 """Of the plain recipes that are best along some axis, the one along rollouts first."""
 DRAWN = 4
-"""How many arms beside them have a line: those with the largest areas along rollouts that are told nothing."""
+"""How many arms beside them have a line: those with the largest areas along rollouts without extra information."""
 
 
 @script
@@ -58,13 +58,13 @@ def rounded(value: object) -> object:
 
 
 def draw(path: Path, verdict: Verdict, regime: str, runs_of: Mapping[str, Sequence[Run]], instances: int) -> None:
-    """Score against each cost: mean curves with 95 % bands; the best of the arms that are told something is dashed."""
+    """Score against each cost: mean curves with 95 % bands; the best of the arms with extra information is dashed."""
     found = verdict.regimes[regime].axes[ROLLOUTS.name]
     plain = dict.fromkeys(verdict.regimes[regime].baselines.values())
     others = sorted((arm for arm in found if arm not in plain), key=lambda arm: -found[arm].area)
-    untold = [arm for arm in others if arm not in verdict.told]
-    told = [arm for arm in others if arm in verdict.told]
-    shown = {arm: runs_of[arm] for arm in (*plain, *untold[:DRAWN], *told[:1])}
+    only_outcomes = [arm for arm in others if arm not in verdict.extra_information]
+    informed = [arm for arm in others if arm in verdict.extra_information]
+    shown = {arm: runs_of[arm] for arm in (*plain, *only_outcomes[:DRAWN], *informed[:1])}
     colors = (*GREYS[: len(plain)], *PALETTE)
     with rc_context(STYLE):
         figure, axes = grid(1, len(verdict.prices), height=3.3, sharey=True)
@@ -74,7 +74,7 @@ def draw(path: Path, verdict: Verdict, regime: str, runs_of: Mapping[str, Sequen
             for place, (arm, color) in enumerate(zip(pooled.arms, colors, strict=False)):
                 inside = pooled.grid_G <= pooled.ends_A[place]
                 x = pooled.grid_G[inside]
-                label, style = (f"{arm} (told more)", "--") if arm in told else (arm, "-")
+                label, style = (f"{arm} (extra information)", "--") if arm in informed else (arm, "-")
                 ax.plot(x, pooled.means_AG[place, inside], style, color=color, label=label)
                 ax.fill_between(x, *(band[place, inside] for band in bands), color=color, alpha=0.1, linewidth=0)
             ax.set_xlabel(axis.label)

@@ -25,7 +25,7 @@ from halfway.curriculum import (
     save_state,
 )
 from halfway.curriculum.controller import NEEDS
-from halfway.curriculum.groups import require_weights
+from halfway.curriculum.groups import require_valid_weights
 from halfway.curriculum.tasks.lab import sums
 from halfway.testing.simulator import SimulatedRollouts
 
@@ -279,7 +279,7 @@ def weights_are_sound_and_keep_groups_in_place(trial: Trial) -> None:
     returned = [(group.request.ticket, [rollout.success for rollout in group.rollouts]) for group in weighed]
     assert returned == asked, "groups were moved or changed"
     try:
-        require_weights(weighed, trial.name)
+        require_valid_weights(weighed, trial.name)
     except UserError as error:
         raise AssertionError(str(error)) from None
     first, again = ([group.weights_N.tolist() for group in groups_] for groups_ in (weighed, session.weigh(groups)))

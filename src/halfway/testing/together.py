@@ -264,11 +264,11 @@ class _Run:
             late, lost, piece = self.random.random(3) < (conduct.late, conduct.lost, conduct.pieces)
             if late:
                 continue
-            told = (group.prompt_tokens_P, group.unit)
+            fields = (group.prompt_tokens_P, group.unit)
             whole = group.request.extends or ticket
             if piece and len(left) > 1:
                 part = int(self.random.integers(1, len(left)))
-                self.both("record", ticket, left[:part], *told)
+                self.both("record", ticket, left[:part], *fields)
                 self.brought[whole] += part
                 self.outstanding[ticket] = group, left[part:]
                 continue
@@ -278,7 +278,7 @@ class _Run:
                 self.both("abandon", ticket, "lost") if gone % 2 else self.both("fail", ticket)
                 self.brought[whole] += 0 if gone % 2 else gone
             else:
-                self.both("record", ticket, left[gone:], *told, {"lost": gone} if gone else None)
+                self.both("record", ticket, left[gone:], *fields, {"lost": gone} if gone else None)
                 self.brought[whole] += len(left) - gone
 
     def weigh(self) -> None:
@@ -307,5 +307,12 @@ def _described(ticket: Ticket) -> tuple[Any, ...]:
     request = ticket.request
     prefix = request.prefix and (request.prefix.length, [turn.tokens_T.tolist() for turn in request.prefix.turns])
     stored = request.stored and [rollout.success for rollout in request.stored.rollouts]
-    told = (request.problem.id, request.origin, request.num_rollouts, request.hint, request.extends, request.decisions)
-    return (ticket.id, *told, prefix, stored)
+    fields = (
+        request.problem.id,
+        request.origin,
+        request.num_rollouts,
+        request.hint,
+        request.extends,
+        request.decisions,
+    )
+    return (ticket.id, *fields, prefix, stored)

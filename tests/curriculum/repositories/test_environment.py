@@ -48,7 +48,7 @@ def test_collections_that_overlap_end_only_the_boxes_of_their_own() -> None:
         def close(self) -> None:
             self.closed = True
 
-    one, two = ENVIRONMENT.apart(), ENVIRONMENT.apart()
+    one, two = ENVIRONMENT.copy_for_collection(), ENVIRONMENT.copy_for_collection()
     box: Any = Opened()
     one._live.put(("task", ()), box)
     two.close()

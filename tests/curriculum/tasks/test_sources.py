@@ -15,7 +15,7 @@ from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.problems import fingerprint
 from halfway.curriculum.tasks import reasoning_gym
 from halfway.curriculum.tasks.files import File, Pool, Surveyed, write_problems
-from halfway.curriculum.tasks.helpers import Unjudged, count, count_apart, take_counts
+from halfway.curriculum.tasks.helpers import Unjudged, count, separate_counts, take_counts
 from halfway.curriculum.tasks.lab import ledger, sums
 from halfway.curriculum.tasks.lab.sources import LedgerAccounts, OperatorSheets, RunningSums
 from halfway.curriculum.tasks.reasoning_gym import EVALUATING, LITERAL, ReasoningGym, _unpack_answer, is_formula
@@ -499,7 +499,7 @@ def test_a_formula_that_has_no_end_has_failed_and_is_counted(monkeypatch: pytest
 def test_what_is_counted_apart_leaves_earlier_counts_where_they_were() -> None:
     take_counts()
     count(Unjudged("time"))
-    with count_apart() as apart:
+    with separate_counts() as apart:
         count(Unjudged("died"))
     assert apart == {"died": 1} and take_counts() == {"time": 1}
 

@@ -9,7 +9,7 @@ import pytest
 from contests import comparison_of, contest, run_of
 from synthetic_runs import decision, step_record, write_records
 
-from halfway.experiments.report.analysis.arm_summary import describe_told
+from halfway.experiments.report.analysis.arm_summary import extra_information
 from halfway.experiments.report.analysis.summary import summarize
 from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.figures.groups import problem_map
@@ -74,13 +74,16 @@ def test_extra_information_of_arms() -> None:
             "budget": {"steps": 1},
         }
 
-    assert describe_told(config("uniform", "greso")) == ""
-    assert describe_told(config("uniform", "hints")) == "reference solutions"
-    assert describe_told(config("bots")) == "strong_rate, weak_rate"
+    assert extra_information(config("uniform", "greso")) == ""
+    assert extra_information(config("uniform", "hints")) == "reference solutions"
+    assert extra_information(config("bots")) == "strong_rate, weak_rate"
     pool = {"generated": {"pool": {"path": "pool.parquet"}}}
-    assert describe_told(config("probe", "pros", "greso", **pool)) == "further problems and guesses of their pass rates"
-    assert describe_told(config("uniform", also="running_sums", also_train=4)) == "further problems"
-    assert describe_told({"seed": 1}) == ""
+    assert (
+        extra_information(config("probe", "pros", "greso", **pool))
+        == "further problems and guesses of their pass rates"
+    )
+    assert extra_information(config("uniform", also="running_sums", also_train=4)) == "further problems"
+    assert extra_information({"seed": 1}) == ""
 
 
 def test_stored_groups_are_no_rollouts(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support import yaml_bases
 from halfway.experiments.config import yaml_files
 from halfway.experiments.report.analysis.axes import ROLLOUTS, TOKENS, cost_axis
-from halfway.experiments.report.analysis.curves import problems_told_apart, scores_at
+from halfway.experiments.report.analysis.curves import problems_known, scores_at
 from halfway.experiments.reproduction.run_curves import by_arm, curve_of, read_curves, write_curves
 
 PAYING = REPOSITORY / "experiments" / "results" / "when_does_it_pay"
@@ -27,7 +27,7 @@ def test_a_curve_says_what_its_run_recorded(tmp_path: Path) -> None:
     (curve,) = read_curves(path)
     assert (curve.regime, curve.arm, curve.seed, curve.lr, curve.samples) == ("hard", "grpo", 3, 1e-3, SAMPLES)
     (same,) = by_arm([curve])["grpo"]
-    assert problems_told_apart([same])
+    assert problems_known([same])
     for axis in (ROLLOUTS, TOKENS, cost_axis(1.0)):
         amounts_G = np.linspace(0, axis.of(run.evaluations[-1]), 3)
         assert (scores_at(same, axis, amounts_G, True) == scores_at(run, axis, amounts_G, True)).all()

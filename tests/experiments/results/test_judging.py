@@ -122,7 +122,7 @@ def test_what_was_screened_before_stays_in_a_table_of_its_own() -> None:
 
 
 def test_an_arm_with_extra_information_is_marked_and_not_among_the_highest() -> None:
-    verdict = judge({"hard": screened([("grpo", 4), ("fast", 8)])}, {**PLAN, "told": {"fast": "skills"}})
+    verdict = judge({"hard": screened([("grpo", 4), ("fast", 8)])}, {**PLAN, "extra_information": {"fast": "skills"}})
     assert best_table(verdict).rows[0][2:] == ("grpo 1.00, fast 0.00",) * 3
     assert {row[1]: row[2] for row in arms_table(verdict).rows} == {"grpo": "-", "fast": "skills"}
 

@@ -192,7 +192,11 @@ def test_multiples_in_sentences_are_those_of_the_verdict() -> None:
 def test_the_goals_are_judged_by_the_best_arms_without_extra_information(axis: str, words: str) -> None:
     found = []
     for kind in VERDICT["regimes"].values():
-        rows = {arm: row for arm, row in kind["axes"][axis].items() if arm not in VERDICT["told"] and "gain" in row}
+        rows = {
+            arm: row
+            for arm, row in kind["axes"][axis].items()
+            if arm not in VERDICT["extra_information"] and "gain" in row
+        }
         spent = [row["ratio"][0] for arm, row in rows.items() if row.get("ratio") and arm not in PLAIN]
         found.append(number(min(spent, default=None), 2))
     if axis != "tokens":
@@ -298,8 +302,8 @@ def test_the_contest_on_the_pretrained_model_is_reported_as_it_went() -> None:
         assert f"{number(value, 3, '+')}{star} [{number(low, 3, '+')}, {number(high, 3, '+')}]" in page
         assert gains[axis][3] is clear
         lab = [kind["axes"].get(axis, {}).get("replay_frontier_epochs") for kind in VERDICT["regimes"].values()]
-        told = ", ".join(number(row["gain"][0], 3, "+") + "*" * row["gain"][3] for row in lab if row)
-        assert told in page
+        listed = ", ".join(number(row["gain"][0], 3, "+") + "*" * row["gain"][3] for row in lab if row)
+        assert listed in page
     assert "{:.3f} [{:.3f}, {:.3f}] of area".format(*gains["rollouts"][:3]) in front
     one = interval(found["axes"]["rollouts"]["grpo"]["gain"], 3, "+")
     assert one == "-0.012 [-0.043, +0.019]" and "+0.012 [-0.019, +0.043]" in page  # two epochs beside one

@@ -12,7 +12,7 @@ from controller_harness import coin
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.engines.base import EngineSetup
-from halfway.trainers.engines.part import Apart
+from halfway.trainers.engines.part import SplitEngine
 from halfway.trainers.engines.transformers.part import Transformers
 from kills.judging import judged_coin
 from kills.server import MODEL, the_server
@@ -26,11 +26,11 @@ class Continuing(Transformers):
     def samples_across_syncs(self) -> bool:
         return True
 
-    def apart(self, setup: EngineSetup) -> Apart:
+    def split(self, setup: EngineSetup) -> SplitEngine:
         from halfway.trainers.engines.transformers.engine import ElsewhereEngine
         from kills.engine import ContinuingEngine
 
-        return Apart(ContinuingEngine(setup), partial(ElsewhereEngine, setup.policy, setup.policy_version))
+        return SplitEngine(ContinuingEngine(setup), partial(ElsewhereEngine, setup.policy, setup.policy_version))
 
 
 # Here, so that a sampler that is spawned, and imports the command's module anew, has them too.

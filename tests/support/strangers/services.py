@@ -93,7 +93,7 @@ def read_answers(folder: Path) -> Any:
             found.append(protocol.read(name, protocol.decode(name, content), kind))
         generated = protocol.decode("here", (folder / "generate.json").read_bytes(), protocol.Generated)
         [choice] = protocol.read("here", generated, protocol.Generated).choices
-        protocol.require_weights("here", choice, "run-3", True)
+        protocol.require_version("here", choice, "run-3", True)
         found.append(repr(protocol.completion("here", choice, 4, 100)))
     except protocol.ServerError as error:
         raise UserError(str(error)) from error

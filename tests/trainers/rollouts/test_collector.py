@@ -620,7 +620,7 @@ def test_no_run_in_another_process_closes_the_environment_of_another(tiny_tokeni
     closed: list[Counting] = []
 
     class Closing(Counting):
-        def apart(self) -> "Closing":
+        def copy_for_collection(self) -> "Closing":
             return Closing()
 
         def close(self) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.base import Engine, EngineSetup
-from halfway.trainers.engines.part import Apart, EngineMemory, EnginePart, PlannedRun, bytes_of
+from halfway.trainers.engines.part import EngineMemory, EnginePart, PlannedRun, SplitEngine, bytes_of
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Transformers(EnginePart):
         return TransformersEngine(setup)
 
     @property
-    def samples_apart(self) -> bool:
+    def can_split(self) -> bool:
         return True
 
-    def apart(self, setup: EngineSetup) -> Apart:
+    def split(self, setup: EngineSetup) -> SplitEngine:
         from halfway.trainers.engines.transformers.engine import ElsewhereEngine, ReplicaEngine
 
-        return Apart(ReplicaEngine(setup), partial(ElsewhereEngine, setup.policy, setup.policy_version))
+        return SplitEngine(ReplicaEngine(setup), partial(ElsewhereEngine, setup.policy, setup.policy_version))
 
     def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
         """A key-value cache for full responses; its memory stays reserved during the update."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from halfway.trainers.engines.base import Engine, EngineSetup
-from halfway.trainers.engines.part import Apart, PlannedRun, Service
+from halfway.trainers.engines.part import PlannedRun, Service, SplitEngine
 from halfway.trainers.engines.vllm_servers.server_options import SERVER_ENVIRONMENT, ServerOptions, server_command
 
 
@@ -19,18 +19,18 @@ class VllmServers(ServerOptions):
         return vllm_servers_engine(self, setup)
 
     @property
-    def samples_apart(self) -> bool:
+    def can_split(self) -> bool:
         return not self.sleep
 
     @property
     def samples_across_syncs(self) -> bool:
-        return self.samples_apart
+        return self.can_split
 
-    def apart(self, setup: EngineSetup) -> Apart:
+    def split(self, setup: EngineSetup) -> SplitEngine:
         from halfway.trainers.engines.vllm_servers.elsewhere import ServersElsewhere
 
         engine: Any = self.build(setup)
-        return Apart(ServersElsewhere(engine, setup), lambda call: engine)
+        return SplitEngine(ServersElsewhere(engine, setup), lambda call: engine)
 
     def services(self, run: PlannedRun, host: str) -> Sequence[Service]:
         """With GPUs, as many servers as the host's devices can hold; otherwise `count`."""

@@ -9,7 +9,7 @@ from halfway.experiments.report.analysis.curves import (
     common_reach,
     first_crossings,
     fit_rising,
-    problems_told_apart,
+    problems_known,
     scores_at,
 )
 
@@ -42,10 +42,10 @@ def test_as_many_passes_in_all_is_a_tie_however_they_are_pooled() -> None:
 
 def test_scores_between_evaluations_are_linear_problem_by_problem() -> None:
     run = run_of("a", 0, [[0, 8], [4, 8], [8, 0]])
-    found = scores_at(run, ROLLOUTS, np.array([50, 175, 900]), apart=True)
+    found = scores_at(run, ROLLOUTS, np.array([50, 175, 900]), known=True)
     assert found == pytest.approx(np.array([[0.25, 1.0], [0.875, 0.25], [1.0, 0.0]]))
-    assert scores_at(run, STEPS, np.array([2]), apart=True) == pytest.approx(np.array([[1.0, 0.0]]))
-    assert scores_at(run, ROLLOUTS, np.array([50]), apart=False) == pytest.approx(np.array([[0.625]]))
+    assert scores_at(run, STEPS, np.array([2]), known=True) == pytest.approx(np.array([[1.0, 0.0]]))
+    assert scores_at(run, ROLLOUTS, np.array([50]), known=False) == pytest.approx(np.array([[0.625]]))
 
 
 def test_all_runs_reach_what_the_shortest_does() -> None:
@@ -55,6 +55,6 @@ def test_all_runs_reach_what_the_shortest_does() -> None:
 
 def test_problems_count_apart_only_if_all_evaluations_record_them() -> None:
     apart = run_of("a", 0, [[0, 8], [4, 8]])
-    assert problems_told_apart([apart, apart])
-    assert not problems_told_apart([apart, run_of("b", 0, scores=[0.1, 0.2])])
-    assert not problems_told_apart([apart, run_of("b", 0, [[1, 2, 3], [1, 2, 3]])])
+    assert problems_known([apart, apart])
+    assert not problems_known([apart, run_of("b", 0, scores=[0.1, 0.2])])
+    assert not problems_known([apart, run_of("b", 0, [[1, 2, 3], [1, 2, 3]])])

@@ -124,7 +124,7 @@ def version_in(name: str) -> int:
     return int(name.rpartition("-")[2])
 
 
-def require_weights(address: str, choice: Choice, version: str, in_flight: bool) -> None:
+def require_version(address: str, choice: Choice, version: str, in_flight: bool) -> None:
     """Refuse a sequence that weights of another version sampled; in flight, of another run.
 
     Raises:

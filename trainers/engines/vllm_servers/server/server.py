@@ -22,7 +22,7 @@ from halfway.trainers.engines.vllm_servers.server.protocol import (
     ServerError,
     completion,
     read,
-    require_weights,
+    require_version,
 )
 
 if TYPE_CHECKING:
@@ -175,5 +175,5 @@ class Server(Process, Connection):
                 f"tokens ({error}); lower rollouts.max_response_tokens, or start it with the flags that Halfway uses"
             ) from error
         [choice] = read(f"{self.address}{GENERATE}", answer, Generated).choices
-        require_weights(self.address, choice, version, self.in_flight)
+        require_version(self.address, choice, version, self.in_flight)
         return completion(self.address, choice, sampling["max_tokens"], self.vocabulary)

@@ -40,7 +40,7 @@ OPENERS: Mapping[str, Callable[[TrackingOptions, Path], Tracker | None]] = {
 }
 
 
-class Apart(Tracker):
+class TrackerProcess(Tracker):
     """A tracker in its own process. A process that answers too late is ended."""
 
     def __init__(self, name: str):
@@ -53,7 +53,7 @@ class Apart(Tracker):
         self.end_process = weakref.finalize(self, _end, self.process)
 
     @classmethod
-    def open(cls, name: str, tracking: TrackingOptions, output: Path) -> "Apart | None":
+    def open(cls, name: str, tracking: TrackingOptions, output: Path) -> "TrackerProcess | None":
         """Open the tracker; None if that fails.
 
         Raises:
@@ -66,14 +66,14 @@ class Apart(Tracker):
             warn(name, f"does not open, so this run is not tracked there ({one_line(error)})")
             return None
 
-    def store(self, about: About, arm: str, run_id: str) -> "ApartRun | None":
+    def store(self, about: About, arm: str, run_id: str) -> "TrackerProcessRun | None":
         found = self.ask("store", about, arm, run_id)
-        return ApartRun(self, int(found[0]), str(found[1])) if found else None
+        return TrackerProcessRun(self, int(found[0]), str(found[1])) if found else None
 
     def comparison(self, config: ComparisonConfig, folder: Path) -> None:
         unit, total = config.budget.unit, config.budget.total
-        told = {"name": config.name, "arms": [*config.arms], "seeds": [*config.seeds]}
-        recording.ask(self.name, lambda: self.ask("comparison", told, unit, total, folder), tries=1)
+        comparison = {"name": config.name, "arms": [*config.arms], "seeds": [*config.seeds]}
+        recording.ask(self.name, lambda: self.ask("comparison", comparison, unit, total, folder), tries=1)
 
     def attach(self, files: Sequence[Path]) -> None:
         recording.ask(self.name, lambda: self.ask("attach", [*files]), tries=1)
@@ -113,10 +113,10 @@ class Apart(Tracker):
         return found["answer"]
 
 
-class ApartRun:
+class TrackerProcessRun:
     """One run of a tracker in its own process."""
 
-    def __init__(self, tracker: Apart, number: int, run_id: str):
+    def __init__(self, tracker: TrackerProcess, number: int, run_id: str):
         self.tracker, self.number, self.run_id = tracker, number, run_id
 
     def send(self, metrics: Sequence[Metric]) -> None:
@@ -153,8 +153,8 @@ class Served:
         self.stores += [store] if store else []
         return (len(self.stores) - 1, store.run_id) if store else None
 
-    def comparison(self, told: dict[str, Any], unit: str, total: float, folder: str) -> None:
-        config: Any = SimpleNamespace(**told, budget=SimpleNamespace(unit=unit, total=total))
+    def comparison(self, comparison: dict[str, Any], unit: str, total: float, folder: str) -> None:
+        config: Any = SimpleNamespace(**comparison, budget=SimpleNamespace(unit=unit, total=total))
         self.tracker.comparison(config, Path(folder))
 
     def attach(self, files: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from tracked_runs import RAW, record
 from halfway.curriculum import UserError
 from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.experiments.config.run import RunConfig, parse_run_config
-from halfway.experiments.tracking import apart, recording
+from halfway.experiments.tracking import recording, tracker_process
 from halfway.experiments.tracking.opening import open_trackers
 from halfway.experiments.tracking.recording import Tracker
 
@@ -67,9 +67,9 @@ def tracked(config: RunConfig, folder: Path, patience: float | None = None) -> t
 
 
 def allow(opened: Tracker, patience: float | None) -> None:
-    assert isinstance(opened, apart.Apart)
+    assert isinstance(opened, tracker_process.TrackerProcess)
     if patience:
-        vars(apart)["PATIENCE"] = opened.waited + patience
+        vars(tracker_process)["PATIENCE"] = opened.waited + patience
 
 
 def config_of(tracker: str, **changes: Any) -> RunConfig:
@@ -79,8 +79,8 @@ def config_of(tracker: str, **changes: Any) -> RunConfig:
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "SECONDS_BETWEEN_BATCHES", 0.0)
-    monkeypatch.setattr(apart, "SHARE", 0.0)
-    monkeypatch.setattr(apart, "PATIENCE", apart.PATIENCE)
+    monkeypatch.setattr(tracker_process, "SHARE", 0.0)
+    monkeypatch.setattr(tracker_process, "PATIENCE", tracker_process.PATIENCE)
 
 
 @pytest.mark.parametrize(("way", "when"), [*((way, "log") for way in WAYS), ("hangs", "init"), ("hangs", "finish")])
@@ -103,7 +103,7 @@ def test_nothing_is_left_of_a_process_that_is_late(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("WHEN", "log")
     config = config_of("wandb")
     [opened] = open_trackers(config.tracking, tmp_path)
-    assert isinstance(opened, apart.Apart)
+    assert isinstance(opened, tracker_process.TrackerProcess)
     copy = opened.run(config, tmp_path)
     allow(opened, 1)
     copy.step(record(0))
@@ -176,7 +176,7 @@ def test_an_answer_without_end_costs_no_run(
         monkeypatch.setenv(name, value)
     options = {"uri": address} if tracker == "mlflow" else {}
     for patience in (4.0, 8.0, 16.0, 32.0, 64.0):  # on a busy machine a client takes long to be imported
-        monkeypatch.setattr(apart, "PATIENCE", patience)
+        monkeypatch.setattr(tracker_process, "PATIENCE", patience)
         seconds, _ = tracked(config_of(tracker, **options), tmp_path / f"{patience}")
         told = capfd.readouterr().err.splitlines()
         assert seconds < patience + 15
