@@ -16,6 +16,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.problems import Message
 from halfway.curriculum.support.atomic import write_text
@@ -159,9 +161,7 @@ class Rows(Source):
             raise UserError(reader.complaint())
         if not problems:
             raise UserError(f"{files[0]}: the file has no rows; give one with at least one problem")
-        key = stream.integer().to_bytes(8, "little")
-        keys = [blake2b(problem.id.encode("utf-8", "replace"), key=key).digest() for problem in problems]
-        problems = [problems[i] for i in sorted(range(len(problems)), key=keys.__getitem__)]
+        problems = _shuffled(problems, stream.integer().to_bytes(8, "little"))
         examples = tuple(f"{where} {why}" for where, why in reader.examples)
         options = unseen_options(rows, plain)
         unseen = f"warning: prompts do not show the options in the column {options}; write them into the prompts"
@@ -245,6 +245,17 @@ class Surveyed(File):
     feature_columns: tuple[str, ...] = ("pass_rate",)
     other_features: ClassVar[bool] = True
     rates: ClassVar[tuple[str, ...]] = ("pass_rate",)
+
+
+def _shuffled(problems: Sequence[Problem], key: bytes) -> list[Problem]:
+    """The problems in an order that depends on their ids and the key alone: that of the ids' digests."""
+    begun, digests = blake2b(key=key), []
+    for problem in problems:
+        digest = begun.copy()
+        digest.update(problem.id.encode("utf-8", "replace"))
+        digests.append(digest.digest()[:16])  # the rest of 64 bytes never decides
+    words = np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2)
+    return [problems[i] for i in np.lexsort((words[:, 1], words[:, 0])).tolist()]
 
 
 @dataclass
@@ -354,11 +365,11 @@ class _Reader:
 
     def _made(self, rows: Sequence[Row]) -> list[Problem | Bad]:
         """Make the problem of each row. Rows of two texts, without further columns, take half the time."""
-        if not self._plain or self._texts:
+        if not self._plain:
             return [self._problem(row) for row in rows]
         made: list[Problem | Bad] = []
         prompt_column, answer_column, label = self.file.prompt_column, self.file.answer_column, self._label
-        verifier, identity = self.file.verifier, content_ids(label)
+        verifier, identity, texts, is_float = self.file.verifier, content_ids(label), self._texts, FLOAT.fullmatch
         for row in rows:
             if type(row) is dict:
                 prompt, answer = row.get(prompt_column), row.get(answer_column)
@@ -368,8 +379,11 @@ class _Reader:
                     and prompt[:1] != "["
                     and prompt.strip()
                     and answer.strip()
-                    and not (_is_broken(prompt) or _is_broken(answer))
+                    and (prompt.isascii() or not _is_broken(prompt))
+                    and (answer.isascii() or not _is_broken(answer))
+                    and not (texts and is_float(answer))
                 ):
+                    self.fractions |= texts
                     made.append(Problem(identity(prompt, answer), prompt, answer, label, verifier, NO_FEATURES))
                     continue
             made.append(self._problem(row))

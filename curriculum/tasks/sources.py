@@ -190,12 +190,13 @@ def content_id(source: str, prompt: str, answer: str) -> str:
 def content_ids(source: str) -> Callable[[str, str], str]:
     """Make `content_id` for many problems of one source, as a function of prompt and answer."""
     encoded = source.encode("utf-8", "surrogatepass")
-    begin = len(encoded).to_bytes(8, "little") + encoded
+    begun = hashlib.blake2b(len(encoded).to_bytes(8, "little") + encoded, digest_size=8)
 
     def identity(prompt: str, answer: str) -> str:
         first, second = prompt.encode("utf-8", "surrogatepass"), answer.encode("utf-8", "surrogatepass")
-        sized = begin + len(first).to_bytes(8, "little") + first + len(second).to_bytes(8, "little") + second
-        return f"{source}-{hashlib.blake2b(sized, digest_size=8).hexdigest()}"
+        digest = begun.copy()  # half the time of a new one
+        digest.update(len(first).to_bytes(8, "little") + first + len(second).to_bytes(8, "little") + second)
+        return f"{source}-{digest.hexdigest()}"
 
     return identity
 

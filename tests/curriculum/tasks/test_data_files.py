@@ -682,3 +682,16 @@ def test_a_folder_or_pattern_of_too_many_files_is_not_searched(
     with pytest.raises(UserError, match="files to search; name the folder of the data"):
         load(tmp_path / pattern)
     assert len(load(tmp_path / "a" / "*.jsonl")) == 3, "one folder is looked through, whatever it holds"
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl.zst"])
+def test_long_rows_after_short_ones_are_read_a_few_at_a_time(ending: str, tmp_path: Path) -> None:
+    prompts = [*map(str, range(3000)), *(f"{i:0500000}" for i in range(40))]
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text("".join(f'{{"prompt": "{prompt}", "answer": "1"}}\n' for prompt in prompts))
+    path, form = tmp_path / f"x.{ending}", ending.removeprefix("jsonl.").replace("zst", "json, COMPRESSION zstd")
+    rows = f"read_json('{lines}', columns = {{prompt: 'VARCHAR', answer: 'VARCHAR'}})"
+    duckdb.sql(f"COPY (FROM {rows}) TO '{path}' (FORMAT {form})")
+    found = [[str(row["prompt"]) for row in block.rows if isinstance(row, dict)] for block in data_files.blocks(path)]
+    assert [prompt for block in found for prompt in block] == prompts
+    assert max(sum(map(len, block)) for block in found) < 8 * data_files.BLOCK
