@@ -506,8 +506,8 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None, limit: str) -> 
     what, first = "a table in CSV", 1
     size = sum_in_sql([str(VALUE_BYTES * len(names)), *(f"coalesce(strlen(c{i}), 0)" for i in range(len(names)))])
     for found in _fetch(path, query, what, _measure(path, size, query, what).at_a_time):
-        columns = [_plain_cells(column) for column in zip(*found, strict=True)]
-        rows = _dicts(names, zip(*columns, strict=True))
+        converted = [_plain_cells(column) for column in zip(*found, strict=True)]
+        rows = _dicts(names, zip(*converted, strict=True))
         yield Block(path, range(first, first + len(rows)), rows, "row ")
         first += len(rows)
 
@@ -544,8 +544,7 @@ def _csv_by_python(path: Path, packed: str, names: Sequence[str], delimiter: str
                 if len(found) != len(names):
                     sizes = f"{len(found)} cells, {len(names)} columns"
                     raise UserError(f"{path}:row {number}: not a table in CSV ({sizes}); correct it")
-            columns = [_plain_cells(cell or None for cell in column) for column in zip(*cells, strict=True)]
-            rows = _dicts(names, zip(*columns, strict=True))
+            rows = _dicts(names, (tuple(_plain_cells(cell or None for cell in found)) for found in cells))
             yield Block(path, range(first, first + len(rows)), rows, "row ")
             first += len(rows)
     except (csv.Error, UnicodeError) as error:
