@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 from messages import says
 
 from halfway.curriculum import UserError
-from halfway.trainers.engines.vllm_servers.auth import FILE_VARIABLE, VARIABLE, Guard, given_token, new_token
+from halfway.trainers.engines.vllm_servers.auth import FILE_VARIABLE, VARIABLE, Guard, given_token, headers, new_token
+from halfway.trainers.engines.vllm_servers.server.connection import Connection
 from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.engines.vllm_servers.start import token_of_servers
 
@@ -37,30 +40,75 @@ def answers(scope: dict[str, Any]) -> tuple[bool, list[dict[str, Any]]]:
     return bool(reached), sent
 
 
+ADDRESS, ROUTE = "127.0.0.1:8000", "/pause"
+HTTP = {"type": "http", "method": "POST", "path": ROUTE, "query_string": b"", "server": ("127.0.0.1", 8000)}
+
+
+def signed(token: str = TOKEN, method: str = "POST", address: str = ADDRESS, path: str = ROUTE) -> list[Any]:
+    """The headers of a request, as ASGI has them."""
+    return [(name.lower().encode(), value.encode()) for name, value in headers(token, method, address, path).items()]
+
+
+HOST, SIGNATURE = signed()
+
+
 @pytest.mark.parametrize(
     "said",
     [
         [],
-        [(b"authorization", b"")],
-        [(b"authorization", TOKEN.encode())],
-        [(b"authorization", b"Bearer " + TOKEN[:-1].encode())],
-        [(b"authorization", b"Bearer \xff\xfe")],
-        [(b"x-token", b"Bearer " + TOKEN.encode())],
-        [(b"authorization", b"Bearer x"), (b"authorization", b"Bearer " + TOKEN.encode())],
+        [HOST],
+        [SIGNATURE],
+        [HOST, (b"authorization", b"")],
+        [HOST, (b"authorization", TOKEN.encode())],
+        [HOST, (b"authorization", b"Bearer " + TOKEN.encode())],
+        [HOST, (b"authorization", SIGNATURE[1][:-1])],
+        [HOST, (b"authorization", b"\xff\xfe")],
+        [HOST, (b"x-token", SIGNATURE[1])],
+        [HOST, (b"authorization", b"x"), SIGNATURE],
+        [HOST, HOST, SIGNATURE],
+        [(b"host", b"localhost:8000"), SIGNATURE],
+        signed(token=TOKEN[:-1] + "x"),
+        signed(method="GET"),
+        signed(path="/health"),
+        signed(address="127.0.0.1:8001"),  # passed on by a server at that port
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
-def test_a_request_without_the_token_is_refused(said: Any, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_is_not_signed_for_this_server_is_refused(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, TOKEN)
-    reached, sent = answers({"type": "http", "method": method, "headers": said})
+    reached, sent = answers({**HTTP, "headers": said})
     assert not reached and sent[0]["status"] == 401
-    assert answers({"type": "websocket", "headers": said}) == (False, [{"type": "websocket.close", "code": 1008}])
+    channel = {"type": "websocket", "path": ROUTE, "server": HTTP["server"], "headers": said}
+    refused = [{"type": "websocket.close", "code": 1008}]
+    assert answers(channel) == ((False, refused) if said != signed(method="GET") else (True, []))
 
 
-def test_a_request_with_the_token_and_the_servers_own_messages_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signed_request_and_the_servers_own_messages_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, TOKEN)
-    assert answers({"type": "http", "headers": [(b"authorization", f"Bearer {TOKEN}".encode())]}) == (True, [])
+    assert answers({**HTTP, "headers": signed()}) == (True, [])
+    assert answers({**HTTP, "headers": signed(path="/pause?mode=keep"), "query_string": b"mode=keep"}) == (True, [])
+    assert answers({**HTTP, "headers": signed(), "query_string": b"mode=keep"})[0] is False
+    assert answers({**HTTP, "headers": signed(), "server": None})[0] is False
     assert answers({"type": "lifespan"}) == (True, [])
+
+
+def test_a_server_at_a_named_address_never_sees_the_token() -> None:
+    seen: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+
+        def listen() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                seen.append(connection.recv(65536))
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+        thread = threading.Thread(target=listen, daemon=True)
+        thread.start()
+        assert Connection(address, token=TOKEN).call("GET", "/health") == {}
+        thread.join(10)
+    assert TOKEN.encode() not in seen[0]
+    assert f"Authorization: {headers(TOKEN, 'GET', address, '/health')['Authorization']}".encode() in seen[0]
+    assert seen[0].lower().count(b"host: ") == 1
 
 
 def test_a_server_without_a_token_does_not_start() -> None:

@@ -1,9 +1,12 @@
-"""Checks the bearer token of a run on every route of our vLLM servers.
+"""Checks on every route of our vLLM servers that a request comes from somebody who has the token of the run.
 
 vLLM's own API key does not protect the routes that replace weights, pause, sleep and call methods. The token is passed
 in the environment or in a file that only its owner can read, never on a command line: every user of a host sees those.
+Nor is it sent: a request is signed with it, for one method, path and address, so that whoever listens at an address
+learns nothing that another server accepts.
 """
 
+import hmac
 import os
 import secrets
 import stat
@@ -55,15 +58,19 @@ def _content(file: Path) -> str:
         raise UserError(f"{FILE_VARIABLE}: {str(file)!r} cannot be read ({one_line(error)}); name another") from error
 
 
-def headers(token: str) -> dict[str, str]:
-    """HTTP headers that authorize a request."""
-    return {"Authorization": f"Bearer {token}"} if token else {}
+def headers(token: str, method: str, address: str, path: str) -> dict[str, str]:
+    """HTTP headers that authorize a request to an address, "host:port"; none without a token."""
+    return {"Host": address, "Authorization": _signature(token, method, path, address)} if token else {}
+
+
+def _signature(token: str, *words: str) -> str:
+    return hmac.new(token.encode(), " ".join(words).encode(), "sha256").hexdigest()
 
 
 class Guard:
-    """Passes a request to an ASGI application if it has this process's token; refuses any other with status 401.
+    """Passes a request to an ASGI application if it is signed with this process's token and names the server's port.
 
-    Lifespan messages pass: they come from the server itself.
+    Any other is refused with status 401. Lifespan messages pass: they come from the server itself.
     """
 
     def __init__(self, app: App):
@@ -71,7 +78,7 @@ class Guard:
         token = given_token()
         if token is None:
             raise RuntimeError(f"{VARIABLE}: a server needs a token; set this variable, or {FILE_VARIABLE}")
-        self._app, self._expected = app, f"Bearer {token}".encode()
+        self._app, self._token = app, token
 
     async def __call__(self, scope: Scope, receive: Any, send: Send) -> None:
         if scope["type"] == "lifespan" or self._knows(scope):
@@ -84,5 +91,13 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
 
     def _knows(self, scope: Scope) -> bool:
-        said = [value for name, value in scope["headers"] if name == b"authorization"]
-        return len(said) == 1 and secrets.compare_digest(said[0], self._expected)
+        names = (b"host", b"authorization")
+        found = {name: [value for each, value in scope["headers"] if each == name] for name in names}
+        if any(len(values) != 1 for values in found.values()):
+            return False
+        host, said = (values[0].decode("latin-1") for values in found.values())
+        _, port = scope.get("server") or ("", None)
+        path = scope["path"] + (f"?{query.decode('latin-1')}" if (query := scope.get("query_string")) else "")
+        expected = _signature(self._token, scope.get("method", "GET"), path, host)
+        # A server at another port of this host may pass on what it was sent.
+        return host.rpartition(":")[2] == str(port) and hmac.compare_digest(said.encode(), expected.encode())

@@ -40,7 +40,7 @@ class Connection:
 
     Attributes:
         address: "host:port".
-        token: bearer token of every request, see `auth`; empty = none.
+        token: signs every request, see `auth`; empty = none.
     """
 
     address: str
@@ -110,7 +110,8 @@ class Connection:
             return await self._accepted(path, response, most, Generated)
 
     def _request(self, session: "ClientSession", method: str, path: str, payload: str | None, **limits: Any) -> Any:
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **auth.headers(self.token)}
+        kinds = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        headers = kinds | auth.headers(self.token, method, self.address, path)
         url = f"http://{self.address}{path}"
         return session.request(method, url, data=payload, headers=headers, allow_redirects=False, **limits)
 
@@ -126,7 +127,8 @@ class Connection:
             if len(content) > most:
                 break
         if status == UNAUTHORIZED:
-            raise OtherTokenError(f"{self.address} needs another token than {auth.VARIABLE} of this process")
+            why = f"needs another token than {auth.VARIABLE} of this process, or listens on another port"
+            raise OtherTokenError(f"{self.address} {why}")
         if status != OK:
             wrong = 400 <= status < 500 and status not in (TIMED_OUT, TOO_MANY)
             text = clean(" ".join(content[:10_000].decode(errors="replace").split()))
