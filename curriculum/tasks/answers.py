@@ -56,8 +56,8 @@ def numeric(problem: Problem, response: str, *, tolerance: float = 1e-6) -> bool
     """True if the final number is the answer: an integer exactly, others within a relative `tolerance` of 1e-6.
 
     The final number is in the last box, the last <answer> or after the last "####", which must contain one number;
-    otherwise it is the last number of the response, unless the response denies it ("not 42"). Text before </think> does
-    not count. An answer of 0 equals only 0. An answer with a known unit, such as 5 meters, does not equal a number with
+    otherwise it is the last number of the response, unless the response denies it ("not 42"), or the number of a last
+    "The answer is 42." that later sentences do not take up. Text before </think> does not count. An answer of 0 equals only 0. An answer with a known unit, such as 5 meters, does not equal a number with
     another unit ("5 feet").
 
     Args:

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -57,6 +57,8 @@ MOST_ROWS, LONGEST = 2048, f"max_line_size = {LONGEST_LINE}, buffer_size = {2 * 
 FEW = 16
 LARGEST_JSON = 1 << 30
 """Most bytes of a JSON file, which is read whole."""
+LISTS = ("data", "rows", "examples", "instances", "problems", "questions", "train")
+"""Names under which an object in a JSON file may hold all rows."""
 POINTER = b"version https://git-lfs"
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
@@ -289,7 +291,12 @@ def blocks(path: Path, columns: Sequence[str] | None = None, few: bool = False) 
             if file.read(len(POINTER)) == POINTER:
                 raise UserError(f"{path}: is a pointer of Git LFS; fetch the file itself, with `git lfs pull`")
         if kind == "lines":
-            yield from _lines(path, _pieces(path, packed))
+            pieces = _pieces(path, packed)
+            begin = next(pieces, b"")
+            if begin.lstrip()[:1] == b"[" and status.st_size <= LARGEST_JSON:  # a list that is called .jsonl
+                yield from _array(path, begin + b"".join(pieces))
+            else:
+                yield from _lines(path, chain([begin], pieces))
         elif kind == "json":
             yield from _array(path, b"".join(_pieces(path, packed)))
         else:
@@ -405,20 +412,27 @@ def _parse(line: bytes) -> Row:
 
 
 def _array(path: Path, text: bytes) -> Iterator[Block]:
-    """Yield the rows of a list of objects, or of JSON Lines with the wrong file ending."""
+    """Yield the rows of a list of objects, perhaps in {"data": [...]}, or of JSON Lines with the wrong file ending."""
     _require_few_values(str(path), text)
     values = _json(text)
     if isinstance(values, Bad):
-        if text.lstrip()[:1] == b"{":
+        if text.lstrip()[:1] == b"{" or kind_of(path)[0] == "lines":
             yield _decode(path, text, 1)
             return
         raise UserError(f"{path}: {values}; correct it")
+    if isinstance(values, dict):
+        values = next((listed for name in LISTS if _is_list_of_rows(listed := values.get(name))), values)
     if isinstance(values, dict) and values and b"\n" not in text.strip():  # JSON Lines of one row
         values = [values]
     if not isinstance(values, list):
-        raise UserError(f"{path}: holds a {type(values).__name__}; give a list of objects, one per problem")
+        holds = "an object without a list of rows" if isinstance(values, dict) else f"a {type(values).__name__}"
+        raise UserError(f'{path}: holds {holds}; give a list of objects, one per problem, or {{"data": [...]}}')
     rows = [value if isinstance(value, dict) else Bad("not an object") for value in values]
     yield Block(path, range(1, len(rows) + 1), rows, "row ")
+
+
+def _is_list_of_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
 
 
 # ---------------------------------------------------------------- tables

@@ -114,7 +114,7 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
             prose = re.search(r"[^\W\d_]{2,} [^\W\d_]{2,}|[^$]\$|\\[(\[]", final)
             text = final if prose else f"\\boxed{{{final.strip().strip('$')}}}"
         found = math_verify.parse(_spell_out(text), parsing_timeout=seconds)
-        equal = bool(math_verify.verify(list(parsed), found, timeout_seconds=seconds))
+        equal = math_verify.verify(list(parsed), found, timeout_seconds=seconds) or _equal_if_imaginary(parsed, found)
         formula = _FORMULA.findall(response)[-1:] if final is None else [final]
         stated = formula[0] if formula else ""
         if equal:
@@ -251,6 +251,10 @@ def _symbolic_reference(answer: str, seconds: int) -> tuple[Any, ...]:
     return tuple(load_extra("math_verify", "the symbolic verifier").parse(text, parsing_timeout=seconds))
 
 
+_TERM = r"(?:\\[dt]?frac\s?\{[\w\\]+\}\s?\{[\w\\]+\}|\\sqrt\s?\{\w+\}|\\(?:pi|infty)(?![a-zA-Z])|[\w.+-])+"
+_ABOVE = r"(>|\\g(?:eq?|t)(?![a-zA-Z])|\u2265)"
+_DESCENDING = re.compile(rf"({_TERM})\s*{_ABOVE}\s*({_TERM})\s*{_ABOVE}\s*({_TERM})(?!\s*[<>=\\])")
+"""A chain such as 5>x>2, which math-verify does not compare with 2<x<5."""
 _DEGREES = re.compile(r"\s?\N{DEGREE SIGN}|\\degree(?![a-zA-Z])")
 _PRODUCT = re.compile("[\N{MIDDLE DOT}\N{DOT OPERATOR}]")
 _FUNCTION = re.compile(r"(?<![\\a-zA-Z])(sin|cos|tan|log|ln|exp)(?=\s?\()")
@@ -264,11 +268,17 @@ def _spell_out(text: str) -> str:
     text = re.sub(r"(?<=\w)\s?\*\s?(?=[\w(\\])", r" \\cdot ", text)
     text = re.sub(r"(?<![a-zA-Z\\])pi(?![a-zA-Z])|\N{GREEK SMALL LETTER PI}", r"\\pi ", text)
     text = re.sub(r"\N{SQUARE ROOT}\s?(\d+|[a-z])", r"\\sqrt{\1}", text)
-    text = re.sub(r"\\[bB]igg?[lr](?![a-zA-Z])", "", text)
+    text = _DESCENDING.sub(_ascending, re.sub(r"\\[bB]igg?[lr](?![a-zA-Z])", "", text))
     text = re.sub(r"\\(?:mathrm|operatorname)\s*\{\s*([ei])\s*\}", r" \1", text)  # upright constants
     braced = re.sub(r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)  # otherwise it reads only the factor before it
     plain = tidy(re.sub(r"\\\$\s?(?=[\d.])", "", braced))
     return plain.replace("\\fbox", "\\boxed").replace("\\varnothing", "\\emptyset")
+
+
+def _ascending(found: "re.Match[str]") -> str:
+    first, above, middle, then_above, last = found.groups()
+    signs = ["<" if sign in (">", "\\gt") else r" \leq " for sign in (then_above, above)]
+    return f"{last}{signs[0]}{middle}{signs[1]}{first}"
 
 
 def _numbers_apart(references: Sequence[Any], given: Sequence[Any]) -> bool:
@@ -281,6 +291,19 @@ def _numbers_apart(references: Sequence[Any], given: Sequence[Any]) -> bool:
     return bool(pairs) and all(
         min(abs(left), abs(right)) < 1e-6 and abs(left - right) > 1e-4 * abs(left) for left, right in pairs
     )
+
+
+def _equal_if_imaginary(references: Sequence[Any], given: Sequence[Any]) -> bool:
+    """True if two parsed expressions are one number as soon as i, which math-verify reads as a name, is the unit."""
+    if not references or not given:
+        return False
+    sympy = load_extra("sympy", "the symbolic verifier")
+    parts = [part for part in (references[0], given[0]) if isinstance(part, sympy.Expr)]
+    names = {name: sympy.I for part in parts for name in part.free_symbols if name.name == "i"}
+    if len(parts) < 2 or not names:
+        return False
+    left, right = (_value(part.subs(names)) for part in parts)
+    return left is not None and right is not None and abs(left - right) <= 1e-9 * abs(left)
 
 
 _MORE = re.compile(r"[,:;]\s*(?:\\[lc]?dots(?![a-zA-Z])|\.\.\.|\u2026)")

@@ -9,7 +9,8 @@ from halfway.curriculum.tasks.data_files import column_names, value_at
 CONVERSATION = "messages"
 PROMPTS = ("prompt", CONVERSATION, "question", "problem", "input")
 VERL_ANSWER = "reward_model.ground_truth"
-ANSWERS = ("answer", VERL_ANSWER, "final_answer", "expected_answer", "ground_truth", "label", "solution")
+PRIME_ANSWER = "verification_info.ground_truth"
+ANSWERS = ("answer", VERL_ANSWER, PRIME_ANSWER, "final_answer", "expected_answer", "ground_truth", "label", "solution")
 """Columns of prompts and answers; the first one in a row counts."""
 OPTIONS = ("choices", "options")
 SOLUTION, LONGEST = "solution", 64
@@ -107,6 +108,8 @@ def _name(known: Mapping[str, Any], columns: Mapping[str, str]) -> str:
     match columns["prompt_column"], columns["answer_column"]:
         case _, answer if answer == VERL_ANSWER:
             return "verl"
+        case _, answer if answer == PRIME_ANSWER:
+            return "prime-rl"
         case _, "label":
             return "OpenRLHF"
         case "question", "final_answer":

@@ -140,6 +140,29 @@ _END = 300
 """Characters at the end of a response in which to search for such a remark."""
 
 
+_STATED = re.compile(r"([^.!?\n]*)\banswer(?: is|:)\s+(?!.*\banswer\b)([^\n]*?)[.!]\s+(?=\S)", re.I | re.S)
+_GOES_ON = re.compile(
+    r"=|\b(?:not?|or|but|wait|actually|instead|rather|however|sorry|mistake|wrong|correct\w*|hmm|oops|should|recheck|check|"
+    r"result|solution|total|equals?|is|are|was|gives?|makes?|so|thus|hence|therefore|then|final\w*|mean|meant)\b|n't\b",
+    re.I,
+)
+"""Signs that a text after an answer corrects it or goes on with the calculation."""
+
+
+def _before_chatter(response: str) -> Fraction | None:
+    """The number of a last sentence "The answer is 12." before a text of other things; otherwise None."""
+    found = _STATED.search(response)
+    rest = response[found.end() :] if found else ""
+    if found is None or _GOES_ON.search(rest) or plain_number(rest.strip(" .!")) is not None:
+        return None
+    if re.search(r"\b(?:if|whether|not)\b", found[1], re.I):
+        return None
+    try:
+        return _only_number(found[2].strip("*"))
+    except ValueError:
+        return None
+
+
 def stated_number(response: str) -> Fraction | None:
     """Read the number that a response gives as its answer: its `final_answer`, or else its last number.
 
@@ -148,6 +171,8 @@ def stated_number(response: str) -> Fraction | None:
     """
     marked = final_answer(response)
     if marked is None:
+        if (number := _before_chatter(response)) is not None:
+            return number
         response = response[:-_END] + _REMARK.sub(r"\1", response[-_END:])
         alone = plain_number(response)
         return alone if alone is not None or denies(response) else last_number(response)

@@ -62,6 +62,29 @@ REPORTS: dict[str, tuple[tuple[str, ...], list[tuple[str, tuple[str, ...], tuple
         ("42", (r"Thus \[ \boxed{42} \]",), (r"\[ 42 \] \[ \boxed{4} \]",)),
     ]),
     "bojieli/ai-agent-book#338": (BOTH, [("3", (r"\boxed{\frac{6}{2}}",), ()), ("62", (), (r"\boxed{\frac{6}{2}}",))]),
+    "huggingface/Math-Verify#10": (SYMBOLIC, [  # an interval as a chain of inequalities
+        ("0 < x < 12.5", (r"\boxed{(0, 12.5)}", r"\boxed{12.5 > x > 0}"),
+            (r"\boxed{[0, 12.5)}", r"\boxed{0 < x < 12}")),
+    ]),
+    "jundot/omlx#3484": (BOTH, [  # a comma after the number
+        ("72", ("The total is 72 clips, altogether.",), ("The total is 71 clips, altogether.",)),
+    ]),
+    "open-compass/opencompass#2647": (BOTH, [  # thousands in a box
+        ("8000", (r"\boxed{8,000}", r"\boxed{8{,}000}"), (r"\boxed{8}",)),
+        ("0", (), (r"\boxed{8,000}",)),
+    ]),
+    "EleutherAI/lm-evaluation-harness#3214": (BOTH, [
+        ("29", ("The total cost of the order is $29.00.",), ("The total cost of the order is $29.50.",)),
+    ]),
+    "PrimeIntellect-ai/verifiers#1336": (BOTH, [  # an earlier answer that the response takes back
+        ("10", ("I think the answer: 5 is wrong, since 5 + 5 is more.\nAnswer: 10",), ()),
+        ("5", (), ("I think the answer: 5 is wrong, since 5 + 5 is more.\nAnswer: 10",)),
+    ]),
+    "modelscope/evalscope#906": (BOTH, [("460", (r"\boxed{\text{460}}",), (r"\boxed{\text{46}}",))]),
+    "EleutherAI/lm-evaluation-harness#2278": (BOTH, [  # all numbers of a calculation, of which the last is the sum
+        ("694", ("The donuts cost 3 * $68 = $204.\n\nThe total cost is $204 + $160 + $330 = $694.",),
+            ("The donuts cost 3 * $68 = $694.\n\nThe total cost is $204 + $160 + $330 = $684.",)),
+    ]),
 }  # fmt: skip
 
 

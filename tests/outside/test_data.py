@@ -102,6 +102,19 @@ def negative_after_the_mark(folder: Path) -> Path:
     return folder / "t.jsonl"
 
 
+def list_called_lines(folder: Path) -> Path:
+    """nuprl/MultiPL-E#81: files of data are lists in JSON, not a row per line."""
+    rows = [{"prompt": "2+3?", "answer": "5"}, {"prompt": "1+4?", "answer": "5"}]
+    (folder / "t.jsonl").write_text(json.dumps(rows, indent=2))
+    return folder / "t.jsonl"
+
+
+def rows_in_an_object(folder: Path) -> Path:
+    """huggingface/datasets#372: a file holds one object, with the rows in one of its fields."""
+    (folder / "t.json").write_text(json.dumps({"version": "1.1", "data": [{"prompt": "2+3?", "answer": "5"}]}))
+    return folder / "t.json"
+
+
 REPORTS: list[tuple[Callable[[Path], Path], dict[str, str]]] = [
     (shards_that_differ, {"2+3?": "5", "1+4?": "5"}),
     (newer_metadata, {"2+3?": "5"}),
@@ -114,6 +127,8 @@ REPORTS: list[tuple[Callable[[Path], Path], dict[str, str]]] = [
     (floats_that_look_like_integers, {"2+3?": "5.0"}),
     (every_row_a_hundred_times, {"2+3?": "5"}),
     (negative_after_the_mark, {"2-1236.5?": "-1,234.5"}),
+    (list_called_lines, {"2+3?": "5", "1+4?": "5"}),
+    (rows_in_an_object, {"2+3?": "5"}),
 ]
 
 

@@ -161,6 +161,10 @@ LAYOUTS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"prompt": USER, "reward_model": {"ground_truth": '["2"]'}}, "read as verl: prompt, reward_model.ground_truth"),
     ({"problem": "1+1?", "solution": r"So \boxed{1}+1=\boxed{2}."}, r"read as MATH: problem, solution after \boxed"),
+    (
+        {"prompt": "1+1?", "verification_info": '{"ground_truth": "2"}', "metadata": "{}"},
+        "read as prime-rl: prompt, verification_info.ground_truth",
+    ),
     ({"input": "1+1?", "label": "2"}, "read as OpenRLHF: input, label"),
     ({"problem": "1+1?", "expected_answer": "2"}, "read as problem and expected_answer: problem, expected_answer"),
 ]
@@ -695,3 +699,28 @@ def test_long_rows_after_short_ones_are_read_a_few_at_a_time(ending: str, tmp_pa
     found = [[str(row["prompt"]) for row in block.rows if isinstance(row, dict)] for block in data_files.blocks(path)]
     assert [prompt for block in found for prompt in block] == prompts
     assert max(sum(map(len, block)) for block in found) < 8 * data_files.BLOCK
+
+
+SUMS = [{"prompt": "1+1?", "answer": "2"}, {"prompt": "1+2?", "answer": "3"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("list.jsonl", json.dumps(SUMS)),
+        ("indented.jsonl", json.dumps(SUMS, indent=1)),
+        ("data.json", json.dumps({"version": "1.0", "data": SUMS})),
+        ("indented.json", json.dumps({"data": SUMS, "sources": [1]}, indent=1)),
+        ("odd.jsonl", "[1]\n" + "".join(f"{json.dumps(row)}\n" for row in SUMS)),
+    ],
+)
+def test_a_list_of_rows_is_read_wherever_it_is(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    loaded = File(str(tmp_path / name), on_bad_row="drop").load(None, STREAM)
+    assert {problem.answer for problem in loaded.problems} == {"2", "3"}
+    assert loaded.report.dropped == ({"not an object": 1} if name == "odd.jsonl" else {})
+
+
+def test_one_row_with_a_list_of_messages_is_a_row(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps({"messages": USER, "answer": "2"}))
+    assert len(File(str(tmp_path / "x.json")).load(None, STREAM).problems) == 1

@@ -326,7 +326,7 @@ def test_rows_of_json_and_parquet_are_counted_from_one(tmp_path: Path) -> None:
         ),
         ("half.json", "[", "not JSON"),
         ("deep.json", "[" * 100_000, "not JSON"),
-        ("object.json", "{}", "holds a dict; give a list of objects"),
+        ("object.json", "{}", "holds an object without a list of rows; give a list of objects"),
         ("text.parquet", "no", "not a Parquet file"),
         ("table.csv", "a,b", "column: unknown name 'prompt'; choose one of a, b"),
         ("table.xlsx", "a,b", "ends in '.xlsx'; give a .jsonl, .json, .csv or .parquet file"),

@@ -586,3 +586,39 @@ def test_a_reply_is_json_and_never_an_object() -> None:
     """A process that a text has taken over could otherwise run code on this side."""
     [reply] = Helpers(1).map("json:loads", [[json.dumps({"value": ["a", {"b": None}]})]], 60)
     assert reply == {"value": ["a", {"b": None}]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "same", "others"),
+    [
+        ("-1", (r"e^{i\pi}", r"e^{i\pi} = -1"), (r"e^{2i\pi}", "i")),
+        ("i", (r"e^{i\pi/2}",), ("-i", "2i", "1")),
+        ("2<x<5", ("5>x>2", r"5 \gt x \gt 2"), (r"5 \ge x > 2", "5>x>1", "2>x>5", "5>y>2", "x>2")),
+        (r"\frac{1}{2} \geq x > 0", (r"0 < x \leq \frac{1}{2}",), (r"0 \leq x \leq \frac{1}{2}",)),
+    ],
+)
+def test_powers_of_i_and_chains_of_inequalities(answer: str, same: tuple[str, ...], others: tuple[str, ...]) -> None:
+    pytest.importorskip("math_verify", reason="math-verify is not installed (extra train)")
+    texts = [*same, *others]
+    problem = Problem("p", "?", answer, "s", "symbolic")
+    found = verify_all([problem] * len(texts), [f"\\boxed{{{text}}}" for text in texts])
+    assert dict(zip(texts, found, strict=True)) == {text: text in same for text in texts}
+
+
+@pytest.mark.parametrize(
+    ("response", "passed"),
+    [
+        ("The answer is 12. I hope that this helps, and I have 2 more questions!", True),
+        ("Answer: **12**. Let me know if 3 steps need more words", True),
+        ("The answer is 12 apples. Ask me 3 others!", True),
+        ("The answer is 12. Wait, 13 of them", False),
+        ("The answer is 12. No, 13 of them", False),
+        ("The answer is 12. 13.", False),
+        ("The answer is 12. The answer is 13. Ask me 3 others!", False),
+        ("If the answer is 12. Ask me 3 others!", False),
+        ("The answer is not 12. Ask me 3 others!", False),
+        ("The answer is 12 or 13. Ask me 3 others!", False),
+    ],
+)
+def test_an_answer_counts_more_than_a_number_in_the_chatter_after_it(response: str, passed: bool) -> None:
+    assert verify(Problem("p", "?", "12", "s", "numeric"), response) is passed
