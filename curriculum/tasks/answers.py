@@ -57,8 +57,8 @@ def numeric(problem: Problem, response: str, *, tolerance: float = 1e-6) -> bool
 
     The final number is in the last box, the last <answer> or after the last "####", which must contain one number;
     otherwise it is the last number of the response, unless the response denies it ("not 42"), or the number of a last
-    "The answer is 42." that later sentences do not take up. Text before </think> does not count. An answer of 0 equals only 0. An answer with a known unit, such as 5 meters, does not equal a number with
-    another unit ("5 feet").
+    "The answer is 42." that later sentences do not take up. Text before </think> does not count. An answer of 0 equals
+    only 0. An answer with a known unit, such as 5 meters, does not equal a number with another unit ("5 feet").
 
     Args:
         tolerance: largest relative difference from an answer that is not an integer; 0 = exact. In files:

@@ -96,7 +96,7 @@ class Rows(Source):
 
     Attributes:
         prompt_column, answer_column: names of columns, or dotted paths such as reward_model.ground_truth. If these
-            columns do not exist, those of verl, TRL, prime-rl, GSM8K, MATH, Big-Math, DeepMath and others are recognised.
+            columns do not exist, those of verl, TRL, prime-rl, GSM8K, MATH, Big-Math, DeepMath and more are found.
         answer_after: mark before the answer proper, such as "####"; its last occurrence counts. After "\\boxed", the
             answer is what stands in braces. Empty = recognised if most of the first rows have GSM8K's or MATH's.
         id_column: column of stable, unique ids; empty = a hash of the content.
