@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 import msgspec.inspect
 import numpy as np
 
 from halfway.curriculum.problems import ProblemSet
+from halfway.curriculum.stored import StoredArray
 from halfway.curriculum.support.errors import UserError
 
 State = TypeVar("State")
@@ -152,9 +153,9 @@ def _check_names(what: str, saved: Any, expected: Any) -> None:
 
 
 def _encode(value: Any, put: Put | None = None) -> Any:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | StoredArray):
         if put and value.size > FEW and value.dtype.kind in "biuf":
-            return {"dtype": value.dtype.str, "at": list(put(value))}
+            return {"dtype": value.dtype.str, "at": list(put(cast(Array, value)))}
         plain = {"dtype": value.dtype.str, "values": value.tolist()}
         return plain if value.size else plain | {"shape": list(value.shape)}  # nested lists lose what follows a 0
     if isinstance(value, np.generic):

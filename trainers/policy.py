@@ -75,6 +75,7 @@ class Policy:
             options.max_sequences,
             self.policy_version,
             options.in_flight,
+            options.workers == "ray",
         )
 
     def collector(

@@ -20,6 +20,7 @@ _MODULES = {
     "lora": ("peft",),
     "smollm2": ("gguf",),
     "slurm": ("submitit",),
+    "ray": ("ray",),
     "wandb": ("wandb",),
     "trackio": ("trackio",),
     "verifiers": ("verifiers",),

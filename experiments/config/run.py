@@ -183,6 +183,7 @@ def parse_run_config(raw: Mapping[str, Any]) -> RunConfig:
             lambda: check_precision(config.model, config.learner),
             lambda: config.rollouts.engine.part.check(config.planned()),
             lambda: check_staleness(config) if config.rollouts.staleness else None,
+            lambda: check_workers(config),
         ]
     )
     return config
@@ -210,6 +211,13 @@ def check_needs(config: RunConfig) -> None:
         pool,
         "no controller proposes generated problems; list probe before the one that chooses problems, or remove it",
     )
+
+
+def check_workers(config: RunConfig) -> None:
+    """Raise UserError if Ray's actors cannot reach the engine."""
+    engine, workers = config.rollouts.engine, config.rollouts.workers
+    remedy = "only servers are reached from other hosts: use rollouts.engine=vllm_servers with sleep=false, or process"
+    require(workers == "process" or engine.part.samples_across_syncs, "rollouts.workers", workers, remedy)
 
 
 def check_staleness(config: RunConfig) -> None:

@@ -16,6 +16,9 @@ from halfway.experiments.config.run import RunConfig
 from halfway.trainers.policy import Policy, load_policy, prepare_torch
 from halfway.trainers.prompt_states import NEED, with_prompt_states
 
+PAYLOADS = "payloads"
+"""Folder of a run for the arrays of rollouts."""
+
 if TYPE_CHECKING:
     from halfway.trainers.distributed.workers import WorkerGroup
     from halfway.trainers.loop.training import Training
@@ -44,11 +47,15 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     from halfway.trainers.loop.checkpoint import Checkpoints
     from halfway.trainers.loop.evaluation import evaluate
     from halfway.trainers.loop.training import Training
+    from halfway.trainers.rollouts.file_store import FileStore
 
     prepare_torch(config.seed, config.threads)
     policy = load_policy(config.model, model_path)
     session = build_session(config, problems.train, lambda: policy, folder)
     parts = build_parts(config, policy)
+    store = FileStore(folder / PAYLOADS) if config.rollouts.payloads == "files" else None
+    if parts.pool and store:
+        parts.pool.store = store
     evaluation, needs = config.evaluation, config.chain.needs
     # All evaluations use one stream, so that the sampling noise they share cancels in their differences.
     stream = Stream(config.seed).at("evaluate")
@@ -59,6 +66,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
         session=session,
         rollouts=ValuedRollouts(parts.rollouts, parts.learner) if "values" in needs else parts.rollouts,
         pool=parts.pool,
+        store=store,
         staleness=config.rollouts.staleness,
         in_flight=config.rollouts.in_flight,
         learner=parts.learner,

@@ -21,7 +21,8 @@ from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.loop.samples import Decode
 from halfway.trainers.policy import Policy, prepare_torch
 from halfway.trainers.rollouts.collector import Collector
-from halfway.trainers.rollouts.sampling_process import ProcessPool
+from halfway.trainers.rollouts.ray_pool import RayPool
+from halfway.trainers.rollouts.sampling_process import ProcessPool, WorkerPool
 
 CHECKED_SYNCS, CHECKED_EVERY = 5, 10
 """Number of first syncs to check, and interval of checks after them, unless `rollouts.sync_tolerance` is set."""
@@ -45,14 +46,14 @@ class Parts:
     learner: AppraisingLearner
     sync: Callable[[], None]
     decode: Decode
-    pool: ProcessPool | None = None
+    pool: WorkerPool | None = None
     group: WorkerGroup | None = None
 
 
 def build_parts(config: RunConfig, policy: Policy) -> Parts:
     """Build the parts of this process. The policy gets the configured adapters."""
     options, part = config.rollouts, config.rollouts.engine.part
-    splits = options.staleness > 0 and int(os.environ.get("RANK", "0")) == 0
+    splits = (options.staleness > 0 or options.workers == "ray") and int(os.environ.get("RANK", "0")) == 0
     # At ZeRO stage 3 a learner holds only a part of every weight, but an engine needs whole weights: one that would
     # sample with the learner's own module gets a copy. So does an engine in another process.
     spread = config.learner.deepspeed.zero_stage == 3
@@ -81,7 +82,8 @@ def build_parts(config: RunConfig, policy: Policy) -> Parts:
     if splits:
         sampler = part.split(setup)
         build = partial(build_in_process, config.seed, config.threads, collector, sampler.there)
-        pool = ProcessPool(build, SUBMISSIONS_AT_ONCE if options.in_flight else 1)
+        workers = RayPool if options.workers == "ray" else ProcessPool
+        pool = workers(build, SUBMISSIONS_AT_ONCE if options.in_flight else 1)
         engine = sampler.here(pool.on_engine)
     else:
         engine = part.build(setup)

@@ -46,7 +46,9 @@ RECORDS = (
 
 # Dotted fields that say where a run computes. They change no result: in a new allocation with other hosts the run
 # continues from its last checkpoint. Each engine lists its own options of this kind.
-PLACEMENT = re.compile(r"(?:.*\.)?(?:cluster\.port|rollouts\.engine\.(?P<engine>[^.]+)\.(?P<option>[^.]+))")
+PLACEMENT = re.compile(
+    r"(?:.*\.)?(?:cluster\.port|rollouts\.(?:workers|payloads|engine\.(?P<engine>[^.]+)\.(?P<option>[^.]+)))"
+)
 
 
 def read_state(folder: Path) -> str:

@@ -1,16 +1,23 @@
 """Digests of the weights and the log after short runs of five chains, to compare before and after a change.
 
-    python tests/support/five_chains.py before.json     # writes them
-    python tests/support/five_chains.py before.json     # afterwards: compares with them
+    python tests/support/five_chains.py before.json              # writes them
+    python tests/support/five_chains.py before.json              # afterwards: compares with them
+    python tests/support/five_chains.py before.json --in files   # the same with arrays in files
 
 A real learner trains a small model on scripted rollouts, of one turn and of several, in three ways: rollouts are
 awaited, sampled ahead in lockstep, or in flight while the weights change. Weights are only equal on one machine.
 """
 
+import argparse
 import hashlib
 import json
+import os
 import sys
-from itertools import product
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from itertools import count, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,13 +25,17 @@ from typing import Any
 import torch
 from learner_harness import OPTIONS, build_model, learner
 from loop_harness import records, training
+from stores import StoredRollouts
 from virtual_pool import VirtualPool
 
 from halfway.controllers.chains import from_yaml
-from halfway.curriculum import Unit
+from halfway.curriculum import Group, Request, Stream, Unit
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.training import Training
+from halfway.trainers.rollouts.file_store import FileStore
+from halfway.trainers.rollouts.judging import Judging
+from halfway.trainers.rollouts.ray_pool import RayPool
 
 CHAINS: dict[str, list[Any]] = {
     "plain": ["uniform"],
@@ -44,9 +55,15 @@ VARIES = {"timing", "seconds", "judge_seconds", "t", "began", "ended", "group", 
 """Seconds, and how a group is packed."""
 
 
-def build(folder: Path, chain: str, way: str, unit: Unit, steps: int = 6) -> Training:
+Place = Callable[[Any], Any]
+"""Puts the arrays of rollouts somewhere."""
+
+
+def build(
+    folder: Path, chain: str, way: str, unit: Unit, steps: int = 6, place: Place = lambda rollouts: rollouts
+) -> Training:
     """A run that has not begun."""
-    rollouts = SimulatedRollouts(unit=unit, length=12 if unit == "tokens" else 4)
+    rollouts = place(SimulatedRollouts(unit=unit, length=12 if unit == "tokens" else 4))
     pool = VirtualPool(rollouts, rate=24.0)
     trained = learner(build_model(), OPTIONS)
 
@@ -72,11 +89,85 @@ def digests(folder: Path, run: Training) -> dict[str, str]:
     return {"weights": hashed.hexdigest()[:16], "log": log.hexdigest()[:16]}
 
 
-def all_digests(folder: Path) -> dict[str, dict[str, str]]:
+def in_files(folder: Path) -> Place:
+    return lambda rollouts: StoredRollouts(rollouts, FileStore(folder / "payloads"))
+
+
+class Engine:
+    """Stands for rollouts that it is given, after a pause in seconds."""
+
+    def become(self, rollouts: SimulatedRollouts, pause: float = 0.0) -> None:
+        self.rollouts, self.pause = rollouts, pause
+
+
+@dataclass
+class Scripted:
+    """Simulated rollouts in the place of a collector."""
+
+    engine: Engine = field(default_factory=Engine)
+    environment: Any = None
+    judging: Judging = field(default_factory=Judging)
+    judge_seconds: float = 0.0
+
+    def run(self, *job: Any) -> list[Group]:
+        time.sleep(self.engine.pause)
+        return self.engine.rollouts.run(*job)
+
+
+@dataclass
+class RayRollouts:
+    """Simulated rollouts in Ray actors. One actor is killed while it works on the fifth call, if `kills`."""
+
+    pool: RayPool
+    rollouts: SimulatedRollouts
+    kills: bool
+    calls: int = 0
+
+    def __post_init__(self) -> None:
+        self.sync(self.rollouts.policy_version)
+
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+        self.calls += 1
+        if self.calls == 5 and self.kills:
+            self.pool.on_engine("become", self.rollouts, 1.0)
+            self.pool.submit(requests, stream)
+            time.sleep(0.2)
+            self.pool.ray.kill(self.pool.actors[0], no_restart=False)
+            self.pool.on_engine("become", self.rollouts)
+        else:
+            self.pool.submit(requests, stream)
+        return self.pool.take([request.ticket for request in requests])
+
+    def sync(self, version: int) -> None:
+        self.rollouts.sync(version)
+        self.pool.on_engine("become", self.rollouts)
+
+
+@contextmanager
+def in_ray() -> Iterator[Place]:
+    """Ray on two nodes, which are processes of this machine; an actor is killed in every tenth run."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 2, "object_store_memory": 80 << 20}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        cluster.add_node(**node)
+        paths = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
+        ray.init(address=cluster.address, log_to_driver=False, runtime_env=paths)
+        pool, runs = RayPool(Scripted), count()  # type: ignore[arg-type]
+        yield lambda rollouts: RayRollouts(pool, rollouts, next(runs) % 10 == 0)
+        assert pool.resampled > 0
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def all_digests(folder: Path, place: Place = lambda rollouts: rollouts) -> dict[str, dict[str, str]]:
     found = {}
     for chain, way, unit in product(CHAINS, WAYS, UNITS):
         name = f"{chain} {way} {unit}"
-        run = build(folder / name, chain, way, unit)
+        run = build(folder / name, chain, way, unit, place=place)
         run.train()
         found[name] = digests(folder / name, run)
     return found
@@ -84,9 +175,16 @@ def all_digests(folder: Path) -> dict[str, dict[str, str]]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    path = Path(sys.argv[1])
+    parser = argparse.ArgumentParser()
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--in", dest="place", choices=["memory", "files", "ray"], default="memory")
+    options = parser.parse_args()
+    path = options.path
     with TemporaryDirectory() as temporary:
-        found = all_digests(Path(temporary))
+        folder = Path(temporary)
+        places = {"memory": nullcontext(lambda it: it), "files": nullcontext(in_files(folder)), "ray": in_ray()}
+        with places[options.place] as place:
+            found = all_digests(folder, place)
     if path.exists():
         before = json.loads(path.read_text())
         differ = [name for name in before.keys() | found.keys() if before.get(name) != found.get(name)]

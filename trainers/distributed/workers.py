@@ -12,6 +12,7 @@ from typing import Any
 from torch import distributed
 
 from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.spreading import spread
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import reason
 from halfway.curriculum.support.errors import UserError
@@ -149,21 +150,3 @@ class WorkerGroup:
         gathering = (own, judge_seconds(self._rollouts) - before, take_counts())
         distributed.gather_object(gathering, gathered, dst=LEADER, group=self._group)
         return gathered
-
-
-def spread(requests: Sequence[Request], num_processes: int) -> list[list[int]]:
-    """Assign requests to processes, by index, with about equally many rollouts each.
-
-    Requests with the same problem and origin stay together, in order: the random stream of a request counts those
-    before it. So the outcome is the same on any number of processes.
-    """
-    bundles: dict[tuple[str, str], list[int]] = {}
-    for i, request in enumerate(requests):
-        bundles.setdefault((request.problem.id, request.origin.value), []).append(i)
-    shares: list[list[int]] = [[] for _ in range(num_processes)]
-    loads = [0] * num_processes
-    for bundle in sorted(bundles.values(), key=lambda bundle: -sum(requests[i].num_rollouts for i in bundle)):
-        process = loads.index(min(loads))
-        shares[process] += bundle
-        loads[process] += sum(requests[i].num_rollouts for i in bundle)
-    return [sorted(share) for share in shares]

@@ -46,6 +46,7 @@ class EngineSetup:
         max_sequences: most sequences decoded at once.
         policy_version: version of the weights that the engine starts with; 0 = as loaded, without an update.
         in_flight: true = `sync` may be called during sampling; sequences continue with the new weights.
+        elsewhere: true = the process that samples may be on another host.
     """
 
     policy: "nn.Module"
@@ -56,6 +57,7 @@ class EngineSetup:
     max_sequences: int = 512
     policy_version: int = 0
     in_flight: bool = False
+    elsewhere: bool = False
 
 
 class Engine(Protocol):

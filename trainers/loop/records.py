@@ -15,6 +15,7 @@ from halfway.curriculum.decision_log import group_record, skip_records
 from halfway.curriculum.groups import Group
 from halfway.curriculum.plan import Skip
 from halfway.curriculum.rollouts import Origin
+from halfway.curriculum.stored import identity
 from halfway.curriculum.support.atomic import open_own, writing
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.fill import GroupOutcome
@@ -37,6 +38,7 @@ class FinishedStep:
         learner: metrics of the learner.
         groups: the groups of `outcomes` that were rolled out in this step.
         unjudged: number of responses that failed because no verifier could judge them, by reason.
+        resampled: number of groups sampled again since a worker had ended.
     """
 
     step: int
@@ -51,6 +53,7 @@ class FinishedStep:
     learner: Mapping[str, float] = field(default_factory=dict)
     starved: bool = False
     unjudged: Mapping[str, int] = field(default_factory=dict)
+    resampled: int = 0
 
     def decision_records(self) -> list[Mapping[str, Any]]:
         """The lines of a step in decisions.jsonl: skipped problems by round, then every group with its outcome."""
@@ -81,6 +84,7 @@ class FinishedStep:
             "learner": dict(self.learner),
             "controllers": dict(self.controllers),
             **({"unjudged": dict(self.unjudged)} if self.unjudged else {}),
+            **({"resampled": self.resampled} if self.resampled else {}),
         }
 
 
@@ -124,7 +128,7 @@ def response_counts(groups: Sequence[Group]) -> dict[str, int]:
     rollouts = [rollout for group in groups for rollout in group.latest.rollouts]
     zero_variance = [group for group in groups if group.zero_variance and group.size > 1]
     texts = [
-        {tuple(turn.tokens_T.tobytes() for turn in one.turns) for one in group.rollouts} for group in zero_variance
+        {tuple(identity(turn.tokens_T) for turn in one.turns) for one in group.rollouts} for group in zero_variance
     ]
     return {
         "scored": len(rollouts),

@@ -27,6 +27,7 @@ from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.progress import Progress, Stopwatch, evaluation_record
 from halfway.trainers.loop.records import FinishedStep, RunLog
 from halfway.trainers.loop.samples import Decode, Samples
+from halfway.trainers.rollouts.file_store import FileStore
 from halfway.trainers.rollouts.in_flight import InlinePool, Pool
 
 
@@ -46,6 +47,7 @@ class Training:
         decode: the text of tokens, for samples.jsonl; None = no texts are kept.
         carried: surplus groups of the last step that train in the next (fill option "carry").
         pool: samples rollouts in the background; None = rollouts are awaited as soon as they are drawn.
+        store: keeps the arrays of these rollouts; None = their groups hold them.
         staleness: batches that may be outstanding beyond the next one, to be sampled while the learner updates. It
             bounds the lag of a group that trains, unless the group has waited.
         in_flight: true = weights change under rollouts; false = rollouts are awaited first.
@@ -72,6 +74,7 @@ class Training:
     progress: Progress = field(default_factory=Progress)
     carried: tuple[Group, ...] = ()
     pool: Pool | None = None
+    store: FileStore | None = None
     staleness: int = 0
     in_flight: bool = False
     waiting: dict[str, Group | None] = field(default_factory=dict)
@@ -89,7 +92,7 @@ class Training:
 
     @cached_property
     def _pool(self) -> Pool:
-        return InlinePool(self.rollouts) if self.pool is None else self.pool
+        return InlinePool(self.rollouts, self.store) if self.pool is None else self.pool
 
     def train(self) -> Progress:
         """Train until the budget is spent, from the newest checkpoint if there is one."""
@@ -247,10 +250,18 @@ class Training:
             learner=learned,
             starved=filling.starved,
             unjudged=take_counts(),
+            resampled=self._take_resampled(),
         )
         record = self.log.append(finished)
         for recorder in self.recorders:
             recorder.step(record)
+
+    def _take_resampled(self) -> int:
+        """The groups that the pool has sampled again since the last call."""
+        number = int(getattr(self.pool, "resampled", 0))
+        if number:
+            self.pool.resampled = 0  # type: ignore[union-attr]
+        return number
 
     def measure_if_due(self, clock: Stopwatch) -> None:
         """Measure the policy's current pass rates for the chain, if it needs them and they are due."""
@@ -350,7 +361,7 @@ class Training:
         status = {"state": state, **vars(self.progress)}
         endings = [partial(write_json, self.folder / "status.json", status)]
         endings += [partial(recorder.close, state) for recorder in self.recorders]
-        endings += [partial(self._pool.close)]
+        endings += [partial(closed.close) for closed in (self._pool, self.store) if closed]
         for ending in endings:
             # After a failure, the error that stopped the run must stay visible, not a later one: on a full disk, for
             # example, the status cannot be written either.

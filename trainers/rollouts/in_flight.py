@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.stored import Store, put_group
 from halfway.curriculum.streams import Stream
 from halfway.trainers.contracts import Rollouts
 
@@ -40,15 +41,22 @@ class Pool(Protocol):
 
 @dataclass
 class InlinePool:
-    """Rolls out requests as soon as they are submitted, while the caller waits."""
+    """Rolls out requests as soon as they are submitted, while the caller waits.
+
+    Attributes:
+        store: keeps the arrays of the groups; None = the groups hold them.
+    """
 
     rollouts: Rollouts
+    store: Store | None = None
     times: dict[str, tuple[float, float]] = field(default_factory=dict)
     _done: dict[str, Group] = field(default_factory=dict)
 
     def submit(self, requests: Sequence[Request], stream: Stream) -> None:
         began = self.time()
         groups = {group.request.ticket: group for group in self.rollouts.run(requests, stream)}
+        if self.store:
+            groups = {ticket: put_group(group, self.store) for ticket, group in groups.items()}
         self._done |= groups
         self.times |= dict.fromkeys(groups, (began, self.time()))
 

@@ -1,7 +1,7 @@
 """Options of rollouts: frozen values, without heavy imports."""
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from halfway.curriculum.support.components import WANTED, Component, component
 from halfway.curriculum.support.errors import require
@@ -48,6 +48,10 @@ class RolloutOptions:
             train are then up to this many updates old and need a correction (`learner.mismatch`). 0 = sampling and
             updates take turns. 1 lets them overlap if every group trains; use more if zero-variance groups are replaced
             (`fill.policy: refill`).
+        workers: who asks the engine, judges, and holds the tokens meanwhile: "process" = this run's own processes;
+            "ray" = actors of a Ray cluster, one on each node, with its object store. Needs the engine `vllm_servers`.
+        payloads: where the workers of "process" keep tokens and their log-probabilities until they are trained on:
+            "memory", or "files" = in the run's folder, which all hosts must share.
     """
 
     engine: Annotated[Component[EnginePart], ENGINE] = field(default_factory=lambda: _engine(""))
@@ -61,6 +65,8 @@ class RolloutOptions:
     sync_tolerance: float | None = None
     staleness: int = 0
     in_flight: bool = False
+    workers: Literal["process", "ray"] = "process"
+    payloads: Literal["memory", "files"] = "memory"
 
     def largest_gap(self, policy_dtype: str) -> float:
         """Largest mean difference of engine and learner with equal weights, in nats per token."""
@@ -85,6 +91,8 @@ class RolloutOptions:
         chosen = tolerance is None or tolerance >= 0
         require(chosen, "rollouts.sync_tolerance", tolerance, "give 0 (= no check), a number of nats, or null")
         require(0 <= self.staleness <= 8, "rollouts.staleness", self.staleness, "give a number of batches from 0 to 8")
+        one = self.workers == "process" or self.payloads == "memory"
+        require(one, "rollouts.payloads", self.payloads, "leave it out: Ray's workers use its object store")
         ahead = not self.in_flight or self.staleness > 0
         require(
             ahead, "rollouts.in_flight", self.in_flight, "weights change under rollouts only with staleness of 1 to 8"

@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import count
 from multiprocessing.managers import BaseManager
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from halfway.curriculum.groups import Group, Request
+from halfway.curriculum.spreading import spread
+from halfway.curriculum.stored import Store, put_group
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.end_with_parent import end_with_parent
 from halfway.curriculum.support.errors import UserError
@@ -38,39 +41,33 @@ class Done(NamedTuple):
     unjudged: dict[str, int]
 
 
-class ProcessPool:
-    """Rolls out in one other process: one submission at a time, in order, or several at once.
+class WorkerPool:
+    """Rolls out in other processes, the workers: each takes one submission at a time, in order, or several at once.
 
-    It is a `Pool`, and serves as `Rollouts` for evaluations.
+    It is a `Pool`, and serves as `Rollouts` for evaluations. Workers share the requests of a submission, see `spread`.
 
     Attributes:
         judge_seconds: seconds of the environment for all groups taken from the pool.
         times: see `Pool`.
+        store: keeps the arrays of submitted groups; it is pickled. None = the groups hold them.
+        resampled: number of groups sampled again since a worker had ended.
     """
 
-    def __init__(self, build: Callable[[], Collector], at_once: int = 1):
-        """Start the process, and wait until it is ready.
-
-        Args:
-            build: makes the collector there; it and the requests are pickled.
-            at_once: submissions to work on at once; the engine must allow several callers.
+    def __init__(self, workers: int, at_once: int = 1, store: Store | None = None):
         """
-        self.judge_seconds = 0.0
+        Args:
+            at_once: submissions that a worker works on at once; the engine must allow several callers.
+        """
+        self.judge_seconds, self.store, self.resampled = 0.0, store, 0
         self.times: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, Future[Done]] = {}
         self._done: dict[str, Group] = {}
-        hush_lost_connections()
-        manager: Any = _Manager(ctx=multiprocessing.get_context("spawn"))
-        with ended_sampler():
-            manager.start(live_with_parent)
-            self._manager = manager
-            self._sampler = manager.sampler(build)
-            self._process = int(self._sampler.process())
-        self._threads = ThreadPoolExecutor(at_once, "rollouts")
+        self._threads = [ThreadPoolExecutor(at_once, "rollouts") for _ in range(workers)]
+        self._turns = count()
 
     def submit(self, requests: Sequence[Request], stream: Stream) -> None:
-        job = self._threads.submit(self._ask, "run", requests, stream)
-        self._jobs |= {request.ticket: job for request in requests}
+        for job, own in self._begin(requests, stream, self.store):
+            self._jobs |= {requests[i].ticket: job for i in own}
 
     def take(self, tickets: Sequence[str]) -> list[Group]:
         for ticket in tickets:
@@ -82,31 +79,81 @@ class ProcessPool:
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         """Roll out after all submissions. See `halfway.trainers.contracts.Rollouts`."""
-        return self._groups(self._threads.submit(self._ask, "run", requests, stream))
+        groups: dict[int, Group] = {}
+        for job, own in self._begin(requests, stream, None):
+            groups |= zip(own, self._groups(job), strict=True)
+        return [groups[i] for i in sorted(groups)]
 
     def on_engine(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the engine there after all submissions; returns its result."""
-        return self._threads.submit(self._ask, "on_engine", method, *arguments).result()
+        """Call a method of every worker's engine after all submissions; returns the result of the first."""
+        jobs = [
+            thread.submit(self._ask, worker, "on_engine", method, *arguments)
+            for worker, thread in enumerate(self._threads)
+        ]
+        results = [job.result() for job in jobs]
+        return results[0]
 
     def time(self) -> float:
         return time.time()
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
-        with suppress(ProcessLookupError):
-            os.kill(self._process, signal.SIGKILL)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """End the workers, whatever they are doing."""
+        for thread in self._threads:
+            thread.shutdown(wait=False, cancel_futures=True)
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the sampler; returns or raises the same. Raises UserError if its process has ended."""
-        with ended_sampler():
-            return getattr(self._sampler, method)(*arguments)
+    def _begin(
+        self, requests: Sequence[Request], stream: Stream, store: Store | None
+    ) -> list[tuple["Future[Done]", list[int]]]:
+        """Begin to roll out. Returns the job of each worker, and the positions of its requests."""
+        first, jobs = next(self._turns), []  # the first share is the largest
+        for number, own in enumerate(spread(requests, len(self._threads)), first):
+            if own:
+                worker = number % len(self._threads)
+                share = [requests[i] for i in own]
+                jobs.append((self._threads[worker].submit(self._ask, worker, "run", share, stream, store), own))
+        return jobs
+
+    def _ask(self, worker: int, method: str, *arguments: Any) -> Any:
+        """Call a method of a worker's sampler; returns or raises the same.
+
+        Raises:
+            UserError: if the worker has ended.
+        """
+        raise NotImplementedError
 
     def _groups(self, job: "Future[Done]") -> list[Group]:
         done = job.result()
         self.judge_seconds += done.judge_seconds
         add_counts(done.unjudged)
         return done.groups
+
+
+class ProcessPool(WorkerPool):
+    """Rolls out in one other process."""
+
+    def __init__(self, build: Callable[[], Collector], at_once: int = 1, store: Store | None = None):
+        """Start the process, and wait until it is ready.
+
+        Args:
+            build: makes the collector there; it and the requests are pickled.
+        """
+        super().__init__(1, at_once, store)
+        hush_lost_connections()
+        manager: Any = _Manager(ctx=multiprocessing.get_context("spawn"))
+        with ended_sampler():
+            manager.start(live_with_parent)
+            self._manager = manager
+            self._sampler = manager.sampler(build)
+            self._process = int(self._sampler.process())
+
+    def close(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self._process, signal.SIGKILL)
+        super().close()
+
+    def _ask(self, worker: int, method: str, *arguments: Any) -> Any:
+        with ended_sampler():
+            return getattr(self._sampler, method)(*arguments)
 
 
 @contextmanager
@@ -145,12 +192,14 @@ class Sampler:
         """The number of this process."""
         return os.getpid()
 
-    def run(self, requests: Sequence[Request], stream: Stream) -> Done:
+    def run(self, requests: Sequence[Request], stream: Stream, store: Store | None = None) -> Done:
         """See `Collector.run`. Runs overlap, so each gets its own environment, if the environment can be copied."""
         began, environment = time.time(), self._collector.environment
         own = getattr(environment, "copy_for_collection", lambda: environment)()
         collector = replace(self._collector, environment=own, judging=Judging())
         groups = collector.run(requests, stream)
+        if store:
+            groups = [put_group(group, store) for group in groups]
         return Done(groups, collector.judge_seconds, (began, time.time()), dict(take_counts()))
 
     def on_engine(self, method: str, *arguments: Any) -> Any:

@@ -84,6 +84,8 @@ def test_options_beside_an_engine_are_refused(tmp_path: Path) -> None:
         ("{engine: {vllm: {kv_cache_gib: 0}}}", r"^rollouts\.engine\.vllm\.kv_cache_gib: 0\.0 "),
         ("{engine: {vllm_servers: {entropies: true}}}", r"^rollouts\.engine\.vllm_servers\.entropies: .*'entropies'"),
         ("{engine: {vllm_servers: {block_size: 8}}}", r"^rollouts\.engine\.vllm_servers\.block_size: 8 "),
+        ("{workers: ray}", r"^rollouts\.workers: 'ray' .*vllm_servers"),
+        ("{workers: ray, payloads: files}", r"^rollouts\.payloads: 'files' "),
         ("7", "^rollouts: 7 "),
     ],
 )

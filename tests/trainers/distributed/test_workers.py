@@ -23,13 +23,14 @@ from preloaded import Preloaded
 from torch import distributed
 
 from halfway.curriculum import Group, Origin, Problem, Request, Stream, UserError
+from halfway.curriculum.spreading import spread
 from halfway.curriculum.tasks.helpers import Unjudged, count, take_counts
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.memory import rank_parts
 from halfway.experiments.running.parts import sync_weights
 from halfway.trainers.distributed import workers
 from halfway.trainers.distributed.collectives import lost_processes, wait_for_all
-from halfway.trainers.distributed.workers import WorkerGroup, spread
+from halfway.trainers.distributed.workers import WorkerGroup
 from halfway.trainers.engines.base import EngineSetup
 from halfway.trainers.engines.vllm.part import Vllm
 from halfway.trainers.engines.vllm_servers.part import VllmServers

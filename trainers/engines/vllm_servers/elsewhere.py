@@ -1,6 +1,7 @@
 """Sampling through servers from a process that does not manage them."""
 
 import os
+import socket
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -46,7 +47,7 @@ class ServersElsewhere(Spreading):
         super().__init__(engine.options, setup, len(engine.servers))
         self.max_length = engine.max_length
         self._key = os.urandom(32)
-        self._address = _serve(Keeper(engine), self._key)
+        self._address = _serve(Keeper(engine), self._key, setup.elsewhere)
         self._servers: dict[str, Server] = {}
         self._tokens = {server.address: server.token for server in engine.servers}
         self._vocabulary, self._in_flight = engine.servers[0].vocabulary, setup.in_flight
@@ -78,9 +79,10 @@ class ServersElsewhere(Spreading):
         return manager.keeper()
 
 
-def _serve(keeper: Keeper, key: bytes) -> Any:
-    """Serve the keeper from a thread. Returns the address to connect to."""
+def _serve(keeper: Keeper, key: bytes, elsewhere: bool) -> Any:
+    """Serve the keeper from a thread, on this host's address if `elsewhere`. Returns the address to connect to."""
     _Manager.register("keeper", callable=lambda: keeper)
-    server = _Manager(authkey=key).get_server()
+    address = (socket.gethostbyname(socket.gethostname()), 0) if elsewhere else None
+    server = _Manager(address, authkey=key).get_server()
     threading.Thread(target=server.serve_forever, name="keeper", daemon=True).start()
     return server.address

@@ -1,0 +1,22 @@
+"""Stores of arrays for tests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from halfway.curriculum import Group, Request, Stream
+from halfway.curriculum.stored import Store, put_group
+
+
+@dataclass
+class StoredRollouts:
+    """Rollouts whose arrays go into a store."""
+
+    rollouts: Any
+    store: Store
+
+    def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
+        return [put_group(group, self.store) for group in self.rollouts.run(requests, stream)]
+
+    def sync(self, version: int) -> None:
+        self.rollouts.sync(version)

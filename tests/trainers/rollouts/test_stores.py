@@ -1,0 +1,176 @@
+"""Where the arrays of rollouts lie changes no result."""
+
+import gc
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from five_chains import Place, build, digests, in_files, in_ray
+from loop_harness import records
+from messages import says
+
+from halfway.curriculum import Group, Problem, Request, Rollout, Turn, UserError
+from halfway.curriculum.states import from_plain, to_plain
+from halfway.curriculum.stored import FIELDS, StoredArray, identity, put_group
+from halfway.trainers.rollouts.file_store import FileStore
+from halfway.trainers.rollouts.in_flight import InlinePool
+from halfway.trainers.rollouts.ray_pool import RayPool
+
+
+class Counting:
+    """A store in memory that counts how often it is read."""
+
+    content, reads = b"", 0
+
+    def put(self, content: bytes) -> "Counting":
+        self.content = content
+        return self
+
+    def read(self, start: int, size: int) -> bytes:
+        self.reads += 1
+        return self.content[start : start + size]
+
+
+def group(texts: tuple[tuple[int, ...], ...] = ((1, 2, 3), (4, 5))) -> Group:
+    turns = [
+        Turn(
+            np.array(text, np.int32), np.linspace(-1, 0, len(text), dtype=np.float32), np.ones(len(text), np.float32), 0
+        )
+        for text in texts
+    ]
+    rollouts = tuple(Rollout((turn,), success=False) for turn in turns)
+    return Group(Request(Problem("p", "", ""), len(texts)), np.array([7, 8], np.int32), rollouts)
+
+
+def arrays(of: Group) -> list[Any]:
+    return [getattr(turn, name) for rollout in of.rollouts for turn in rollout.turns for name in FIELDS]
+
+
+def test_a_stored_array_is_read_when_its_values_are_used() -> None:
+    store = Counting()
+    stored = put_group(group(), store)
+    tokens_T: Any = stored.rollouts[1].turns[0].tokens_T
+    assert isinstance(tokens_T, StoredArray)
+    assert (len(tokens_T), tokens_T.shape, tokens_T.dtype, stored.num_generated) == (2, (2,), np.int32, 5)
+    assert store.reads == 0
+    assert tokens_T[1:].tolist() == [5] and tokens_T.tolist() == [4, 5] and store.reads == 2
+    assert np.concatenate([tokens_T, [9]]).tolist() == [4, 5, 9]
+    assert np.where([True, False], tokens_T, 0).tolist() == [4, 0]
+    with pytest.raises(AttributeError):
+        _ = tokens_T.nothing
+
+
+def test_stored_arrays_equal_those_before() -> None:
+    before = group()
+    for old, new in zip(arrays(before), arrays(put_group(before, Counting())), strict=True):
+        assert np.asarray(new).dtype == old.dtype and np.asarray(new).tolist() == old.tolist()
+    empty = group(())
+    assert put_group(empty, Counting()) is empty
+
+
+def test_equal_texts_are_known_without_reading() -> None:
+    store = Counting()
+    one, same, other = (put_group(group(texts), store) for texts in (((1, 2), (1, 2)), ((1, 2),), ((2, 1),)))
+    first = [identity(one_of.rollouts[0].turns[0].tokens_T) for one_of in (one, same, other)]
+    assert first[0] == first[1] != first[2] and store.reads == 0
+
+
+def test_a_checkpoint_holds_the_values(tmp_path: Path) -> None:
+    plain = to_plain(put_group(group(), FileStore(tmp_path / "payloads")))
+    assert plain == to_plain(group())
+    restored: Group = from_plain(Group, plain)
+    assert restored.rollouts[0].turns[0].tokens_T.tolist() == [1, 2, 3]
+
+
+def test_a_file_is_removed_when_its_process_no_longer_refers_to_it(tmp_path: Path) -> None:
+    folder = tmp_path / "payloads"
+    stored = put_group(group(), FileStore(folder))
+    kept = stored.rollouts[0].turns[0].tokens_T
+    elsewhere = pickle.dumps(stored)
+    del stored
+    gc.collect()
+    assert len(list(folder.iterdir())) == 1 and kept.tolist() == [1, 2, 3]
+    del kept
+    gc.collect()
+    assert list(folder.iterdir()) == []
+    with pytest.raises(UserError, match=says("rollouts.payloads", "cannot be read", "resume")):
+        np.asarray(pickle.loads(elsewhere).rollouts[0].turns[0].tokens_T)
+
+
+def test_a_cut_file_is_refused(tmp_path: Path) -> None:
+    stored = put_group(group(), FileStore(tmp_path / "payloads"))
+    [path] = (tmp_path / "payloads").iterdir()
+    path.write_bytes(path.read_bytes()[:4])
+    with pytest.raises(UserError, match=says("rollouts.payloads", "cut off", "resume")):
+        np.asarray(stored.rollouts[1].turns[0].tokens_T)
+
+
+def test_another_process_does_not_remove_a_file(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "payloads")
+    store.owner = "another host 1"
+    stored = put_group(group(), store)
+    assert len(list(store.folder.iterdir())) == 1
+    del stored
+    gc.collect()
+    assert len(list(store.folder.iterdir())) == 1
+    FileStore(store.folder)
+    assert list(store.folder.iterdir()) == []
+
+
+CASES = [("prefix_sampling", "lockstep", "tokens"), ("replay", "in_flight", "steps"), ("pros", "waiting", "tokens")]
+
+
+def outcomes(folder: Path, place: Place, cases: list[Any]) -> list[dict[str, str]]:
+    found = []
+    for i, (chain, way, unit) in enumerate(cases):
+        run = build(folder / str(i), chain, way, unit, place=place)
+        run.train()
+        found.append(digests(folder / str(i), run))
+    return found
+
+
+def test_runs_with_files_equal_runs_in_memory(tmp_path: Path) -> None:
+    memory = outcomes(tmp_path / "memory", lambda rollouts: rollouts, CASES)
+    assert outcomes(tmp_path / "files", in_files(tmp_path), CASES) == memory
+
+
+def test_a_run_on_files_resumes_as_one_in_memory(tmp_path: Path) -> None:
+    places = {"memory": lambda rollouts: rollouts, "files": in_files(tmp_path)}
+    found = []
+    for name, place in places.items():
+        build(tmp_path / name, *CASES[1], steps=4, place=place).train()
+        run = build(tmp_path / name, *CASES[1], place=place)
+        run.train()
+        found.append(digests(tmp_path / name, run))
+    assert found[0] == found[1]
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Place]:
+    with in_ray() as place:
+        yield place
+
+
+def test_runs_on_two_nodes_of_ray_equal_runs_in_memory_although_an_actor_is_killed(tmp_path: Path, ray: Place) -> None:
+    memory = outcomes(tmp_path / "memory", lambda rollouts: rollouts, CASES)
+    assert outcomes(tmp_path / "ray", ray, CASES) == memory
+
+
+@pytest.mark.usefixtures("ray")
+def test_an_actor_that_does_not_start_is_one_line() -> None:
+    def build() -> Any:
+        raise UserError("nothing to build")
+
+    with pytest.raises(UserError, match=says("rollouts.workers", "does not start", "nothing to build")):
+        RayPool(build)
+
+
+def test_groups_sampled_again_are_counted_in_their_step(tmp_path: Path) -> None:
+    run = build(tmp_path, "plain", "waiting", "tokens", steps=2)
+    run.pool = InlinePool(run.rollouts)
+    run.pool.resampled = 3  # type: ignore[attr-defined]
+    run.train()
+    assert [line.get("resampled") for line in records(tmp_path, "steps")] == [3, None]

@@ -1,0 +1,71 @@
+"""Keeps the arrays of groups in files on a disk that all hosts of a run share."""
+
+import os
+import shutil
+import socket
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from halfway.curriculum.support.atomic import open_own, reason, writing
+from halfway.curriculum.support.errors import UserError
+
+
+class FileStore:
+    """A folder with one file per group. It may be pickled; the process that made it removes the files.
+
+    A file is removed when that process no longer refers to it: the group has been trained on, and neither waits nor is
+    stored.
+    """
+
+    def __init__(self, folder: Path):
+        """Empty the folder, which belongs to the store."""
+        self.folder, self.owner = folder, _process()
+        self.close()
+        folder.mkdir(parents=True)
+
+    def put(self, content: bytes) -> "StoredFile":
+        path = self.folder / uuid4().hex
+        with writing(path), open_own(path, "wb") as file:
+            file.write(content)
+        return StoredFile(path, self.owner)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class StoredFile:
+    """The arrays of a group in a file; see `halfway.curriculum.stored.Payload`."""
+
+    def __init__(self, path: Path, owner: str):
+        self.path, self.owner = path, owner
+        if owner == _process():
+            weakref.finalize(self, _remove, path, owner).atexit = False
+
+    def __reduce__(self) -> tuple[type["StoredFile"], tuple[Path, str]]:
+        return StoredFile, (self.path, self.owner)
+
+    def read(self, start: int, size: int) -> bytes:
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(start)
+                content = file.read(size)
+        except OSError as error:
+            raise UserError(
+                f"rollouts.payloads: {self.path} cannot be read ({reason(error)}); resume the run"
+            ) from error
+        if len(content) < size:
+            raise UserError(f"rollouts.payloads: {self.path} is cut off; resume the run")
+        return content
+
+
+def _process() -> str:
+    return f"{socket.gethostname()} {os.getpid()}"
+
+
+def _remove(path: Path, owner: str) -> None:
+    if owner == _process():  # not in a fork
+        with suppress(OSError):
+            path.unlink()

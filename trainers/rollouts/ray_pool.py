@@ -1,0 +1,150 @@
+"""Samples and judges in Ray actors, one on each node of the cluster; arrays stay in Ray's object store."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from halfway.curriculum.groups import Request
+from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.trainers.rollouts.collector import Collector
+from halfway.trainers.rollouts.sampling_process import Done, Sampler, WorkerPool
+
+TRIES, RESTART_SECONDS = 3, 300.0
+"""Times that an actor may end while it works on one submission, and how long its restart may take."""
+
+
+class RayArrays:
+    """The arrays of a group in Ray's object store; see `halfway.curriculum.stored.Payload`.
+
+    They stay on the node that sampled them, until nothing refers to them. The process that asked for the rollouts owns
+    them, so they outlive the actor, but not its node.
+
+    Attributes:
+        ref: Ray's reference, unknown in the actor itself.
+    """
+
+    def __init__(self) -> None:
+        self.ref: Any = None
+
+    def read(self, start: int, size: int) -> memoryview:
+        import ray
+
+        try:
+            return memoryview(ray.get(self.ref))[start : start + size]
+        except ray.exceptions.ObjectLostError as error:
+            raise UserError(
+                "rollouts.workers: a node was lost with rollouts that were not trained on yet; resume the run"
+            ) from error
+
+
+class Kept:
+    """A store that collects what an actor returns."""
+
+    def __init__(self) -> None:
+        self.payloads: list[RayArrays] = []
+        self.contents: list[Any] = []
+
+    def put(self, content: bytes) -> RayArrays:
+        self.payloads.append(RayArrays())
+        self.contents.append(np.frombuffer(content, np.uint8))  # which is read without a copy
+        return self.payloads[-1]
+
+
+class Actor(Sampler):
+    """A sampler that leaves arrays in the object store."""
+
+    def run_stored(self, requests: Sequence[Request], stream: Stream, kept: Kept) -> list[Any]:
+        """See `Sampler.run`. Returns that with the payloads, then the content of each, as one object per request."""
+        done = self.run(requests, stream, kept)
+        return [(done, kept.payloads), *kept.contents, *[None] * (len(requests) - len(kept.contents))]
+
+
+class RayPool(WorkerPool):
+    """Rolls out in actors, one on each node of the cluster at RAY_ADDRESS, or of one that it starts on this host.
+
+    The outcome is the same on any number of actors. If one ends, Ray starts it again, perhaps on another node, and its
+    requests are sampled again.
+    """
+
+    def __init__(self, build: Callable[[], Collector], at_once: int = 1):
+        """Start the actors, and wait until they are ready.
+
+        Args:
+            build: makes the collector in an actor; it and the requests are pickled.
+
+        Raises:
+            UserError: if Ray is not installed, or an actor does not start.
+        """
+        self.ray = ray = load_extra("ray", "rollouts.workers")
+        if not ray.is_initialized():
+            ray.init(log_to_driver=False)
+        nodes = sum(node["Alive"] for node in ray.nodes())
+        super().__init__(nodes, at_once, Kept())
+        self._told: tuple[Any, ...] = ()
+        remote = ray.remote(Actor).options(
+            max_concurrency=at_once, max_restarts=-1, scheduling_strategy="SPREAD", num_cpus=1
+        )
+        self.actors = [remote.remote(build) for _ in range(nodes)]
+        try:
+            for actor in self.actors:
+                self._call(actor, "process")
+        except ray.exceptions.RayActorError as error:
+            self.close()
+            last = str(error).strip().rpartition("\n")[2]
+            raise UserError(f"rollouts.workers: an actor does not start ({one_line(last)})") from error
+
+    def on_engine(self, method: str, *arguments: Any) -> Any:
+        self._told = (method, *arguments)
+        return super().on_engine(method, *arguments)
+
+    def close(self) -> None:
+        for actor in self.actors:
+            self.ray.kill(actor)
+        super().close()
+
+    def _ask(self, worker: int, method: str, *arguments: Any) -> Any:
+        actor, tries = self.actors[worker], 0
+        while True:
+            try:
+                return self._call(actor, method, *arguments)
+            except self.ray.exceptions.RayActorError as error:
+                tries += 1
+                if tries == TRIES:
+                    raise UserError(
+                        f"rollouts.workers: an actor ended {tries} times ({one_line(error)}), perhaps for lack of "
+                        "memory; resume the run"
+                    ) from error
+                self._restart(actor)
+                self.resampled += len(arguments[0]) if method == "run" else 0
+
+    def _restart(self, actor: Any) -> None:
+        """Wait until an actor that has ended is there again, and tell its engine what it was told last."""
+        deadline = time.monotonic() + RESTART_SECONDS
+        while True:
+            try:
+                self._call(actor, "process")
+                break
+            except self.ray.exceptions.RayActorError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
+        if self._told:
+            self._call(actor, "on_engine", *self._told)
+
+    def _call(self, actor: Any, method: str, *arguments: Any) -> Any:
+        """Call a method of an actor; raises what it raises."""
+        try:
+            if method != "run" or arguments[-1] is None:
+                return self.ray.get(getattr(actor, method).remote(*arguments))
+            told, *contents = actor.run_stored.options(num_returns=1 + len(arguments[0])).remote(*arguments)
+            done: Done
+            done, payloads = self.ray.get(told)
+            for payload, content in zip(payloads, contents, strict=False):
+                payload.ref = content
+            return done
+        except self.ray.exceptions.RayTaskError as error:
+            raise error.cause from None
