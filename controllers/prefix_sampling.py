@@ -16,7 +16,6 @@ Variant = Literal["buckets", "categories"]
 # Options that belong to one variant; the other refuses any value but the default.
 VARIANT_OF: Mapping[str, Variant] = {
     "initial_ratio": "buckets",
-    "bucket_by": "buckets",
     "update_unit": "buckets",
     "cooldown_steps": "buckets",
     "remaining_ratio": "categories",
@@ -86,7 +85,6 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         max_share: largest share of a plan that starts from prefixes, newest saved rollouts first; ours.
         max_age: steps after which an unused saved rollout is dropped; 1 = for the next step only, as published.
         initial_ratio: buckets: initial value of every ratio. The paper's value is unknown to us; 0.25 is the blog's.
-        bucket_by: buckets: "rate" = four buckets at any N; "count" = one bucket for each skewed k.
         update_unit: buckets: a belief is updated by each child "group" (the paper), or once per "step" by their mean.
         cooldown_steps: buckets: least number of training steps between two moves of a ratio; 0 = no such bound.
         remaining_ratio: categories, hard parents: share of the rollout left to generate.
@@ -108,7 +106,6 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
     max_share: float = 0.5
     max_age: int = 1
     initial_ratio: float = 0.25
-    bucket_by: Literal["rate", "count"] = "rate"
     update_unit: Literal["group", "step"] = "group"
     cooldown_steps: int = 0
     remaining_ratio: float = 0.25
@@ -227,7 +224,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         side = self._side(passed, size)
         if side is None or self.variant == "categories":
             return side
-        return bucket_of(passed, size, side, self.bucket_by)
+        return bucket_of(passed, size, side)
 
     def _loop(self, state: PrefixSamplingState, name: str, head_start: bool) -> Loop:
         if name in state.loops:

@@ -504,7 +504,7 @@ def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
     """Check every task of a run's source, print the result, and write the valid tasks; False if there are none."""
     from halfway.curriculum import UserError
     from halfway.experiments.config.loading import load_run_config
-    from halfway.experiments.running.rows import check_rows
+    from halfway.experiments.running.task_checks import check_rows
 
     try:
         typer.echo(f"  rows: {check_rows(load_run_config(file, changes), kept)}")
@@ -666,7 +666,7 @@ def reproduce(
     from halfway.experiments.reproduction.command import QUICK, describe, papers_table, rows_table, run_row
     from halfway.experiments.reproduction.judging import read_measured
     from halfway.experiments.reproduction.page import write_row
-    from halfway.experiments.reproduction.rows import find_paper, find_row, papers
+    from halfway.experiments.reproduction.paper_rows import find_paper, find_row, papers
     from halfway.experiments.running.runs import COMPARISON
 
     begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}

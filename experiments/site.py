@@ -19,7 +19,7 @@ from halfway.curriculum import decision_log
 from halfway.experiments.catalogue import CONTRIB, catalogue, explained
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.papers import PAPERS, papers_of
-from halfway.experiments.reproduction.rows import NAMES
+from halfway.experiments.reproduction.paper_rows import NAMES
 from halfway.experiments.schema import schema
 from halfway.experiments.shown import as_json
 

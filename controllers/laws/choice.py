@@ -16,7 +16,7 @@ DIGITS = 6  # distances that agree to this many decimal places are tied
 SAMPLE = 1024  # size of the sample from which a bound on the smallest values is guessed
 SPARE = 2  # number of ranks by which the guess is raised, so that it is rarely too small
 
-ChoiceKind = Literal["nearest", "band", "softmax", "mass", "straddle"]
+ChoiceKind = Literal["nearest", "band", "mass", "straddle"]
 
 
 @dataclass(frozen=True)
@@ -24,26 +24,22 @@ class Choice:
     """Chooses problems by their believed pass rates.
 
     Attributes:
-        kind: "nearest" = nearest the target; "band" = random within the band, then nearest the target; "softmax" =
-            drawn without replacement in proportion to exp(-|rate - target| / tau); "mass" = likewise in proportion to
-            pass@N - rate, the expected update mass under MaxRL, see `halfway.curriculum.signals.expected_update_mass`;
-            "straddle" = half the nearest at or above the target and half the nearest below it, with more from one side
-            if the other runs out. Ties are broken at random.
+        kind: "nearest" = nearest the target; "band" = random within the band, then nearest the target; "mass" = drawn
+            without replacement in proportion to pass@N - rate, the expected update mass under MaxRL, see
+            `halfway.curriculum.signals.expected_update_mass`; "straddle" = half the nearest at or above the target and
+            half the nearest below it, with more from one side if the other runs out. Ties are broken at random.
         target: target pass rate.
         band: pass rates (low, high), both included.
-        tau: temperature of "softmax", in pass rate.
     """
 
     kind: ChoiceKind = "nearest"
     target: float = 0.5
     band: tuple[float, float] = (0.3, 0.7)
-    tau: float = 0.1
 
     def __post_init__(self) -> None:
         require(0 < self.target < 1, "law.target", self.target, "give a pass rate between 0 and 1, both excluded")
         low, high = self.band
         require(0 <= low <= high <= 1, "law.band", self.band, "give 0 <= low <= high <= 1")
-        require(self.tau > 0, "law.tau", self.tau, "give a positive temperature, or kind: nearest, its limit at 0")
 
     @property
     def aim(self) -> float | None:
@@ -66,9 +62,6 @@ class Choice:
         distance_F: Floats = np.abs(gap_F, out=gap_F)
         if self.kind == "band":
             distance_F[(rate_F >= self.band[0]) & (rate_F <= self.band[1])] = -1.0
-        elif self.kind == "softmax":
-            distance_F /= self.tau
-            return first_by([distance_F - generator.gumbel(size=len(rate_F))], wanted, generator)
         return first_by([distance_F], wanted, generator, DIGITS)
 
 

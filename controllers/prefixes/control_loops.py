@@ -27,14 +27,11 @@ def side_of(passed: int, size: int, thresholds: tuple[float, float] = (0.3, 0.7)
     return "hard" if rate < thresholds[0] else "easy" if rate > thresholds[1] else None
 
 
-def bucket_of(passed: int, size: int, side: Side, by: Literal["rate", "count"]) -> str:
-    """Name the bucket of a skewed group.
+def bucket_of(passed: int, size: int, side: Side) -> str:
+    """Name the bucket of a skewed group: far_hard (k/N <= 0.1875), near_hard, near_easy, far_easy (k/N >= 0.8125).
 
-    "rate": far_hard (k/N <= 0.1875), near_hard, near_easy, far_easy (k/N >= 0.8125); at N = 8 these are the paper's
-    buckets 1, 2, 6 and 7. "count": one bucket for each k of N.
+    At N = 8 these are the paper's buckets 1, 2, 6 and 7.
     """
-    if by == "count":
-        return f"{passed}_of_{size}"
     rate = passed / size
     far = rate <= FAR_HARD if side == "hard" else rate >= FAR_EASY
     return f"{'far' if far else 'near'}_{side}"

@@ -1,6 +1,6 @@
 """Keeps and judges the runs of reproductions, writes their pages, and simulates planned contests.
 
-- `rows`: the published results of each paper as data, with the rules that judge them
+- `paper_rows`: the published results of each paper as data, with the rules that judge them
 - `measures`: the measures of the rules, functions over finished runs
 - `judging`: judges a row by finished runs: interval, power, status
 - `page`: the pages of reproduced results, and their pictures

@@ -23,7 +23,7 @@ from halfway.experiments.propel.config import BASE, PropelConfig, load_study, pr
 from halfway.experiments.report.text_tables import TextTable
 from halfway.experiments.reproduction.judging import Measured, committed_runs, ground_of, judge, read_measured
 from halfway.experiments.reproduction.keep import finished_runs, merged
-from halfway.experiments.reproduction.rows import Paper, Row, papers
+from halfway.experiments.reproduction.paper_rows import Paper, Row, papers
 from halfway.experiments.reproduction.run_curves import Curve
 from halfway.experiments.running.runs import COMPARISON, CONFIG
 

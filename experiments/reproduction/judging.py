@@ -26,7 +26,7 @@ from halfway.experiments.report.statistics.crossed import (
 )
 from halfway.experiments.report.statistics.intervals import LEVEL
 from halfway.experiments.reproduction.measures import measured_by
-from halfway.experiments.reproduction.rows import HERE, Paper, Row, papers
+from halfway.experiments.reproduction.paper_rows import HERE, Paper, Row, papers
 from halfway.experiments.reproduction.run_curves import Curve, by_arm, read_curves
 
 CURVES = HERE / "curves"

@@ -22,7 +22,7 @@ from halfway.experiments.reproduction.judging import (
     decided_claims,
     read_measured,
 )
-from halfway.experiments.reproduction.rows import Paper, Row, papers
+from halfway.experiments.reproduction.paper_rows import Paper, Row, papers
 
 FOLDER = REPOSITORY / "experiments" / "results" / "what_is_reproduced"
 INTRODUCTION = f"""\

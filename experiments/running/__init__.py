@@ -6,7 +6,7 @@
 - `retrace`: repeats every decision of a run from its event log
 - `runs`: run directories: contents, locking, reading a run in progress
 - `checks`: checks of `halfway validate` beyond the fields
-- `rows`: checks every repository task, for `halfway validate --rows`
+- `task_checks`: checks every repository task, for `halfway validate --rows`
 - `memory`: estimates whether a run fits its machines
 - `launch`: builds and runs the commands that start a run on several hosts
 - `on_host`: runs a command on another host for `launch`

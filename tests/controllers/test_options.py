@@ -79,7 +79,6 @@ FURTHER: list[tuple[str, dict[str, Any]]] = [
     ("prefix_sampling", {"variant": "categories", "prefix_cap": 0}),
     ("prefix_sampling", {"variant": "categories", "initial_ratio": 0.5}),
     ("prefix_sampling", {"variant": "categories", "update_unit": "step"}),
-    ("prefix_sampling", {"variant": "categories", "bucket_by": "count"}),
     ("prefix_sampling", {"variant": "categories", "cooldown_steps": 2}),
     *(("probe", {"band": (-0.1, 1.0)}), ("probe", {"noise": math.inf})),
     ("servo", {"pass_rate": 1.0}),

@@ -56,12 +56,8 @@ def test_buckets_of_any_group_size(size: int, hard: dict, easy: dict):
     for passed in range(size + 1):
         side = side_of(passed, size)
         if side:
-            found[passed] = (side, bucket_of(passed, size, side, "rate"))
+            found[passed] = (side, bucket_of(passed, size, side))
     assert found == {k: ("hard", name) for k, name in hard.items()} | {k: ("easy", name) for k, name in easy.items()}
-
-
-def test_bucket_by_count_has_one_bucket_a_pass_count():
-    assert [bucket_of(k, 16, "hard", "count") for k in (1, 2, 3)] == ["1_of_16", "2_of_16", "3_of_16"]
 
 
 @pytest.mark.parametrize("controller", [PAPER, BLOG])
@@ -354,7 +350,6 @@ def child_rates(controller: PrefixSampling) -> dict[bool, list[float]]:
         PAPER,
         PrefixSampling(update_unit="step"),
         PrefixSampling(cooldown_steps=3),
-        PrefixSampling(bucket_by="count"),
         BLOG,
     ],
 )

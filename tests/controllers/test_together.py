@@ -38,7 +38,7 @@ def of(**choices: Any) -> st.SearchStrategy[dict[str, Any]]:
 BELIEF = of(
     kind=["hierarchical", "beta", "last_rate", "measured"], forgetting=[0.0, 0.9, 1.0], decay_on=["step", "observe"]
 )
-LAW = of(kind=["nearest", "band", "softmax", "mass", "straddle"], target=[0.3, 0.5, 0.9], tau=[0.01, 1.0])
+LAW = of(kind=["nearest", "band", "mass", "straddle"], target=[0.3, 0.5, 0.9])
 OPTIONS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "bandit": of(kind=["sec", "dump", "learnability", "survival", "thompson"], window=[1, 300], floor=[None, 0.3]),
     "bots": of(rho=[0.0, 0.5], adaptive=[False, True], law=LAW),

@@ -31,7 +31,7 @@ NOT_RUN = {
     "halfway compare FILE": "needs a scheduler; tests/experiments/running/test_schedulers.py",
     "halfway compare experiments/recipes/cluster/": "needs a GPU; tests/experiments/test_recipes.py",
     "halfway propel ": "takes minutes; tests/experiments/propel/test_propel_study.py",
-    "halfway validate --rows": "needs archives; tests/experiments/running/test_rows.py",
+    "halfway validate --rows": "needs archives; tests/experiments/running/test_task_checks.py",
     "halfway survey": "tests/experiments/test_survey.py",
 }
 # Page -> the test that runs its blocks that are not commands, or why none does.

@@ -72,10 +72,12 @@ def test_it_learns_which_problems_pass_half_of_the_time(law: Choice) -> None:
 
 
 def test_any_belief_combines_with_any_law_in_yaml() -> None:
-    entry = {"mopps": {"belief": {"kind": "hierarchical"}, "law": {"kind": "softmax", "tau": 0.2}, "candidates": None}}
+    entry = {
+        "mopps": {"belief": {"kind": "hierarchical"}, "law": {"kind": "band", "band": [0.2, 0.6]}, "candidates": None}
+    }
     (member,) = members([entry])
     made: Any = member.part
-    assert made == Mopps(None, ThompsonBelief(kind="hierarchical"), Choice("softmax", tau=0.2))
+    assert made == Mopps(None, ThompsonBelief(kind="hierarchical"), Choice("band", band=(0.2, 0.6)))
     (member,) = members([{"mopps": {"belief": {"beta": {"draw": False}}}}])
     made = member.part
     assert made.belief.beta == DrawnBeta(draw=False) and made.belief.forgetting == 1.0

@@ -77,29 +77,12 @@ def test_band_takes_any_inside_before_the_nearest_outside() -> None:
     assert first == {2, 3, 4, 5}
 
 
-def test_softmax_draws_in_proportion() -> None:
-    law, counts = Choice("softmax", tau=0.2), np.zeros(len(RATES))
-    for seed in range(8000):
-        counts[law.choose(RATES, 1, generator(seed))] += 1
-    weights = np.exp(-np.abs(RATES - 0.5) / 0.2)
-    assert np.abs(counts / 8000 - weights / weights.sum()).max() < 0.02
-
-
 def test_mass_draws_in_proportion_to_pass_at_n_minus_the_rate() -> None:
     law, counts = Choice("mass"), np.zeros(len(RATES))
     for seed in range(8000):
         counts[law.choose(RATES, 1, generator(seed), size=4)] += 1
     weights = 1 - (1 - RATES) ** 4 - RATES
     assert np.abs(counts / 8000 - weights / weights.sum()).max() < 0.02
-
-
-def test_softmax_draws_without_replacement_as_one_after_the_other() -> None:
-    rates, law = np.asarray([0.5, 0.7, 0.9]), Choice("softmax", tau=0.2)
-    weights = np.exp(-np.abs(rates - 0.5) / 0.2)
-    weights /= weights.sum()
-    expected = sum(weights[i] * weights[j] / (1 - weights[i]) for i, j in ((0, 1), (1, 0)))
-    pairs = [frozenset(law.choose(rates, 2, generator(seed)).tolist()) for seed in range(6000)]
-    assert pairs.count(frozenset({0, 1})) / 6000 == pytest.approx(expected, abs=0.025)
 
 
 def test_straddle_takes_half_from_each_side_and_more_where_one_runs_out() -> None:
@@ -117,7 +100,6 @@ def test_straddle_takes_half_from_each_side_and_more_where_one_runs_out() -> Non
         ({"target": 0.0}, "law.target: 0.0"),
         ({"target": 1.0}, "law.target: 1.0"),
         ({"band": (0.7, 0.3)}, "law.band"),
-        ({"tau": 0.0}, "law.tau"),
     ],
 )
 def test_bad_laws_are_refused(options: dict, says: str) -> None:

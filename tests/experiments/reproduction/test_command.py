@@ -20,7 +20,7 @@ from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.propel.config import PropelConfig
 from halfway.experiments.reproduction import command, rows
 from halfway.experiments.reproduction.command import at_scale, comparison_of, study_of
-from halfway.experiments.reproduction.rows import NAMES, load_paper
+from halfway.experiments.reproduction.paper_rows import NAMES, load_paper
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -20,7 +20,7 @@ from halfway.experiments.reproduction.judging import (
     judge_paper,
     read_measured,
 )
-from halfway.experiments.reproduction.rows import NAMES, Row, find_paper, load_paper
+from halfway.experiments.reproduction.paper_rows import NAMES, Row, find_paper, load_paper
 from halfway.experiments.reproduction.run_curves import Curve, Evaluation
 
 BARE = {"place": "Table 1", "claim": "More.", "published": "2 times"}
