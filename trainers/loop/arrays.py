@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from halfway.curriculum.states import Array, Get
+from halfway.curriculum.stored import StoredArray
 from halfway.trainers.loop.manifest import SummedFile, entries
 
 NAME = re.compile(r"arrays-\d{8,}\.bin")
@@ -167,5 +168,6 @@ def _bytes(array: Array) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _digest(array: Array) -> bytes:
-    return hashlib.sha256(_bytes(array)).digest()
+def _digest(array: Any) -> bytes:
+    """A hash of an array's bytes; that of a stored array is known without reading it."""
+    return array.digest if isinstance(array, StoredArray) else hashlib.sha256(_bytes(array)).digest()

@@ -15,6 +15,8 @@ from messages import says
 from halfway.curriculum import Group, Problem, Request, Rollout, Turn, UserError
 from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.stored import FIELDS, StoredArray, identity, put_group
+from halfway.trainers.loop.arrays import CheckpointArrays
+from halfway.trainers.loop.manifest import write_manifest
 from halfway.trainers.rollouts.file_store import FileStore
 from halfway.trainers.rollouts.in_flight import InlinePool
 from halfway.trainers.rollouts.ray_pool import RayPool
@@ -83,6 +85,21 @@ def test_a_checkpoint_holds_the_values(tmp_path: Path) -> None:
     assert plain == to_plain(group())
     restored: Group = from_plain(Group, plain)
     assert restored.rollouts[0].turns[0].tokens_T.tolist() == [1, 2, 3]
+
+
+def test_a_checkpoint_refers_to_stored_arrays_without_reading_them(tmp_path: Path) -> None:
+    store, arrays = Counting(), CheckpointArrays()
+    stored = put_group(group((tuple(range(20)),)), store)
+    reads = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        arrays.begin()
+        to_plain(stored, arrays.put)
+        places, entries = arrays.write(tmp_path / name, f"arrays-0000000{len(reads)}.bin")
+        write_manifest(tmp_path / name, entries)
+        arrays.newest = tmp_path / name
+        reads.append(store.reads)
+    assert reads[0] == reads[1] == 3 == len(places)
 
 
 def test_a_file_is_removed_when_its_process_no_longer_refers_to_it(tmp_path: Path) -> None:
