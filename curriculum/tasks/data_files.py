@@ -421,11 +421,12 @@ def _array(path: Path, text: bytes) -> Iterator[Block]:
             return
         raise UserError(f"{path}: {values}; correct it")
     if isinstance(values, dict):
-        values = next((listed for name in LISTS if _is_list_of_rows(listed := values.get(name))), values)
+        lists = [name for name, value in values.items() if _is_list_of_rows(value)]
+        values = values[lists[0]] if len(lists) == 1 and lists[0] in LISTS else values
     if isinstance(values, dict) and values and b"\n" not in text.strip():  # JSON Lines of one row
         values = [values]
     if not isinstance(values, list):
-        holds = "an object without a list of rows" if isinstance(values, dict) else f"a {type(values).__name__}"
+        holds = "an object, not one list of rows" if isinstance(values, dict) else f"a {type(values).__name__}"
         raise UserError(f'{path}: holds {holds}; give a list of objects, one per problem, or {{"data": [...]}}')
     rows = [value if isinstance(value, dict) else Bad("not an object") for value in values]
     yield Block(path, range(1, len(rows) + 1), rows, "row ")
