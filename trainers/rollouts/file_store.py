@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -42,10 +43,11 @@ class StoredFile:
     def __init__(self, path: Path, owner: str):
         self.path, self.owner = path, owner
         if owner == _process():
+            OWNED[path] = self
             weakref.finalize(self, _remove, path, owner).atexit = False
 
-    def __reduce__(self) -> tuple[type["StoredFile"], tuple[Path, str]]:
-        return StoredFile, (self.path, self.owner)
+    def __reduce__(self) -> tuple[Callable[..., "StoredFile"], tuple[Path, str]]:
+        return _stored_file, (self.path, self.owner)
 
     def read(self, start: int, size: int) -> bytes:
         try:
@@ -59,6 +61,14 @@ class StoredFile:
         if len(content) < size:
             raise UserError(f"rollouts.payloads: {self.path} is cut off; resume the run")
         return content
+
+
+OWNED: "weakref.WeakValueDictionary[Path, StoredFile]" = weakref.WeakValueDictionary()
+"""The files that this process removes, each with the one object on which that depends."""
+
+
+def _stored_file(path: Path, owner: str) -> StoredFile:
+    return OWNED.get(path) or StoredFile(path, owner)
 
 
 def _process() -> str:

@@ -107,7 +107,9 @@ def test_a_file_is_removed_when_its_process_no_longer_refers_to_it(tmp_path: Pat
     stored = put_group(group(), FileStore(folder))
     kept = stored.rollouts[0].turns[0].tokens_T
     elsewhere = pickle.dumps(stored)
-    del stored
+    copy = pickle.loads(elsewhere)
+    assert copy.rollouts[1].turns[0].tokens_T.tolist() == [4, 5]
+    del stored, copy
     gc.collect()
     assert len(list(folder.iterdir())) == 1 and kept.tolist() == [1, 2, 3]
     del kept
