@@ -6,7 +6,7 @@ Beside the code are `recipes/` and the research record, `results/`, which nothin
 - `api`: what `halfway` offers in Python
 - `outcomes`: runs and audits as tables, figures and pages
 - `cli`: the commands of `halfway`
-- `shown`: how much a command shows, and as JSON if asked
+- `output_flags`: how much a command shows, and as JSON if asked
 - `scripts`: common parts of the scripts: help from the docstring, mistakes in one line
 - `catalogue`: lists and explains everything that a YAML file can name, and makes the page about all controllers
 - `papers`: the implemented papers, and their YAML

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halfway.experiments.outcomes import AuditedLogs, Trained
-from halfway.experiments.shown import Shown, busy
+from halfway.experiments.output_flags import Shown, busy
 
 if TYPE_CHECKING:
     from halfway.experiments.config.run import RunConfig

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from halfway.experiments.output_flags import as_json, busy, now, takes
 from halfway.experiments.scripts import USER_ERROR, complain, one_line_errors, refuse
-from halfway.experiments.shown import as_json, busy, now, takes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,7 +162,7 @@ def usage_line(error: Any) -> str:
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
     """If a signal ends a run, print the command that continues it, and exit with 130 or 143."""
-    from halfway.experiments.running.endings import exit_code
+    from halfway.experiments.running.stop_signals import exit_code
 
     try:
         yield
@@ -325,7 +325,7 @@ def validate(
     """
     from halfway.curriculum import UserError
     from halfway.curriculum.support.extras import clean
-    from halfway.experiments.config.places import place_mistakes
+    from halfway.experiments.config.line_numbers import place_mistakes
 
     changes = [word for word in words if "=" in word and not Path(word).exists()]
     files = [recipe(word) for word in words if word not in changes]
@@ -830,7 +830,7 @@ def _train_comparison(
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.build import build_problems
     from halfway.experiments.running.checks import describe_visits
-    from halfway.experiments.running.endings import interrupt_on_signals
+    from halfway.experiments.running.stop_signals import interrupt_on_signals
     from halfway.experiments.tracking.opening import open_trackers
 
     begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}[on]

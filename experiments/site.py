@@ -18,10 +18,10 @@ from halfway.controllers import CONTROLLERS
 from halfway.curriculum import decision_log
 from halfway.experiments.catalogue import CONTRIB, catalogue, explained
 from halfway.experiments.config.paths import REPOSITORY
+from halfway.experiments.output_flags import as_json
 from halfway.experiments.papers import PAPERS, papers_of
 from halfway.experiments.reproduction.paper_rows import NAMES
 from halfway.experiments.schema import schema
-from halfway.experiments.shown import as_json
 
 PAGES = (
     *("*.md", "controllers/README.md", "docs/**/*.md", "docs/site.css", "experiments/recipes/README.md"),

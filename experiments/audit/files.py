@@ -32,7 +32,7 @@ from halfway.experiments.audit.limits import (
     is_moderate,
     require_moderate,
 )
-from halfway.experiments.shown import natural
+from halfway.experiments.output_flags import natural
 
 Row = TypeVar("Row")
 

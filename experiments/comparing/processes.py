@@ -21,10 +21,10 @@ from halfway.curriculum.support.atomic import open_own
 from halfway.curriculum.support.end_with_parent import end_with_parent
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.running.endings import Interrupted, exit_code
 from halfway.experiments.running.launch import PYTHON
 from halfway.experiments.running.progress_bars import Lines
 from halfway.experiments.running.runs import CONFIG, LOG, train
+from halfway.experiments.running.stop_signals import Interrupted, exit_code
 from halfway.experiments.scripts import one_line_errors
 
 PATIENCE_SECONDS = 25

@@ -8,6 +8,6 @@
 - `yaml_files`: YAML files, overrides and interpolations as plain mappings; bases are merged in
   `halfway.curriculum.support.yaml_bases`
 - `starter`: a short recipe to begin with
-- `places`: the lines in which fields are written
+- `line_numbers`: the lines in which fields are written
 - `paths`: paths in a configuration that can be found from any folder, and what a model's own files say about it
 """

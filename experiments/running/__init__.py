@@ -2,7 +2,7 @@
 
 - `build`: builds a run with all its parts from a configuration
 - `parts`: rollouts, learner, and the transfer of weights between them
-- `endings`: handles SIGTERM and Ctrl-C
+- `stop_signals`: handles SIGTERM and Ctrl-C
 - `retrace`: repeats every decision of a run from its event log
 - `runs`: run directories: contents, locking, reading a run in progress
 - `checks`: checks of `halfway validate` beyond the fields

@@ -21,7 +21,7 @@ from halfway.curriculum import UserError, require
 from halfway.curriculum.support.acceptance import VARIABLE, accepted_words
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running import on_host
-from halfway.experiments.running.endings import interrupt_on_signals
+from halfway.experiments.running.stop_signals import interrupt_on_signals
 from halfway.trainers.distributed.cluster import restart_pause
 from halfway.trainers.distributed.ports import addresses_of
 

@@ -29,8 +29,8 @@ from halfway.curriculum.support.atomic import (
 )
 from halfway.experiments.config.loading import as_yaml, differences, load_run_config, save
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.running.endings import Interrupted, heed_signals
 from halfway.experiments.running.progress_bars import spent
+from halfway.experiments.running.stop_signals import Interrupted, heed_signals
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.loop.checkpoint import Checkpoints
@@ -147,7 +147,7 @@ def train(
 
     Args:
         start: the step of an earlier checkpoint to go back to, 0 = the start.
-        supervised: true = another process ends this one, see `halfway.experiments.running.endings.Ending`.
+        supervised: true = another process ends this one, see `halfway.experiments.running.stop_signals.Ending`.
 
     Raises:
         Interrupted: if a signal has ended the run, after a checkpoint if there was time for one.

@@ -18,6 +18,7 @@ from propel_study import tiny
 from halfway.curriculum import UserError
 from halfway.experiments.comparing.tuning import area_under_curve
 from halfway.experiments.config.paths import model_config
+from halfway.experiments.output_flags import as_json
 from halfway.experiments.propel import stages
 from halfway.experiments.propel.summary import summarize_study, write_summary
 from halfway.experiments.report.analysis.sweeps import read_tuning
@@ -33,7 +34,6 @@ from halfway.experiments.reproduction.run_curves import read_curves
 from halfway.experiments.results.when_does_it_pay.judging import read_verdict
 from halfway.experiments.running.retrace import read_events
 from halfway.experiments.running.runs import RecordForwarder
-from halfway.experiments.shown import as_json
 from halfway.experiments.survey.command import prepare_folder
 from halfway.experiments.survey.sampling import read_records
 from halfway.trainers.loop.loop_options import Budget

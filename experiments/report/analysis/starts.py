@@ -6,10 +6,10 @@ from statistics import fmean
 
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.prefix import ParentCount
+from halfway.experiments.output_flags import natural
 from halfway.experiments.report.analysis.arm_summary import by_seed, mean_of_groups
 from halfway.experiments.report.records import EvaluationRecord, Run
 from halfway.experiments.report.statistics.intervals import Estimate, few_over_seeds
-from halfway.experiments.shown import natural
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from contests import comparison_of, contest, run_of
 from rich.console import Console
 from synthetic_runs import ARMS, STRATA, write_comparison
 
+from halfway.experiments.output_flags import as_json
 from halfway.experiments.report.analysis.arm_summary import Timing
 from halfway.experiments.report.analysis.pooled import PooledRatio
 from halfway.experiments.report.analysis.summary import summarize
@@ -27,7 +28,6 @@ from halfway.experiments.report.tables.contrasts import contrast_table, equal_co
 from halfway.experiments.report.tables.costs import ratio_text, saving_tables
 from halfway.experiments.report.tables.sweep_table import tuning_table
 from halfway.experiments.report.text_tables import TextTable, interval, p_value, seeds_text
-from halfway.experiments.shown import as_json
 
 PLAN = "contrasts: {baseline: grpo}\ntargets: [0.35]\ncosts: {rho: [0.5]}\n"
 

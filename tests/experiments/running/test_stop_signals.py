@@ -15,7 +15,7 @@ import pytest
 from paths import IMPORTABLE
 
 from halfway.experiments.config.loading import load_run_config
-from halfway.experiments.running import endings
+from halfway.experiments.running import stop_signals
 from halfway.experiments.running.build import build_run
 from halfway.experiments.running.runs import read_state
 
@@ -81,7 +81,7 @@ def test_a_run_ends_after_its_step_with_a_checkpoint(tmp_path: Path, number: int
     process = begin(tmp_path, "run", "run.yaml", "--quiet")
     await_that(lambda: lines_of(folder) > 0, process)
     process.send_signal(number)
-    _, said = process.communicate(timeout=endings.LEAVE_SECONDS + 30)
+    _, said = process.communicate(timeout=stop_signals.LEAVE_SECONDS + 30)
     assert process.returncode == code, said
     assert "halfway resume runs/run" in said and len(said.split("\n")) <= 3
     assert read_state(folder) == "stopped"
@@ -133,7 +133,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(
         if stopped.progress.step == (3 if how == "finished the last" else 2):
             asked = True
             if how.startswith("left"):
-                raise endings.Interrupted(signal.SIGTERM)
+                raise stop_signals.Interrupted(signal.SIGTERM)
         return original(*arguments, **options)
 
     owner, name = (stopped.session, "commit") if how == "left in rollouts" else (stopped.learner, "update")
@@ -162,7 +162,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     """Even where a step would never end."""
     program = (
-        "import os, sys, time\nfrom halfway.experiments.running.endings import heed_signals\n"
+        "import os, sys, time\nfrom halfway.experiments.running.stop_signals import heed_signals\n"
         "with heed_signals() as ending:\n print('ready', flush=True)\n"
         " while True:\n  time.sleep(0.01)\n  if ending(): print('heard', flush=True); time.sleep(600)\n"
     )
@@ -178,15 +178,15 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
 
 
 def test_a_step_that_lasts_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endings, "LEAVE_SECONDS", 0.1)
-    with pytest.raises(endings.Interrupted) as left, endings.heed_signals():
+    monkeypatch.setattr(stop_signals, "LEAVE_SECONDS", 0.1)
+    with pytest.raises(stop_signals.Interrupted) as left, stop_signals.heed_signals():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(30)
-    assert endings.exit_code(left.value) == 143
+    assert stop_signals.exit_code(left.value) == 143
 
 
 def test_who_is_supervised_takes_a_second_signal_for_the_first() -> None:
-    with endings.heed_signals(supervised=True, leaves=False) as ending:
+    with stop_signals.heed_signals(supervised=True, leaves=False) as ending:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -213,7 +213,7 @@ def test_a_rank_whose_first_process_does_not_answer_is_ended_by_a_signal(tmp_pat
 def test_a_signal_that_a_background_job_ignores_stays_ignored(scope: str) -> None:
     """A script's shell starts its background jobs so; SIGTERM still ends them."""
     program = (
-        f"import os, signal, sys\nfrom halfway.experiments.running.endings import {scope}\n"
+        f"import os, signal, sys\nfrom halfway.experiments.running.stop_signals import {scope}\n"
         f"with {scope}():\n os.kill(os.getpid(), signal.SIGINT)\n"
         " assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN\n"
         " assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL\n print('still here')\n"
