@@ -59,7 +59,14 @@ LARGEST_JSON = 1 << 30
 """Most bytes of a JSON file, which is read whole."""
 LISTS = ("data", "rows", "examples", "instances", "problems", "questions", "train")
 """Names under which an object in a JSON file may hold all rows."""
-POINTER = b"version https://git-lfs"
+BEGINNINGS = {
+    b"version https://git-lfs": "is a pointer of Git LFS; fetch the file itself, with `git lfs pull`",
+    b"\xff\xfe": "is encoded as UTF-16; save it as UTF-8",
+    b"\xfe\xff": "is encoded as UTF-16; save it as UTF-8",
+    b"PK\x03\x04": "is a ZIP archive, as workbooks are; unpack it, or export CSV",
+}
+PACKED_BEGINNINGS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+"""First bytes of files that are something else, and of packed files."""
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
 UNREADABLE = (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
@@ -287,9 +294,7 @@ def blocks(path: Path, columns: Sequence[str] | None = None, few: bool = False) 
             raise UserError(f"{path}: is not a regular file; give {FORMATS}")
         if kind == "json" and status.st_size > LARGEST_JSON:
             raise UserError(f"{path}: has more than {LARGEST_JSON >> 20} MiB; give it as JSON Lines")
-        with open(path, "rb") as file:
-            if file.read(len(POINTER)) == POINTER:
-                raise UserError(f"{path}: is a pointer of Git LFS; fetch the file itself, with `git lfs pull`")
+        _require_named_kind(path, packed)
         if kind == "lines":
             pieces = _pieces(path, packed)
             begin = next(pieces, b"")
@@ -309,6 +314,18 @@ def blocks(path: Path, columns: Sequence[str] | None = None, few: bool = False) 
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({one_line(error)}); check the source's path") from error
+
+
+def _require_named_kind(path: Path, packed: str) -> None:
+    """Refuse a file that begins like something else than its name says."""
+    with open(path, "rb") as file:
+        begin = file.read(max(map(len, BEGINNINGS)))
+    for magic, what in BEGINNINGS.items():
+        if begin.startswith(magic):
+            raise UserError(f"{path}: {what}")
+    for magic, ending in PACKED_BEGINNINGS.items():
+        if begin.startswith(magic) and not packed:
+            raise UserError(f"{path}: is packed; name it {path.name}{ending}")
 
 
 def sample(path: Path) -> list[Mapping[str, Any]]:

@@ -309,6 +309,8 @@ class _Reader:
         total = self.bad.total()
         more = f", and {total - 1} more bad rows" if total > 1 else ""
         remedy = "no row is left; name the file's columns with prompt_column, answer_column and the like"
+        if {*self.bad} <= {"not JSON", "not an object"}:
+            remedy = "no row is left; write one object per line"
         if self.problems:
             remedy = "correct the file, or set the source's on_bad_row to drop"
         where, why = self.examples[0]

@@ -1,6 +1,7 @@
 """Problem sources: stable ids, bad rows with file and line, and held-out problems that never train."""
 
 import ast
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -324,6 +325,15 @@ def test_rows_of_json_and_parquet_are_counted_from_one(tmp_path: Path) -> None:
             '{"query": "x", "answer": "1"}\n',
             "1: no prompt (the row has query, answer); no row is left; name the file's columns with prompt_column",
         ),
+        ("commas.jsonl", '{"prompt": "x", "answer": "1"},\n', "1: not JSON"),
+        (
+            "indented.jsonl",
+            '{\n"prompt": "x",\n"answer": "1"\n}\n{\n"prompt": "y",\n"answer": "1"\n}\n',
+            "one object per line",
+        ),
+        ("utf16.csv", "prompt,answer\nx,1\n".encode("utf-16"), "is encoded as UTF-16; save it as UTF-8"),
+        ("packed.jsonl", gzip.compress(b'{"prompt": "x", "answer": "1"}\n'), "is packed; name it packed.jsonl.gz"),
+        ("workbook.csv", b"PK\x03\x04\x14\x00", "is a ZIP archive, as workbooks are; unpack it, or export CSV"),
         ("half.json", "[", "not JSON"),
         ("deep.json", "[" * 100_000, "not JSON"),
         ("object.json", "{}", "holds an object, not one list of rows; give a list of objects"),
@@ -333,9 +343,9 @@ def test_rows_of_json_and_parquet_are_counted_from_one(tmp_path: Path) -> None:
         ("table.xlsx", "a,b", "ends in '.xlsx'; give a .jsonl, .json, .csv or .parquet file"),
     ],
 )
-def test_a_file_that_gives_nothing_is_one_line(tmp_path: Path, name: str, content: str, complaint: str) -> None:
+def test_a_file_that_gives_nothing_is_one_line(tmp_path: Path, name: str, content: str | bytes, complaint: str) -> None:
     path = tmp_path / name
-    path.write_text(content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     for policy in ("refuse", "drop"):
         with pytest.raises(UserError) as error:
             File(str(path), on_bad_row=policy).load(None, STREAM)
