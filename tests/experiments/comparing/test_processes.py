@@ -50,7 +50,7 @@ found = {
     "threads": [torch.get_num_threads(), torch.get_num_interop_threads(), len(os.listdir("/proc/self/task"))],
     "deterministic": [torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark],
     "defaults": [str(torch.get_default_dtype()), torch.is_grad_enabled(), torch.get_float32_matmul_precision()],
-    "environment": sorted(os.environ.items()),
+    "environment": sorted(item for item in os.environ.items() if item[0] != "PYTEST_CURRENT_TEST"),
     "folder": os.getcwd(),
     "modules": sorted(sys.modules),
     "cache": torch.seen if hasattr(torch, "seen") else None,

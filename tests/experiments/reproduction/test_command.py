@@ -18,7 +18,7 @@ from halfway.curriculum import UserError
 from halfway.experiments.cli import app
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.propel.config import PropelConfig
-from halfway.experiments.reproduction import command, rows
+from halfway.experiments.reproduction import command, paper_rows
 from halfway.experiments.reproduction.command import at_scale, comparison_of, study_of
 from halfway.experiments.reproduction.paper_rows import NAMES, load_paper
 
@@ -166,7 +166,7 @@ def test_a_row_is_run_judged_and_reported(
     small = ("evaluation.problems=16", "evaluation.points=2")
     row = paper.rows[row_name]
     row = replace(row, seeds=(800, 801), overrides=(*row.overrides, *small))
-    monkeypatch.setattr(rows, "load_paper", lambda _: replace(paper, rows={"row": row}))
+    monkeypatch.setattr(paper_rows, "load_paper", lambda _: replace(paper, rows={"row": row}))
     monkeypatch.setattr(command, "QUICK", 0.02)
     folder = Path("runs") / "reproduce" / f"ground_{name}-0.02"
     for trained in (4, 0):

@@ -95,6 +95,7 @@ def everything(learned: Mapping[str, float], groups: Sequence[Group]) -> set[str
         groups=[group for group in groups if group.request.origin is not Origin.STORED],
         learner=learned,
         unjudged={"timeout": 1},
+        resampled=1,
     )
     return set(step_metrics(finished.record()))
 
