@@ -251,9 +251,9 @@ def _symbolic_reference(answer: str, seconds: int) -> tuple[Any, ...]:
     return tuple(load_extra("math_verify", "the symbolic verifier").parse(text, parsing_timeout=seconds))
 
 
-_TERM = r"(?:\\[dt]?frac\s?\{[\w\\]+\}\s?\{[\w\\]+\}|\\sqrt\s?\{\w+\}|\\(?:pi|infty)(?![a-zA-Z])|[\w.+-])+"
+_TERM = r"(?:\\[dt]?frac\s?\{[\w\\]+\}\s?\{[\w\\]+\}|\\sqrt\s?\{\w+\}|\\(?:pi|infty)(?![a-zA-Z])|[\w.+-])++"
 _ABOVE = r"(>|\\g(?:eq?|t)(?![a-zA-Z])|\u2265)"
-_DESCENDING = re.compile(rf"({_TERM})\s*{_ABOVE}\s*({_TERM})\s*{_ABOVE}\s*({_TERM})(?!\s*[<>=\\])")
+_DESCENDING = re.compile(rf"(?<![\w.+\\}}-])({_TERM})\s*{_ABOVE}\s*({_TERM})\s*{_ABOVE}\s*({_TERM})(?!\s*[<>=\\])")
 """A chain such as 5>x>2, which math-verify does not compare with 2<x<5."""
 _DEGREES = re.compile(r"\s?\N{DEGREE SIGN}|\\degree(?![a-zA-Z])")
 _PRODUCT = re.compile("[\N{MIDDLE DOT}\N{DOT OPERATOR}]")

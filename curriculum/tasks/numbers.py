@@ -140,25 +140,34 @@ _END = 300
 """Characters at the end of a response in which to search for such a remark."""
 
 
-_STATED = re.compile(r"([^.!?\n]*)\banswer(?: is|:)\s+(?!.*\banswer\b)([^\n]*?)[.!]\s+(?=\S)", re.I | re.S)
-_GOES_ON = re.compile(
+_ANSWER = re.compile(r"\banswer\b( is\s|:\s)?", re.I)
+_SENTENCE_END = re.compile(r"[.!](?=\s)")
+_CONTINUES = re.compile(
     r"=|\b(?:not?|or|but|wait|actually|instead|rather|however|sorry|mistake|wrong|correct\w*|hmm|oops|should|recheck|check|"
     r"result|solution|total|equals?|is|are|was|gives?|makes?|so|thus|hence|therefore|then|final\w*|mean|meant)\b|n't\b",
     re.I,
 )
-"""Signs that a text after an answer corrects it or goes on with the calculation."""
+"""Signs that a text after an answer corrects it or continues the calculation."""
 
 
 def _before_chatter(response: str) -> Fraction | None:
     """The number of a last sentence "The answer is 12." before a text of other things; otherwise None."""
-    found = _STATED.search(response)
-    rest = response[found.end() :] if found else ""
-    if found is None or _GOES_ON.search(rest) or plain_number(rest.strip(" .!")) is not None:
+    found = None
+    for found in _ANSWER.finditer(response):  # only the last one counts; one search for all of it would be quadratic
+        pass
+    if found is None or not found[1]:
         return None
-    if re.search(r"\b(?:if|whether|not)\b", found[1], re.I):
+    end = _SENTENCE_END.search(response, found.end())
+    rest = response[end.end() :].strip() if end else ""
+    if end is None or not rest or _CONTINUES.search(rest) or plain_number(rest.strip(" .!")) is not None:
+        return None
+    stated = response[found.end() : end.start()].strip()
+    before = response[: found.start()]
+    sentence = before[max(map(before.rfind, ".!?\n")) + 1 :]
+    if len(stated) > _END or "\n" in stated or re.search(r"\b(?:if|whether|not)\b", sentence, re.I):
         return None
     try:
-        return _only_number(found[2].strip("*"))
+        return _only_number(stated.strip("*"))
     except ValueError:
         return None
 
