@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections import deque
 from fractions import Fraction
 from functools import lru_cache
 
@@ -152,9 +153,8 @@ _CONTINUES = re.compile(
 
 def _before_chatter(response: str) -> Fraction | None:
     """The number of a last sentence "The answer is 12." before a text of other things; otherwise None."""
-    found = None
-    for found in _ANSWER.finditer(response):  # only the last one counts; one search for all of it would be quadratic
-        pass
+    # Only the last one counts. One search for all of it would be quadratic.
+    found = next(iter(deque(_ANSWER.finditer(response), maxlen=1)), None)
     if found is None or not found[1]:
         return None
     end = _SENTENCE_END.search(response, found.end())
