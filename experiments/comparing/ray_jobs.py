@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from halfway.curriculum import UserError
-from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.experiments.comparing import processes
 from halfway.experiments.config.run import RunConfig
+from halfway.trainers.rollouts.ray_pool import connect_to_ray
 
 
 def trained(folder: str) -> int:
@@ -54,12 +54,7 @@ def submit(config: RunConfig, folder: Path, parallel: int) -> RayJob:
     cluster = config.cluster
     if cluster.train_nodes + cluster.rollout_nodes > 1:
         raise UserError("--on: 'ray' gives a run one host, and cluster asks for several; use --on slurm")
-    ray = load_extra("ray", "--on ray", "ray")
-    try:
-        if not ray.is_initialized():
-            ray.init(address="auto", log_to_driver=False, logging_level="ERROR")
-    except ConnectionError as error:
-        raise UserError(f"--on: no Ray cluster responds ({one_line(error)}); set RAY_ADDRESS") from error
+    ray = connect_to_ray("--on ray", address="auto", logging_level="ERROR")
     devices = {"num_gpus" if cluster.gpus else "num_cpus": cluster.devices_per_node}
     task = ray.remote(**devices, max_retries=-1)(trained)
     return RayJob(ray, task.remote(str(folder.resolve())))

@@ -1,5 +1,7 @@
 """Samples and judges in Ray actors, one on each node of the cluster; arrays stay in Ray's object store."""
 
+import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,8 +15,32 @@ from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.rollouts.collector import Collector
 from halfway.trainers.rollouts.sampling_process import Done, Sampler, WorkerPool
 
+SECONDS_TO_CONNECT = 5.0
 TRIES, RESTART_SECONDS = 3, 300.0
 """Times that an actor may end while it works on one submission, and how long its restart may take."""
+
+
+def connect_to_ray(field: str, **options: Any) -> Any:
+    """Connect this process to the cluster at RAY_ADDRESS, or see `ray.init`; returns the module `ray`.
+
+    Args:
+        field: the option that needs Ray.
+        options: of `ray.init`.
+
+    Raises:
+        UserError: if Ray is not installed, or no cluster responds.
+    """
+    ray = load_extra("ray", field)
+    if ray.is_initialized():
+        return ray
+    try:
+        host, _, port = os.environ.get("RAY_ADDRESS", "").rpartition("/")[2].rpartition(":")
+        if port.isdigit():  # Ray itself waits for minutes, and then ends the process
+            socket.create_connection((host, int(port)), SECONDS_TO_CONNECT).close()
+        ray.init(log_to_driver=False, **options)
+    except OSError as error:
+        raise UserError(f"{field}: no Ray cluster responds ({one_line(error)}); set RAY_ADDRESS") from error
+    return ray
 
 
 class RayArrays:
@@ -77,11 +103,9 @@ class RayPool(WorkerPool):
             build: makes the collector in an actor; it and the requests are pickled.
 
         Raises:
-            UserError: if Ray is not installed, or an actor does not start.
+            UserError: if Ray is not installed, RAY_ADDRESS leads nowhere, or an actor does not start.
         """
-        self.ray = ray = load_extra("ray", "rollouts.workers")
-        if not ray.is_initialized():
-            ray.init(log_to_driver=False)
+        self.ray = ray = connect_to_ray("rollouts.workers")
         nodes = sum(node["Alive"] for node in ray.nodes())
         super().__init__(nodes, at_once, Kept())
         self._told: tuple[Any, ...] = ()

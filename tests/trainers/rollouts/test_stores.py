@@ -15,6 +15,7 @@ from messages import says
 from halfway.curriculum import Group, Problem, Request, Rollout, Turn, UserError
 from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.stored import FIELDS, StoredArray, identity, put_group
+from halfway.trainers.distributed.ports import free_port
 from halfway.trainers.loop.arrays import CheckpointArrays
 from halfway.trainers.loop.manifest import write_manifest
 from halfway.trainers.rollouts.file_store import FileStore
@@ -193,3 +194,11 @@ def test_groups_sampled_again_are_counted_in_their_step(tmp_path: Path) -> None:
     run.pool.resampled = 3  # type: ignore[attr-defined]
     run.train()
     assert [line.get("resampled") for line in records(tmp_path, "steps")] == [3, None]
+
+
+def test_a_ray_cluster_that_does_not_respond_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="ray is not installed (extra ray)")
+    for address in (f"127.0.0.1:{free_port()}", f"ray://127.0.0.1:{free_port()}"):
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(UserError, match=says("rollouts.workers", "set RAY_ADDRESS")):
+            RayPool(lambda: None)  # type: ignore[arg-type,return-value]
