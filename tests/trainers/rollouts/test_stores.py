@@ -197,7 +197,8 @@ def test_groups_sampled_again_are_counted_in_their_step(tmp_path: Path) -> None:
 
 
 def test_a_ray_cluster_that_does_not_respond_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="ray is not installed (extra ray)")
+    ray = pytest.importorskip("ray", reason="ray is not installed (extra ray)")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # another test's cluster may be up in this process
     for address in (f"127.0.0.1:{free_port()}", f"ray://127.0.0.1:{free_port()}"):
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(UserError, match=says("rollouts.workers", "set RAY_ADDRESS")):
