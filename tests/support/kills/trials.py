@@ -98,6 +98,7 @@ class Trial:
         """Launch it, disturb it, wait until it has ended, and look at what it left."""
         self.launches += 1
         output, share = self.folder / f"launch-{self.launches}.txt", 0.2 + 0.8 * self.left
+        output.touch()  # it may be killed before it opens the file
         _, seconds, operations = self.reference.measured if fault else ({}, 0.0, 0)
         due = max(1, round((fault.at if fault else 0.0) * share * operations))
         act, counted = action(fault, due), self.folder / "operations"
