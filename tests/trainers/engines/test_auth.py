@@ -5,13 +5,17 @@ import json
 import socket
 import sys
 import threading
+import time
+from hashlib import sha256
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from messages import says
 
 from halfway.curriculum import UserError
+from halfway.trainers.engines.vllm_servers import auth
 from halfway.trainers.engines.vllm_servers.auth import FILE_VARIABLE, VARIABLE, Guard, given_token, headers, new_token
 from halfway.trainers.engines.vllm_servers.server.connection import Connection
 from halfway.trainers.engines.vllm_servers.server.server import Server
@@ -26,17 +30,35 @@ def _without_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(FILE_VARIABLE, raising=False)
 
 
-def answers(scope: dict[str, Any]) -> tuple[bool, list[dict[str, Any]]]:
-    """Whether the application behind the guard was reached, and what the guard itself sent."""
-    reached, sent = [], []
+async def told(guard: Guard, sent: list[dict[str, Any]], scope: dict[str, Any], *parts: bytes) -> None:
+    """Send the guard a request whose body comes in parts, and then its sender's farewell."""
+    messages: list[Any] = [{"type": "http.request", "body": part, "more_body": True} for part in parts[:-1]]
+    messages += [{"type": "http.request", "body": part} for part in parts[-1:]] + [{"type": "http.disconnect"}]
 
-    async def app(*_: Any) -> None:
-        reached.append(True)
+    async def receive() -> Any:
+        return messages.pop(0)
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(Guard(app)({"headers": [], **scope}, None, send))
+    await guard({"headers": [], **scope}, receive, send)
+
+
+def guarded() -> tuple[Guard, list[list[Any]]]:
+    """A guard, and what the application behind it received."""
+    reached: list[list[Any]] = []
+
+    async def app(scope: Any, receive: Any, _: Any) -> None:
+        reached.append([] if scope["type"] == "lifespan" else [await receive(), await receive()])
+
+    return Guard(app), reached
+
+
+def answers(scope: dict[str, Any], *parts: bytes) -> tuple[bool, list[dict[str, Any]]]:
+    """Whether the application behind a new guard was reached, and what the guard itself sent."""
+    guard, reached = guarded()
+    sent: list[dict[str, Any]] = []
+    asyncio.run(told(guard, sent, scope, *(parts or (b"",))))
     return bool(reached), sent
 
 
@@ -44,9 +66,19 @@ ADDRESS, ROUTE = "127.0.0.1:8000", "/pause"
 HTTP = {"type": "http", "method": "POST", "path": ROUTE, "query_string": b"", "server": ("127.0.0.1", 8000)}
 
 
-def signed(token: str = TOKEN, method: str = "POST", address: str = ADDRESS, path: str = ROUTE) -> list[Any]:
+def signed(
+    token: str = TOKEN, method: str = "POST", address: str = ADDRESS, path: str = ROUTE, body: bytes = b""
+) -> list[Any]:
     """The headers of a request, as ASGI has them."""
-    return [(name.lower().encode(), value.encode()) for name, value in headers(token, method, address, path).items()]
+    named = headers(token, method, address, path, body)
+    return [(name.lower().encode(), value.encode()) for name, value in named.items()]
+
+
+def changed(place: int, word: str) -> list[Any]:
+    """Headers with another time (0), nonce (1), digest (2) or signature (3) than what was signed."""
+    host, (name, value) = signed()
+    words = value.decode().split(" ")
+    return [host, (name, " ".join([*words[:place], word, *words[place + 1 :]]).encode())]
 
 
 HOST, SIGNATURE = signed()
@@ -62,6 +94,9 @@ HOST, SIGNATURE = signed()
         [HOST, (b"authorization", TOKEN.encode())],
         [HOST, (b"authorization", b"Bearer " + TOKEN.encode())],
         [HOST, (b"authorization", SIGNATURE[1][:-1])],
+        [HOST, (b"authorization", SIGNATURE[1].rpartition(b" ")[2])],
+        [HOST, (b"authorization", SIGNATURE[1].partition(b" ")[2])],
+        [HOST, (b"authorization", b"0 " + SIGNATURE[1])],
         [HOST, (b"authorization", b"\xff\xfe")],
         [HOST, (b"x-token", SIGNATURE[1])],
         [HOST, (b"authorization", b"x"), SIGNATURE],
@@ -70,16 +105,25 @@ HOST, SIGNATURE = signed()
         signed(token=TOKEN[:-1] + "x"),
         signed(method="GET"),
         signed(path="/health"),
+        signed(body=b"{}"),
         signed(address="127.0.0.1:8001"),  # passed on by a server at that port
+        changed(0, f"{time.time() + 1:.6f}"),
+        changed(0, "nan"),
+        changed(1, "another"),
+        changed(2, sha256(b"{}").hexdigest()),
+        changed(3, 64 * "0"),
     ],
 )
 def test_a_request_that_is_not_signed_for_this_server_is_refused(said: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, TOKEN)
     reached, sent = answers({**HTTP, "headers": said})
     assert not reached and sent[0]["status"] == 401
-    channel = {"type": "websocket", "path": ROUTE, "server": HTTP["server"], "headers": said}
-    refused = [{"type": "websocket.close", "code": 1008}]
-    assert answers(channel) == ((False, refused) if said != signed(method="GET") else (True, []))
+
+
+def test_a_channel_whose_messages_nobody_signs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    channel = {"type": "websocket", "path": ROUTE, "server": HTTP["server"], "headers": signed(method="GET")}
+    assert answers(channel) == (False, [{"type": "websocket.close", "code": 1008}])
 
 
 def test_a_signed_request_and_the_servers_own_messages_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +135,84 @@ def test_a_signed_request_and_the_servers_own_messages_pass(monkeypatch: pytest.
     assert answers({"type": "lifespan"}) == (True, [])
 
 
-def test_a_server_at_a_named_address_never_sees_the_token() -> None:
+def test_the_application_gets_the_signed_body_and_what_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    guard, reached = guarded()
+    asyncio.run(told(guard, [], {**HTTP, "headers": signed(body=b'{"a": 1}')}, b'{"a"', b": 1}"))
+    assert reached == [[{"type": "http.request", "body": b'{"a": 1}'}, {"type": "http.disconnect"}]]
+
+
+@pytest.mark.parametrize("parts", [[b'{"a": 2}'], [b'{"a": 1} '], [b'{"a": 1}', b" "], [b""], []])
+def test_who_passes_a_request_on_to_another_host_cannot_change_its_body(
+    parts: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listener at 127.0.0.1:8000 was asked, and sends what it got to the server 10.0.0.5:8000."""
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    guard, reached = guarded()
+    sent: list[dict[str, Any]] = []
+    there = {**HTTP, "server": ("10.0.0.5", 8000), "headers": signed(body=b'{"a": 1}')}
+    asyncio.run(told(guard, sent, there, *parts))
+    assert not reached and sent[0]["status"] == 401
+
+
+def test_a_body_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    monkeypatch.setattr(auth, "MOST_BYTES", 100)
+    for parts, passes in (([b"x" * 100], True), ([b"x" * 101], False), ([b"x"] * 1000, False)):
+        assert answers({**HTTP, "headers": signed(body=b"".join(parts))}, *parts)[0] is passes
+
+    read = []
+
+    async def endless() -> Any:
+        read.append(1)
+        assert len(read) < 4, "read on"
+        return {"type": "http.request", "body": b"x" * 50, "more_body": True}
+
+    assert asyncio.run(auth._read(endless)) is None
+
+
+def test_a_request_passes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    guard, reached = guarded()
+    sent: list[dict[str, Any]] = []
+    scope = {**HTTP, "headers": signed()}
+    for _ in range(3):
+        asyncio.run(told(guard, sent, scope, b""))
+    assert len(reached) == 1 and [one["status"] for one in sent if "status" in one] == [401, 401]
+    for _ in range(2):  # the same request, said again by who has the token
+        asyncio.run(told(guard, sent, {**HTTP, "headers": signed()}, b""))
+    assert len(reached) == 3
+
+
+@pytest.mark.parametrize(("seconds", "passes"), [(0, True), (299, True), (301, False), (-299, True), (-301, False)])
+def test_a_request_passes_for_five_minutes(seconds: float, passes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    said, now = signed(), time.time()
+    monkeypatch.setattr(auth.time, "time", lambda: now + seconds)
+    assert answers({**HTTP, "headers": said})[0] is passes
+
+
+def test_nonces_are_bounded_and_never_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the order of times: what was forgotten is refused for its time."""
+    monkeypatch.setattr(auth, "MOST_NONCES", 10)
+    clock = [1e9]
+    monkeypatch.setattr(auth.time, "time", lambda: clock[0])
+    nonces, random = auth.Nonces(), Random(0)
+    asked = [(1e9 + random.uniform(-400, 1400), str(i)) for i in range(500)]
+    taken = []
+    for said, nonce in sorted(asked, key=lambda one: one[0] + random.uniform(-350, 350)):
+        clock[0] = max(clock[0], said + random.uniform(-350, 350))
+        if nonces.take(said, nonce):
+            assert abs(said - clock[0]) <= auth.WINDOW_SECONDS
+            taken.append((said, nonce))
+        assert not any(nonces.take(*one) for one in taken)
+        assert len(nonces._seen) == len(nonces._oldest) <= 10
+    assert len(taken) > 50
+    clock[0] += 2 * auth.WINDOW_SECONDS + 1
+    assert nonces.take(clock[0], "last") and nonces._seen == {"last"}
+
+
+def test_a_server_at_a_named_address_never_sees_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
@@ -107,7 +228,11 @@ def test_a_server_at_a_named_address_never_sees_the_token() -> None:
         assert Connection(address, token=TOKEN).call("GET", "/health") == {}
         thread.join(10)
     assert TOKEN.encode() not in seen[0]
-    assert f"Authorization: {headers(TOKEN, 'GET', address, '/health')['Authorization']}".encode() in seen[0]
+    signature = next(line for line in seen[0].split(b"\r\n") if line.startswith(b"Authorization: "))
+    scope = {**HTTP, "method": "GET", "path": "/health", "server": address.split(":")}
+    monkeypatch.setenv(VARIABLE, TOKEN)
+    said = [(b"host", address.encode()), (b"authorization", signature.partition(b": ")[2])]
+    assert answers({**scope, "headers": said}) == (True, [])
     assert seen[0].lower().count(b"host: ") == 1
 
 

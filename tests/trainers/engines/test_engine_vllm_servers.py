@@ -177,7 +177,7 @@ def wait_for_both(servers: VllmServersEngine) -> None:
 def status(url: str, method: str, token: str = "") -> int:
     """The status of an answer; 200 for one that never ends."""
     address, _, path = url.removeprefix("http://").partition("/")
-    signed = headers(token, method, address, f"/{path}")
+    signed = headers(token, method, address, f"/{path}", b"{}")
     asked = urllib.request.Request(url, method=method, headers=signed, data=b"{}")
     try:
         with urllib.request.urlopen(asked, timeout=20) as answer:

@@ -61,7 +61,7 @@ class Connection:
         from aiohttp import ClientError, ClientTimeout
 
         limits = ClientTimeout(total=2 * seconds, sock_connect=seconds, sock_read=seconds)
-        payload = None if body is None else json.dumps(body)
+        payload = b"" if body is None else json.dumps(body).encode()
         try:
             async with session() as own, self._request(own, method, path, payload, timeout=limits) as response:
                 return await self._accepted(path, response, MOST_BYTES)
@@ -106,14 +106,14 @@ class Connection:
 
     async def _post(self, session: "ClientSession", path: str, body: Any) -> Any:
         most = MOST_BYTES + BYTES_A_TOKEN * body["sampling_params"]["max_tokens"]
-        async with self._request(session, "POST", path, json.dumps(body)) as response:
+        async with self._request(session, "POST", path, json.dumps(body).encode()) as response:
             return await self._accepted(path, response, most, Generated)
 
-    def _request(self, session: "ClientSession", method: str, path: str, payload: str | None, **limits: Any) -> Any:
+    def _request(self, session: "ClientSession", method: str, path: str, payload: bytes, **limits: Any) -> Any:
         kinds = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        headers = kinds | auth.headers(self.token, method, self.address, path)
+        headers = kinds | auth.headers(self.token, method, self.address, path, payload)
         url = f"http://{self.address}{path}"
-        return session.request(method, url, data=payload, headers=headers, allow_redirects=False, **limits)
+        return session.request(method, url, data=payload or None, headers=headers, allow_redirects=False, **limits)
 
     async def _accepted(self, path: str, response: "ClientResponse", most: int, kind: Any = Any) -> Any:
         """Read a response of at most `most` bytes as this kind.
@@ -127,7 +127,8 @@ class Connection:
             if len(content) > most:
                 break
         if status == UNAUTHORIZED:
-            why = f"needs another token than {auth.VARIABLE} of this process, or listens on another port"
+            clock = f"or its clock differs by more than {auth.WINDOW_SECONDS} s"
+            why = f"needs another token than {auth.VARIABLE} of this process, listens on another port, {clock}"
             raise OtherTokenError(f"{self.address} {why}")
         if status != OK:
             wrong = 400 <= status < 500 and status not in (TIMED_OUT, TOO_MANY)
