@@ -4,6 +4,7 @@ import gc
 import json
 import math
 import re
+from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ import numpy as np
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.problems import Message
 from halfway.curriculum.support.atomic import write_text
+from halfway.curriculum.support.errors import require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.answer_checks import AnswerChecks
@@ -108,6 +110,7 @@ class Rows(Source):
         check_answers: whether to check each answer with its verifier while loading (1 ms per row for "symbolic", on
             the first reading of a file).
         on_bad_row: "refuse" the file, or "drop" the row, count it and continue.
+        max_problems: most problems to read; one with a short prompt takes .6 KB of memory.
     """
 
     prompt_column: str = "prompt"
@@ -120,6 +123,7 @@ class Rows(Source):
     feature_columns: tuple[str, ...] = ()
     check_answers: bool = True
     on_bad_row: Literal["refuse", "drop"] = "refuse"
+    max_problems: int = 1_500_000
     other_features: ClassVar[bool] = False
     """Whether a row's other columns are features too, as in files that Halfway writes."""
 
@@ -131,6 +135,8 @@ class Rows(Source):
             find_verifier(self.verifier)  # raises for unknown options
         else:
             raise unknown(f"{type(self).__name__.lower()}.verifier", self.verifier, VERIFIERS.names())
+        name = f"{type(self).__name__.lower()}.max_problems"
+        require(self.max_problems >= 1, name, self.max_problems, "give at least 1")
 
     def files(self) -> list[Path]:
         """Find the data files. Raises UserError if there are none."""
@@ -280,7 +286,7 @@ class _Reader:
     _plain: bool = False
     _texts: bool = False
     _verifiers: frozenset[str] = field(default_factory=lambda: frozenset(VERIFIERS.names()))
-    _places: list[int] = field(default_factory=list)
+    _places: "array[int]" = field(default_factory=lambda: array("q"))
     _blocks: list[Block] = field(default_factory=list)
     _starts: list[int] = field(default_factory=lambda: [0])
     _ids: dict[str, int] = field(default_factory=dict)
@@ -344,6 +350,9 @@ class _Reader:
                     self.examples.append((self._where(place), problem))
         if (total := self.bad.total()) > MOST_BAD and total > 4 * len(self.problems):
             raise UserError(self.complaint())
+        if len(self.problems) > (most := self.file.max_problems):
+            remedy = "split the data, or raise the source's max_problems if memory allows"
+            raise UserError(f"{block.path}: brings more than {most:,} problems; {remedy}")
 
     def _new(self, problem: Problem, place: int) -> Problem | Bad:
         """Keep a problem, unless an earlier one has its id, or its prompt and answer."""
@@ -404,7 +413,7 @@ class _Reader:
             self._ids |= ids
         self._prompts |= prompts
         self.problems += good
-        self._places += range(start, start + len(good))
+        self._places.extend(range(start, start + len(good)))
         return True
 
     def _problem(self, values: Row) -> Problem | Bad:

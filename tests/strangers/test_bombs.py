@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,18 @@ def test_many_bad_rows_beside_good_ones_are_dropped(tmp_path: Path, monkeypatch:
     loaded = File(str(tmp_path / "rows.jsonl"), on_bad_row="drop").load(None, Stream(0))
     assert (len(loaded.problems), loaded.report.dropped) == (100, {"not an object": 300})
     assert len(loaded.report.examples) == 5
+
+
+def test_tiny_problems_without_end_are_a_line(tmp_path: Path) -> None:
+    """A million are read by default; two million cost more than a gigabyte."""
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text("".join(f'{{"prompt": "{name}{i}", "answer": "1"}}\n' for i in range(60)))
+    source = File(str(tmp_path / "*.jsonl"), max_problems=120)
+    assert len(source.load(None, Stream(0)).problems) == 120 and 10**6 < File.max_problems < 2 * 10**6
+    with pytest.raises(UserError, match=r"^\S+/b.jsonl: brings more than 119 problems; .* max_problems if memory allows$"):
+        replace(source, max_problems=119).load(None, Stream(0))
+    with pytest.raises(UserError, match=r"^file.max_problems: 0 is not acceptable; give at least 1$"):
+        replace(source, max_problems=0)
 
 
 ROW = '{"prompt": "x", "answer": "1"}\n'
