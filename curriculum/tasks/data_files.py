@@ -67,6 +67,10 @@ BEGINNINGS = {
 }
 PACKED_BEGINNINGS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 """First bytes of files that are something else, and of packed files."""
+SPEAKERS = {"role", "from"}
+"""Fields of a message that name its author, the second one in ShareGPT's."""
+EXCEL_DELIMITER = re.compile(r"sep=([,;\t])", re.IGNORECASE)
+"""The line before the column names that tells Excel the delimiter."""
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
 UNREADABLE = (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
@@ -425,7 +429,16 @@ def _json(text: bytes) -> Any:
 
 def _parse(line: bytes) -> Row:
     value = _json(line)
-    return value if isinstance(value, dict | Bad) else Bad("not an object")
+    if isinstance(value, Bad) and line.rstrip().endswith(b","):  # from a list with one row per line
+        value = _json(line.rstrip()[:-1])
+    return value if isinstance(value, Bad) else _row(value)
+
+
+def _row(value: Any) -> Row:
+    """A row from an object, or from ORZ's list of messages, the last of which has the answer."""
+    if _has_objects(value) and all(SPEAKERS & message.keys() for message in value):
+        return value[-1] | {"conversations": value}
+    return value if isinstance(value, dict) else Bad("not an object")
 
 
 def _array(path: Path, text: bytes) -> Iterator[Block]:
@@ -438,19 +451,39 @@ def _array(path: Path, text: bytes) -> Iterator[Block]:
             return
         raise UserError(f"{path}: {values}; correct it")
     if isinstance(values, dict):
-        lists = [name for name, value in values.items() if _is_list_of_rows(value)]
-        values = values[lists[0]] if len(lists) == 1 and lists[0] in LISTS else values
-    if isinstance(values, dict) and values and b"\n" not in text.strip():  # JSON Lines of one row
-        values = [values]
+        values = _rows_in(values, is_line=b"\n" not in text.strip())
     if not isinstance(values, list):
         holds = "an object, not one list of rows" if isinstance(values, dict) else f"a {type(values).__name__}"
         raise UserError(f'{path}: holds {holds}; give a list of objects, one per problem, or {{"data": [...]}}')
-    rows = [value if isinstance(value, dict) else Bad("not an object") for value in values]
-    yield Block(path, range(1, len(rows) + 1), rows, "row ")
+    yield Block(path, range(1, len(values) + 1), [_row(value) for value in values], "row ")
 
 
-def _is_list_of_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
+def _rows_in(values: dict[str, Any], is_line: bool) -> Any:
+    """The rows that an object holds, or the object itself if it holds none.
+
+    These are a list of rows, columns as `datasets` and pandas write them, rows by id, or the object as the only row.
+
+    Args:
+        is_line: whether the file has one line, which may be the only one of JSON Lines.
+    """
+    lists = [name for name, value in values.items() if _has_objects(value) and not SPEAKERS & value[0].keys()]
+    if len(lists) == 1 and lists[0] in LISTS:
+        return values[lists[0]]
+    inner = list(values.values())
+    if len(inner) > 1 and all(isinstance(each, list) and len(each) == len(inner[0]) > 1 for each in inner):
+        if not any(map(_has_objects, inner)):  # messages
+            return _dicts(list(values), zip(*inner, strict=True))
+    elif len(inner) > 1 and all(isinstance(each, dict) for each in inner):
+        names = inner[0].keys()
+        if all(map(str.isdecimal, names)) and all(each.keys() == names for each in inner):
+            return [{column: values[column][name] for column in values} for name in names]
+        if set.intersection(*map(set, inner)):
+            return inner
+    return [values] if values and (not lists or (is_line and len(lists) < len(values))) else values
+
+
+def _has_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
 
 
 # ---------------------------------------------------------------- tables
@@ -501,6 +534,8 @@ def _fetch(path: Path, query: str, what: str, rows: int = FEW) -> Iterator[list[
             while found := cursor.fetchmany(rows):
                 yield found
     except (duckdb.Error, RuntimeError, UnicodeError) as error:
+        if "not utf-8 encoded" in str(error):
+            raise UserError(f"{path}: is not encoded as UTF-8; save it as UTF-8") from error
         raise UserError(f"{path}: not {what} ({one_line(error, 300)}); correct it") from error
 
 
@@ -517,7 +552,7 @@ def _plainly_named(path: Path) -> Iterator[str]:
 
 
 def _csv(path: Path, packed: str, columns: Sequence[str] | None, limit: str) -> Iterator[Block]:
-    names, delimiter = _heading(path, packed)
+    names, delimiter, skipped = _heading(path, packed)
     if not names:
         raise UserError(f"{path}: does not begin with a line of column names; correct it")
     if len(names) > MOST_COLUMNS:
@@ -528,12 +563,12 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None, limit: str) -> 
         if names.count(name) > 1:
             raise UserError(f"{path}: has several columns {name!r}; rename all but one")
     if _mixes_line_ends(path, packed):
-        yield from _csv_by_python(path, packed, names, delimiter)
+        yield from _csv_by_python(path, packed, names, delimiter, skipped)
         return
     types = ", ".join(f"'c{i}': 'VARCHAR'" for i in range(len(names)))
     query = (
         f"FROM read_csv(?, columns = {{{types}}}, delim = {text_in_sql(delimiter)}, quote = '\"', escape = '\"', "
-        f"header = true, auto_detect = false, compression = '{packed or 'none'}', {LONGEST}){limit}"
+        f"header = true, skip = {skipped}, auto_detect = false, compression = '{packed or 'none'}', {LONGEST}){limit}"
     )
     what, first = "a table in CSV", 1
     size = sum_in_sql([str(VALUE_BYTES * len(names)), *(f"coalesce(strlen(c{i}), 0)" for i in range(len(names)))])
@@ -565,10 +600,10 @@ def _mixes_line_ends(path: Path, packed: str) -> bool:
     return returns > both or 0 < both < feeds
 
 
-def _csv_by_python(path: Path, packed: str, names: Sequence[str], delimiter: str) -> Iterator[Block]:
+def _csv_by_python(path: Path, packed: str, names: Sequence[str], delimiter: str, skipped: int) -> Iterator[Block]:
     """The rows of a table in CSV, whatever ends its lines."""
     lines = io.TextIOWrapper(io.BytesIO(b"".join(_pieces(path, packed))), "utf-8-sig", newline="")
-    filled = islice(filter(None, csv.reader(lines, delimiter=delimiter, strict=True)), 1, None)
+    filled = islice(filter(None, csv.reader(lines, delimiter=delimiter, strict=True)), 1 + skipped, None)
     first = 1
     try:
         while cells := list(islice(filled, MOST_ROWS)):
@@ -596,8 +631,8 @@ def _number(cell: str) -> Decimal | str:
         return cell
 
 
-def _heading(path: Path, packed: str) -> tuple[list[str], str]:
-    """Read the column names of a CSV table, and its delimiter."""
+def _heading(path: Path, packed: str) -> tuple[list[str], str, int]:
+    """Read the column names of a CSV table, its delimiter, and the number of lines before the names."""
     beginning = b""
     for piece in _pieces(path, packed):
         beginning += piece
@@ -605,9 +640,11 @@ def _heading(path: Path, packed: str) -> tuple[list[str], str]:
             break
     text = beginning.decode("utf-8", "replace")
     line = re.split("[\r\n]", text, maxsplit=1)[0]
-    delimiter = max(",", ";", "\t", key=line.count)
+    stated = EXCEL_DELIMITER.fullmatch(line)
+    delimiter = stated[1] if stated else max(",", ";", "\t", key=line.count)
     try:
-        return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), []), delimiter
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        return next(islice(lines, 1, None) if stated else lines, []), delimiter, int(bool(stated))
     except csv.Error as error:
         raise UserError(f"{path}: not a table in CSV ({one_line(error)}); correct it") from error
 

@@ -27,6 +27,7 @@ from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.answer_checks import AnswerChecks
 from halfway.curriculum.tasks.data_files import (
+    SPEAKERS,
     Bad,
     Block,
     Row,
@@ -38,7 +39,7 @@ from halfway.curriculum.tasks.data_files import (
     stem,
     value_at,
 )
-from halfway.curriculum.tasks.layouts import BOX, CONVERSATION, VERL_ANSWER, recognised, unseen_options
+from halfway.curriculum.tasks.layouts import BOX, CONVERSATIONS, VERL_ANSWER, recognised, unseen_options
 from halfway.curriculum.tasks.numbers import final_answer
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id, content_ids
 from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
@@ -55,6 +56,7 @@ PYTHONIC = re.compile(r"\[\s*\{'(?:role|content)': ")
 """The beginning of a list of messages that Python, not JSON, wrote into a text cell."""
 HALF = re.compile("[\ud800-\udfff]")
 """Half of a surrogate pair, which JSON may hold and no tokenizer takes."""
+SHAREGPT = {"human": "user", "gpt": "assistant"}
 BARE_BOX = re.compile(r"\\boxed\s+([^\s$.,{][^\s$.,]*)")
 """A box without braces, as in some of MATH's solutions."""
 MOST_DIGITS = 400
@@ -99,6 +101,7 @@ class Rows(Source):
     Attributes:
         prompt_column, answer_column: names of columns, or dotted paths such as reward_model.ground_truth. If these
             columns do not exist, those of verl, TRL, prime-rl, GSM8K, MATH, Big-Math, DeepMath and more are found.
+        context_column: column of a text to append to a plain prompt, such as Alpaca's "input"; a row may lack it.
         answer_after: mark before the answer proper, such as "####"; its last occurrence counts. After "\\boxed", the
             answer is what stands in braces. Empty = recognised if most of the first rows have GSM8K's or MATH's.
         id_column: column of stable, unique ids; empty = a hash of the content.
@@ -115,6 +118,7 @@ class Rows(Source):
 
     prompt_column: str = "prompt"
     answer_column: str = "answer"
+    context_column: str = ""
     answer_after: str = ""
     id_column: str = ""
     verifier: str = "exact"
@@ -181,16 +185,18 @@ class Rows(Source):
 
     def columns(self) -> list[str] | None:
         """The columns that a table must have; None = all its columns."""
-        texts = (self.prompt_column, self.answer_column, self.id_column, self.verifier_column, self.solution_column)
-        return None if self.other_features else list(dict.fromkeys(filter(None, (*texts, *self.feature_columns))))
+        return None if self.other_features else list(dict.fromkeys((*self._texts(), *self.feature_columns)))
 
     def features_of(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """The columns of a row that become features."""
         if not self.other_features:
             return self.feature_columns
-        texts = (self.prompt_column, self.answer_column, self.id_column, self.verifier_column, self.solution_column)
-        others = [name for name in values if name not in (*texts, *self.feature_columns) and values[name] is not None]
-        return (*self.feature_columns, *others)
+        known = (*self._texts(), *self.feature_columns)
+        return (*self.feature_columns, *(name for name in values if name not in known and values[name] is not None))
+
+    def _texts(self) -> list[str]:
+        texts = (self.prompt_column, self.context_column, self.answer_column, self.id_column)
+        return [name for name in (*texts, self.verifier_column, self.solution_column) if name]
 
 
 @contextmanager
@@ -300,7 +306,8 @@ class _Reader:
 
     def read(self, files: Sequence[Path]) -> "_Reader":
         self._label = self.file.label
-        more = (self.file.answer_after, self.file.id_column, self.file.verifier_column, self.file.solution_column)
+        file = self.file
+        more = (file.context_column, file.answer_after, file.id_column, file.verifier_column, file.solution_column)
         self._plain = not any((*more, self.file.feature_columns, self.file.other_features))
         options = repr((self.file.options(), self.as_integers))
         for path in files:
@@ -314,13 +321,21 @@ class _Reader:
         """One line with the first bad row."""
         total = self.bad.total()
         more = f", and {total - 1} more bad rows" if total > 1 else ""
-        remedy = "no row is left; name the file's columns with prompt_column, answer_column and the like"
-        if {*self.bad} <= {"not JSON", "not an object"}:
-            remedy = "no row is left; write one object per line"
-        if self.problems:
-            remedy = "correct the file, or set the source's on_bad_row to drop"
         where, why = self.examples[0]
-        return f"{where}: {why}{more}; {remedy}"
+        if self.problems:
+            return f"{where}: {why}{more}; correct the file, or set the source's on_bad_row to drop"
+        return f"{where}: {why}{more}; no row is left; {self._remedy()}"
+
+    def _remedy(self) -> str:
+        """What to do if all rows are bad, by the reason that most of them have."""
+        reason, answer = self.bad.most_common(1)[0][0], self.file.answer_column
+        if reason in ("not JSON", "not an object"):
+            return "write one object per line"
+        if reason == f"no {answer}":
+            return "name the column of final answers with answer_column, or add one, since a verifier compares them"
+        if reason == f"{answer} is not text":
+            return "write answers as text, such as JSON in quotes for a verifier of your own"
+        return "name the file's columns with prompt_column, answer_column and the like"
 
     def doubts(self) -> list[str]:
         """One line of warning if prompts occur with several answers."""
@@ -424,7 +439,7 @@ class _Reader:
         messages = _messages(values, file.prompt_column)
         if isinstance(messages, Bad):
             return messages
-        prompt = message_text(messages) if messages else _text(values, file.prompt_column)
+        prompt = message_text(messages) if messages else self._prompt(values)
         if isinstance(prompt, Bad):
             return prompt
         if isinstance(answer, Bad):
@@ -445,10 +460,16 @@ class _Reader:
             isinstance(verifier, str) and (verifier in self._verifiers or _is_found(verifier))
         ):
             return Bad("unknown verifier", one_line(verifier))
-        solution = _solution(values, file.solution_column) if file.solution_column else ""
+        solution = _optional(values, file.solution_column)
         if isinstance(solution, Bad):
             return solution
         return Problem(identity, prompt, answer, self._label, verifier, features, messages, solution)
+
+    def _prompt(self, values: Mapping[str, Any]) -> str | Bad:
+        prompt, context = _text(values, self.file.prompt_column), _optional(values, self.file.context_column)
+        if isinstance(prompt, Bad) or not context:
+            return prompt
+        return context if isinstance(context, Bad) else f"{prompt}\n\n{context}"
 
     def _answer(self, values: Mapping[str, Any]) -> str | Bad:
         file = self.file
@@ -483,15 +504,19 @@ def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | B
         if PYTHONIC.match(listed):
             return Bad(f"{column} is a list of messages as Python shows it, not JSON", one_line(listed))
         decoded = json_value(listed)
-        if isinstance(decoded, list) and decoded and all(isinstance(each, dict) and "role" in each for each in decoded):
+        if (
+            isinstance(decoded, list)
+            and decoded
+            and all(isinstance(each, dict) and SPEAKERS & each.keys() for each in decoded)
+        ):
             listed = decoded
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
         return ()
-    if column == CONVERSATION:  # with the response of a supervised data set
-        while listed and listed[-1].get("role") == "assistant":
-            listed = listed[:-1]
-    messages = [(entry.get("role"), _content(entry.get("content"))) for entry in listed]
-    for entry, message in zip(listed, messages, strict=True):
+    messages = [_message(entry) for entry in listed]
+    if column in CONVERSATIONS:
+        while messages and messages[-1][0] == "assistant":
+            messages.pop()
+    for entry, message in zip(listed, messages, strict=False):
         if not all(isinstance(part, str) and part.strip() for part in message):
             parts = isinstance(entry.get("content"), list)
             what = "with parts that are not text" if parts else "without role and content"
@@ -501,6 +526,12 @@ def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | B
     if not messages or messages[-1][0] == "assistant":
         return Bad(f"{column} does not end with a message to the policy", one_line(listed))
     return tuple(Message(role, content) for role, content in messages)
+
+
+def _message(entry: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The role and the text of a message, whose fields are "from" and "value" in ShareGPT."""
+    role, content = entry.get("role") or entry.get("from"), entry.get("content") or entry.get("value")
+    return SHAREGPT.get(role, role) if isinstance(role, str) else role, _content(content)
 
 
 def _content(content: Any) -> Any:
@@ -549,9 +580,9 @@ def _boxed(solution: str) -> str:
     return (final_answer(text) or "").strip() if BOX in text else ""
 
 
-def _solution(values: Mapping[str, Any], column: str) -> str | Bad:
-    """A row's solution; "" if it is absent, null, NaN or blank."""
-    value = value_at(values, column)
+def _optional(values: Mapping[str, Any], column: str) -> str | Bad:
+    """The text of a column that a row may lack; "" if it is absent, null, NaN or blank, or the column has no name."""
+    value = value_at(values, column) if column else None
     lacking = value is None or value != value or (isinstance(value, str) and not value.strip())
     return "" if lacking else _text(values, column)
 

@@ -1,17 +1,36 @@
 """Columns of widespread data sets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from halfway.curriculum.tasks.data_files import column_names, value_at
 
-CONVERSATION = "messages"
-PROMPTS = ("prompt", CONVERSATION, "question", "problem", "input")
+GYM_PROMPT = "responses_create_params.input"
+CONVERSATIONS = ("messages", "conversations", "conversation", "context_messages", GYM_PROMPT)
+"""Columns of messages, perhaps with the response of a supervised data set."""
+INSTRUCTION, CONTEXT = "instruction", "input"
+"""Alpaca's columns of prompts, and of texts after them."""
+PROMPTS = ("prompt", *CONVERSATIONS, "question", "problem", "query", INSTRUCTION, "input")
 VERL_ANSWER = "reward_model.ground_truth"
-PRIME_ANSWER = "verification_info.ground_truth"
-ANSWERS = ("answer", VERL_ANSWER, PRIME_ANSWER, "final_answer", "expected_answer", "ground_truth", "label", "solution")
-"""Columns of prompts and answers; the first one in a row counts."""
+ANSWERS = {
+    "answer": "",
+    VERL_ANSWER: "verl",
+    "reward_spec.ground_truth": "SkyRL",
+    "verification_info.ground_truth": "prime-rl",
+    "final_answer": "",
+    "expected_answer": "",
+    "reference_answer": "",
+    "ground_truth_answer": "",
+    "ground_truth.value": "ORZ",
+    "ground_truth": "",
+    "label": "OpenRLHF",
+    "solution": "",
+    "output": "",
+}
+"""Columns of prompts and answers, of which the first one in a row counts; whose layout it is, if the name tells."""
+NAMES = {"prompt": "TRL", "messages": "TRL", "conversations": "ShareGPT", GYM_PROMPT: "NeMo Gym", INSTRUCTION: "Alpaca"}
+"""Whose layout it is, by the column of prompts."""
 OPTIONS = ("choices", "options")
 SOLUTION, LONGEST = "solution", 64
 """The column that may have a whole solution, and the most characters of its answer proper."""
@@ -29,6 +48,8 @@ class Columns(Protocol):
     @property
     def answer_column(self) -> str: ...
     @property
+    def context_column(self) -> str: ...
+    @property
     def answer_after(self) -> str: ...
     @property
     def solution_column(self) -> str: ...
@@ -44,7 +65,10 @@ class Layout:
     def __str__(self) -> str:
         after = self.columns.get("answer_after")
         mark = f" after {after}" if after else ""
-        return f"read as {self.name}: {self.columns['prompt_column']}, {self.columns['answer_column']}{mark}"
+        read = [
+            self.columns[name] for name in ("prompt_column", "context_column", "answer_column") if name in self.columns
+        ]
+        return f"read as {self.name}: {', '.join(read)}{mark}"
 
 
 def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | None:
@@ -56,6 +80,8 @@ def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | No
     if answer == SOLUTION != given.answer_column and not all(_is_final(value_at(row, answer)) for row in rows):
         answer = given.answer_column
     columns = {"prompt_column": prompt, "answer_column": answer}
+    if prompt == INSTRUCTION and CONTEXT in known and not given.context_column:
+        columns["context_column"] = CONTEXT
     answers = [value for row in rows if isinstance(value := value_at(row, answer), str) and value.strip()]
     for mark in (MARK, BOX) if answer == SOLUTION else (MARK,):
         if not given.answer_after and 2 * sum(mark in value for value in answers) > len(answers):
@@ -95,9 +121,9 @@ def _is_final(solution: Any) -> bool:
     return not isinstance(solution, str) or len(solution) <= LONGEST or MARK in solution or BOX in solution
 
 
-def _first(known: Mapping[str, Any], given: str, others: Sequence[str]) -> str:
+def _first(known: Mapping[str, Any], given: str, others: Iterable[str]) -> str:
     """The given column, unless it is the usual one and missing; then the first of the others, ignoring case."""
-    if given in known or given != others[0]:
+    if given in known or given != next(iter(others)):
         return given
     return next((name for other in others for name in known if name.casefold() == other), given)
 
@@ -106,18 +132,14 @@ def _name(known: Mapping[str, Any], columns: Mapping[str, str]) -> str:
     if "answer_after" in columns:
         return "GSM8K" if columns["answer_after"] == MARK else "MATH"
     match columns["prompt_column"], columns["answer_column"]:
-        case _, answer if answer == VERL_ANSWER:
-            return "verl"
-        case _, answer if answer == PRIME_ANSWER:
-            return "prime-rl"
-        case _, "label":
-            return "OpenRLHF"
+        case _, answer if name := ANSWERS.get(answer):
+            return name
+        case prompt, _ if name := NAMES.get(prompt):
+            return name
         case "question", "final_answer":
             return "DeepMath"
         case "problem", "answer" if "llama8b_solve_rate" in known:
             return "Big-Math"
-        case (("prompt" | "messages"), _):
-            return "TRL"
         case prompt, answer:
             return f"{prompt} and {answer}"
     raise AssertionError(columns)

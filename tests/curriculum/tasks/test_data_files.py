@@ -138,6 +138,7 @@ def test_what_is_no_data_file_is_named(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- layouts
 
 USER = [{"role": "user", "content": "1+1?"}]
+SHAREGPT = [{"from": "human", "value": "1+1?"}, {"from": "gpt", "value": "That is 2."}]
 VERL = {
     "data_source": "openai/gsm8k",
     "prompt": USER,
@@ -167,6 +168,17 @@ LAYOUTS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"input": "1+1?", "label": "2"}, "read as OpenRLHF: input, label"),
     ({"problem": "1+1?", "expected_answer": "2"}, "read as problem and expected_answer: problem, expected_answer"),
+    ({"instruction": "1+1?", "input": "", "output": "2"}, "read as Alpaca: instruction, input, output"),
+    ({"conversations": SHAREGPT, "answer": "2"}, "read as ShareGPT: conversations, answer"),
+    ({"conversations": SHAREGPT[:1], "ground_truth": "2"}, "read as ShareGPT: conversations, ground_truth"),
+    (
+        {"prompt": USER, "env_class": "gsm8k", "reward_spec": {"method": "rule", "ground_truth": "2"}},
+        "read as SkyRL: prompt, reward_spec.ground_truth",
+    ),
+    (
+        {"responses_create_params": {"input": USER}, "expected_answer": "2"},
+        "read as NeMo Gym: responses_create_params.input, expected_answer",
+    ),
 ]
 
 
@@ -712,6 +724,15 @@ SUMS = [{"prompt": "1+1?", "answer": "2"}, {"prompt": "1+2?", "answer": "3"}]
         ("data.json", json.dumps({"version": "1.0", "data": SUMS})),
         ("indented.json", json.dumps({"data": SUMS, "sources": [1]}, indent=1)),
         ("odd.jsonl", "[1]\n" + "".join(f"{json.dumps(row)}\n" for row in SUMS)),
+        ("commas.jsonl", "".join(f"{json.dumps(row)},\r\n" for row in SUMS)),
+        ("columns.json", json.dumps({"prompt": ["1+1?", "1+2?"], "answer": ["2", "3"]})),
+        ("conversations.json", json.dumps({"prompt": [USER, [{**USER[0], "content": "?"}]], "answer": ["2", "3"]})),
+        ("pandas.json", json.dumps({"prompt": {"0": "1+1?", "1": "1+2?"}, "answer": {"0": "2", "1": "3"}})),
+        ("by_id.json", json.dumps({"a": SUMS[0], "b": SUMS[1]}, indent=1)),
+        ("by_number.json", json.dumps({"0": SUMS[0], "1": SUMS[1]})),
+        ("orz.json", json.dumps([[SHAREGPT[0], {"from": "assistant", "ground_truth": {"value": i}}] for i in "23"])),
+        ("excel.csv", "sep=;\nprompt;answer\n1+1?;2\n1+2?;3\n"),
+        ("mac.csv", "sep=,\rprompt,answer\r1+1?,2\r1+2?,3\r"),
     ],
 )
 def test_a_list_of_rows_is_read_wherever_it_is(name: str, text: str, tmp_path: Path) -> None:
@@ -721,6 +742,50 @@ def test_a_list_of_rows_is_read_wherever_it_is(name: str, text: str, tmp_path: P
     assert loaded.report.dropped == ({"not an object": 1} if name == "odd.jsonl" else {})
 
 
-def test_one_row_with_a_list_of_messages_is_a_row(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text(json.dumps({"messages": USER, "answer": "2"}))
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": USER, "answer": "2"},
+        {"messages": [{"role": "system", "content": "Add."}, *USER], "answer": ["2"]},
+        {"prompt": USER, "reward_model": {"ground_truth": "2"}, "tools": [{"type": "function"}]},
+        {"conversations": SHAREGPT, "answer": ["2"]},
+    ],
+)
+def test_one_row_with_lists_and_objects_is_a_row(row: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps(row))
     assert len(File(str(tmp_path / "x.json")).load(None, STREAM).problems) == 1
+
+
+def test_a_file_of_one_indented_object_is_a_row_as_in_math(tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text(json.dumps({"problem": "1+1?", "level": "1", "solution": r"\boxed{2}"}, indent=4))
+    assert load(tmp_path / "1.json") == {"1+1?": "2"}
+
+
+def test_a_text_beside_the_prompt_follows_it(tmp_path: Path) -> None:
+    rows = [{"instruction": "Add.", "input": "1+1", "output": 2}, {"instruction": "1+2?", "input": "", "output": 3}]
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    loaded = File(str(tmp_path / "t.json")).load(None, STREAM)
+    assert {problem.prompt: problem.answer for problem in loaded.problems} == {"Add.\n\n1+1": "2", "1+2?": "3"}
+    assert loaded.report.notes == ("read as Alpaca: instruction, input, output",)
+    (tmp_path / "t.json").write_text(json.dumps([{"instruction": "Add.", "input": ["1+1"], "output": 2}]))
+    with pytest.raises(UserError, match="input is not text"):
+        load(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "remedy"),
+    [
+        ("t.jsonl", lines([{"conversations": SHAREGPT}]), "column of final answers with answer_column, or add one"),
+        ("t.jsonl", lines([VERL | {"reward_model": {"ground_truth": {"target": 9}}}]), "write answers as text"),
+        ("t.jsonl", lines([{"question_text": "?", "answer": "2"}]), "name the file's columns with prompt_column"),
+        ("t.jsonl", "1+1? 2\n", "write one object per line"),
+        ("t.json", json.dumps({"train": SUMS, "test": SUMS}), "give a list of objects"),
+        ("t.csv", "prompt,answer\ncaf\xe9?,1\n", "save it as UTF-8"),
+    ],
+)
+def test_a_file_without_problems_is_refused_with_a_fitting_remedy(
+    name: str, text: str, remedy: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match=remedy):
+        load(tmp_path / name)
