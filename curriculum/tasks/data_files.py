@@ -437,7 +437,7 @@ def _parse(line: bytes) -> Row:
 def _row(value: Any) -> Row:
     """A row from an object, or from ORZ's list of messages, the last of which has the answer."""
     if _has_objects(value) and all(SPEAKERS & message.keys() for message in value):
-        return value[-1] | {"conversations": value}
+        return {**value[-1], "conversations": value}
     return value if isinstance(value, dict) else Bad("not an object")
 
 
