@@ -1,5 +1,6 @@
 """Arrays that lie in a store outside the process that plans: in files, or in an object store."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -29,23 +30,22 @@ class Store(Protocol):
     def put(self, content: bytes) -> Payload: ...
 
 
-class StoredArray:
-    """An array of one axis in a store. It knows its length and type, and reads its values whenever they are used.
+class UnreadArray:
+    """An array of one axis that knows its length and type, and reads its values whenever they are used.
 
     numpy takes it as an array; its elements and methods are those of the array.
-
-    Attributes:
-        start: its first byte in the payload.
-        digest: equal for equal values.
     """
 
-    __slots__ = ("digest", "dtype", "payload", "size", "start")
+    __slots__ = ("dtype", "size")
 
-    def __init__(self, payload: Payload, dtype: np.dtype[Any], size: int, start: int, digest: bytes):
-        self.payload, self.dtype, self.size, self.start, self.digest = payload, dtype, size, start, digest
+    def __init__(self, dtype: np.dtype[Any], size: int):
+        self.dtype, self.size = dtype, size
+
+    def read(self) -> Array:
+        raise NotImplementedError
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        values = np.frombuffer(self.payload.read(self.start, self.size * self.dtype.itemsize), self.dtype)
+        values = self.read()
         return values if dtype is None else values.astype(dtype)
 
     def __len__(self) -> int:
@@ -56,12 +56,54 @@ class StoredArray:
         return (self.size,)
 
     def __getitem__(self, index: Any) -> Any:
-        return np.asarray(self)[index]
+        return self.read()[index]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(np.asarray(self), name)
+        return getattr(self.read(), name)
+
+
+class StoredArray(UnreadArray):
+    """An array in a store.
+
+    Attributes:
+        start: its first byte in the payload.
+        digest: equal for equal values.
+    """
+
+    __slots__ = ("digest", "payload", "start")
+
+    def __init__(self, payload: Payload, dtype: np.dtype[Any], size: int, start: int, digest: bytes):
+        super().__init__(dtype, size)
+        self.payload, self.start, self.digest = payload, start, digest
+
+    def read(self) -> Array:
+        return np.frombuffer(self.payload.read(self.start, self.size * self.dtype.itemsize), self.dtype)
+
+
+class JoinedArray(UnreadArray):
+    """Arrays of one type, one after another. What lies in the first is read alone."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Sequence[Any]):
+        super().__init__(parts[0].dtype, sum(map(len, parts)))
+        self.parts = parts
+
+    def read(self) -> Array:
+        return np.concatenate([np.asarray(part) for part in self.parts])
+
+    def __getitem__(self, index: Any) -> Any:
+        first = self.parts[0]
+        inside = isinstance(index, slice) and index.stop is not None and 0 <= index.stop <= len(first)
+        return first[index] if inside else self.read()[index]
+
+
+def join(parts: Sequence[Any]) -> Any:
+    """Concatenate arrays, without reading those in a store."""
+    unread = any(isinstance(part, UnreadArray) for part in parts)
+    return JoinedArray(parts) if unread else np.concatenate(parts)
 
 
 def identity(array: Any) -> bytes:

@@ -186,8 +186,8 @@ def _train_prefixes() -> None:
 
     sound = batch.make_sequence
 
-    def make_sequence(prompt_P: Any, rollout: Rollout, advantage: float) -> Any:
+    def make_sequence(prompt_P: Any, rollout: Rollout, *arguments: Any) -> Any:
         turns = tuple(replace(turn, num_replayed=0) for turn in rollout.turns)
-        return sound(prompt_P, replace(rollout, turns=turns), advantage)
+        return sound(prompt_P, replace(rollout, turns=turns), *arguments)
 
     batch.make_sequence = make_sequence  # type: ignore[assignment]

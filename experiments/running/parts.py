@@ -21,7 +21,7 @@ from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.loop.samples import Decode
 from halfway.trainers.policy import Policy, prepare_torch
 from halfway.trainers.rollouts.collector import Collector
-from halfway.trainers.rollouts.ray_pool import RayPool
+from halfway.trainers.rollouts.ray_pool import RayPool, RayScatter
 from halfway.trainers.rollouts.sampling_process import ProcessPool, WorkerPool
 
 CHECKED_SYNCS, CHECKED_EVERY = 5, 10
@@ -100,7 +100,8 @@ def build_parts(config: RunConfig, policy: Policy) -> Parts:
                 f"rollouts.staleness: {options.staleness} is not acceptable; with several processes, only the engine "
                 "vllm_servers samples apart from them; use that, or 0"
             )
-        group = WorkerGroup(parts.rollouts, learner, sync, engine.serves_all)
+        scatter = RayScatter() if options.workers == "ray" else None
+        group = WorkerGroup(parts.rollouts, learner, sync, engine.serves_all, scatter)
         parts = replace(parts, rollouts=group, learner=group, sync=group.sync, group=group)
     if part.sleeps and isinstance(engine, SleepingEngine):
         parts = replace(parts, learner=Colocated(parts.learner, engine.sleep))

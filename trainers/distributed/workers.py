@@ -7,7 +7,7 @@ update. Tokens go only to the process that reads them.
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from torch import distributed
 
@@ -24,6 +24,12 @@ LEADER = 0
 END = "end"
 
 
+class Scatter(Protocol):
+    """Returns this process's share of what the leader gives; all processes call it together."""
+
+    def __call__(self, shares: list[Any] | None = None) -> Any: ...
+
+
 class WorkerGroup:
     """Combines the parts of this process with those of the other processes.
 
@@ -35,12 +41,18 @@ class WorkerGroup:
     """
 
     def __init__(
-        self, rollouts: Rollouts, learner: DividingLearner, sync: Callable[[], None], leader_rolls_out: bool = False
+        self,
+        rollouts: Rollouts,
+        learner: DividingLearner,
+        sync: Callable[[], None],
+        leader_rolls_out: bool = False,
+        scatter: "Scatter | None" = None,
     ):
         """
         Args:
             rollouts, learner, sync: this process's parts; the learner works on all processes together.
             leader_rolls_out: whether the leader's rollouts take all requests.
+            scatter: gives each process its share of an update; default: by gloo.
         """
         self._leader_rolls_out = leader_rolls_out
         self._rollouts, self._learner, self._sync = rollouts, learner, sync
@@ -48,6 +60,7 @@ class WorkerGroup:
         self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
         # A process may wait for an order for hours.
         self._group = control_group()
+        self._scatter = scatter or self._scatter_by_gloo
 
     @property
     def policy_version(self) -> int:
@@ -96,7 +109,7 @@ class WorkerGroup:
                 distributed.broadcast_object_list(order, src=LEADER, group=self._group)
                 name, arguments, shared = order[0]
                 try:
-                    self._do(name, self._own_share() + arguments if shared else arguments)
+                    self._do(name, (self._scatter(), *arguments) if shared else arguments)
                 except OSError as error:  # such as a full disk; only the leader would report it in one line
                     raise UserError(f"{name}: {reason(error)} on process {self.rank}; resume the run") from error
 
@@ -111,14 +124,13 @@ class WorkerGroup:
             distributed.broadcast_object_list([order], src=LEADER, group=self._group)
             if shares is None:
                 return self._do(name, arguments)
-            self._own_share([None, *shares[1:]])  # the leader keeps its own
+            self._scatter([None, *shares[1:]])  # the leader keeps its own
             return self._do(name, (shares[LEADER], *arguments))
 
-    def _own_share(self, shares: list[Any] | None = None) -> tuple[Any]:
-        """Receive this process's share from the leader."""
+    def _scatter_by_gloo(self, shares: list[Any] | None = None) -> Any:
         own: list[Any] = [None]
         distributed.scatter_object_list(own, shares, src=LEADER, group=self._group)
-        return (own[0],)
+        return own[0]
 
     def _do(self, name: str, arguments: tuple[Any, ...]) -> Any:
         """Carry out this process's share of an order."""

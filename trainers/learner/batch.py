@@ -1,7 +1,7 @@
 """Turns groups into the sequences of the loss, and counts the rollouts left out. Needs only numpy."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from halfway.trainers.learner.objective.advantages import advantages
 
 BoolArray = NDArray[np.bool_]
 Floats = NDArray[np.floating[Any]]
+Join = Callable[[Sequence[Any]], Any]
 
 # Why a rollout is not in the loss.
 TRUNCATED = "truncated"  # cut by a limit, under compact filtering
@@ -92,7 +93,7 @@ class Batch:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
-def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
+def make_batch(groups: Sequence[Group], options: LearnerOptions, join: Join = np.concatenate) -> Batch:
     """Make the sequences of the groups.
 
     Advantages come from the rewards of all rollouts of a group: `Rollout.reward` if set, otherwise the binary success.
@@ -104,6 +105,9 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
 
     Weights and advantages from controllers (`Group.weights`) are applied here. A stored group has its own old
     log-probabilities, recorded at sampling, so its importance ratio compares with the policy that wrote it.
+
+    Args:
+        join: see `make_sequence`.
 
     Raises:
         UserError: if both a controller and a critic give advantages.
@@ -119,7 +123,7 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions) -> Batch:
             if reason:
                 left_out[reason] += 1
             else:
-                sequences.append(replace(_sequence(group, i, float(advantage), options), group=position))
+                sequences.append(replace(_sequence(group, i, float(advantage), options, join), group=position))
     return Batch(tuple(sequences), dict(left_out))
 
 
@@ -135,10 +139,10 @@ def _left_out(group: Group, i: int, options: LearnerOptions) -> str:
     return "" if group.weights_N[i] > 0 else WEIGHED_OUT
 
 
-def _sequence(group: Group, i: int, advantage: float, options: LearnerOptions) -> TrainingSequence:
+def _sequence(group: Group, i: int, advantage: float, options: LearnerOptions, join: Join) -> TrainingSequence:
     """Make the sequence of rollout i of a group."""
     rollout, advantages_NT = group.rollouts[i], group.weights and group.weights.advantages_NT
-    sequence = make_sequence(group.prompt_tokens_P, rollout, advantage)
+    sequence = make_sequence(group.prompt_tokens_P, rollout, advantage, join)
     _require_start_outside(group, sequence)
     older = group.request.origin is Origin.STORED or (group.lag > 0 and options.mismatch == "none")
     own = options.old_logprobs == "engine" or older
@@ -201,18 +205,23 @@ def group_advantages(group: Group, options: LearnerOptions) -> NDArray[np.float6
     return advantages(rewards_N, options.advantage, options.divide_by_std)
 
 
-def make_sequence(prompt_tokens_P: IntArray, rollout: Rollout, advantage: float) -> TrainingSequence:
-    """Concatenate the prompt and the rollout's turns into one sequence."""
+def make_sequence(
+    prompt_tokens_P: IntArray, rollout: Rollout, advantage: float, join: Join = np.concatenate
+) -> TrainingSequence:
+    """Concatenate the prompt and the rollout's turns into one sequence.
+
+    Args:
+        join: concatenates; `halfway.curriculum.stored.join` reads nothing from a store.
+    """
     tokens: list[NDArray[Any]] = [prompt_tokens_P]
     mask: list[NDArray[Any]] = [np.zeros(len(prompt_tokens_P), np.bool_)]
     logprobs: list[NDArray[Any]] = [np.zeros(len(prompt_tokens_P), np.float32)]
     for turn in rollout.turns:
-        generated_T = np.arange(len(turn.tokens_T)) >= turn.num_replayed
         num_observed = len(turn.observation_tokens_O)
         tokens += [turn.tokens_T, turn.observation_tokens_O]
-        mask += [generated_T, np.zeros(num_observed, np.bool_)]
-        logprobs += [np.where(generated_T, turn.logprobs_T, np.float32(0)), np.zeros(num_observed, np.float32)]
-    sequence = TrainingSequence(np.concatenate(tokens), np.concatenate(mask), advantage, np.concatenate(logprobs))
+        mask += [np.arange(len(turn.tokens_T)) >= turn.num_replayed, np.zeros(num_observed, np.bool_)]
+        logprobs += [turn.logprobs_T, np.zeros(num_observed, np.float32)]
+    sequence = TrainingSequence(join(tokens), np.concatenate(mask), advantage, join(logprobs))
     assert not sequence.mask_T[0], "the first token has no context, so it cannot have been generated"
     return sequence
 

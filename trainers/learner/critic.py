@@ -19,7 +19,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.contracts import Appraiser, Rollouts, judge_seconds
 from halfway.trainers.learner.backend import apply_gradients, keep_settings, load_tensors, save_tensors, set_lr
-from halfway.trainers.learner.batch import Floats, TrainingSequence, make_sequence
+from halfway.trainers.learner.batch import Floats, Join, TrainingSequence, make_sequence
 from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.scoring import before
 
@@ -174,9 +174,9 @@ class ValuedRollouts:
         return self.learner.with_values(self.rollouts.run(requests, stream))
 
 
-def generated_sequences(groups: Sequence[Group]) -> list[TrainingSequence]:
-    """One sequence for each rollout with a generated token."""
-    return [make_sequence(g.prompt_tokens_P, r, 0.0) for g in groups for r in g.rollouts if r.num_generated]
+def generated_sequences(groups: Sequence[Group], join: Join = np.concatenate) -> list[TrainingSequence]:
+    """One sequence for each rollout with a generated token; `join` as in `make_sequence`."""
+    return [make_sequence(g.prompt_tokens_P, r, 0.0, join) for g in groups for r in g.rollouts if r.num_generated]
 
 
 def valued_groups(groups: Sequence[Group], values: Iterable[Floats]) -> list[Group]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import FloatArray, IntArray
+from halfway.curriculum.stored import join
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.distributed.collectives import lost_processes
@@ -136,7 +137,7 @@ class PolicyGradientLearner:
 
     def shares(self, groups: Sequence[Group], stream: Stream) -> list[Share]:
         """Divide the groups into one share per process, for `update_with` and the same stream."""
-        batch = make_batch(groups, self.options)
+        batch = make_batch(groups, self.options, join)
         sequences = batch.sequences
         passes = [self._unscored(sequences)]
         passes += [list(sequences)] if self.options.kl_coefficient > 0 or self._critic is not None else []
@@ -185,7 +186,7 @@ class PolicyGradientLearner:
 
     def value_shares(self, groups: Sequence[Group]) -> list[Share]:
         """Divide the groups into one share per process, for `values_with`."""
-        batch = Batch(tuple(generated_sequences(groups)))
+        batch = Batch(tuple(generated_sequences(groups, join)))
         return self._divide(batch, [batch.sequences])
 
     def values_with(self, share: Share) -> list[Floats]:

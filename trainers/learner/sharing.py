@@ -42,7 +42,7 @@ class Outline(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The tokens of a sequence and their values."""
+    """The tokens of a sequence and their values; what lies in a store is read where it is used."""
 
     tokens_T: IntArray
     engine_logprobs_T: Floats
@@ -103,12 +103,13 @@ def _whole(outline: Outline, content: Content | None) -> TrainingSequence:
     if content is None:
         zeros_T = np.broadcast_to(np.float32(0), mask_T.shape)
         content = Content(np.broadcast_to(np.int32(0), mask_T.shape), zeros_T, None)
+    logprobs_T = np.asarray(content.engine_logprobs_T)
     return replace(
         bare,
-        tokens_T=content.tokens_T,
+        tokens_T=np.asarray(content.tokens_T),
         mask_T=mask_T,
-        engine_logprobs_T=content.engine_logprobs_T,
-        old_logprobs_T=None if bare.old_logprobs_T is None else content.engine_logprobs_T,
+        engine_logprobs_T=logprobs_T,
+        old_logprobs_T=None if bare.old_logprobs_T is None else logprobs_T,
         lags_T=None if outline.lags is None else outline.lags.array(),
         advantages_T=content.advantages_T,
     )

@@ -1,20 +1,27 @@
-"""Samples and judges in Ray actors, one on each node of the cluster; arrays stay in Ray's object store."""
+"""Samples and judges in Ray actors, one on each node of the cluster; arrays stay in Ray's object store.
+
+`RayScatter` has each training process fetch the arrays that it reads.
+"""
 
 import os
 import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
+from torch import distributed
 
 from halfway.curriculum.groups import Request
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.trainers.distributed.collectives import broadcast_from_first, wait_for_all
 from halfway.trainers.rollouts.collector import Collector
 from halfway.trainers.rollouts.sampling_process import Done, Sampler, WorkerPool
 
+NAMESPACE = "halfway"
 SECONDS_TO_CONNECT = 5.0
 TRIES, RESTART_SECONDS = 3, 300.0
 """Times that an actor may end while it works on one submission, and how long its restart may take."""
@@ -172,3 +179,52 @@ class RayPool(WorkerPool):
             return done
         except self.ray.exceptions.RayTaskError as error:
             raise error.cause from None
+
+
+class Shares:
+    """Keeps the shares of an order until each process has taken its own."""
+
+    def put(self, shares: list[Any]) -> None:
+        self.shares = shares
+
+    def take(self, rank: int) -> Any:
+        own, self.shares[rank] = self.shares[rank], None
+        return own
+
+
+class RayScatter:
+    """Gives each training process its share of an order, in which arrays in Ray's object store are references.
+
+    The shares pass through an actor: Ray keeps for ever what is referred to in other messages. All processes make one
+    together; see `halfway.trainers.distributed.workers.Scatter`.
+    """
+
+    def __init__(self) -> None:
+        """Start the actor in the first process, and connect the others to its cluster.
+
+        Raises:
+            UserError: if Ray is not installed, or no cluster responds.
+        """
+        place: tuple[str, str] = ("", "")
+        if distributed.get_rank() == 0:
+            self.ray = connect_to_ray("rollouts.workers")
+            place = (self.ray.get_runtime_context().gcs_address, uuid4().hex)
+            named = self.ray.remote(num_cpus=0)(Shares).options(name=place[1], namespace=NAMESPACE)
+            self.shares = named.remote()
+            self._call("put", [])
+        address, name = broadcast_from_first(place)
+        if distributed.get_rank() > 0:
+            self.ray = connect_to_ray("rollouts.workers", address=address)
+            self.shares = self.ray.get_actor(name, namespace=NAMESPACE)
+
+    def __call__(self, shares: list[Any] | None = None) -> Any:
+        if shares is not None:
+            self._call("put", shares)
+        wait_for_all()
+        return self._call("take", distributed.get_rank())
+
+    def _call(self, method: str, argument: Any) -> Any:
+        try:
+            return self.ray.get(getattr(self.shares, method).remote(argument))
+        except self.ray.exceptions.RayError as error:
+            raise UserError(f"rollouts.workers: Ray lost an update's shares ({one_line(error)}); resume the run") from error

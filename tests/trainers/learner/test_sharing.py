@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_harness import OPTIONS, random_groups
 
+from halfway.curriculum.stored import join, put_group
 from halfway.trainers.learner.batch import TrainingSequence, make_batch
 from halfway.trainers.learner.microbatches import scatter
 from halfway.trainers.learner.sharing import Runs, Share, divide
+from halfway.trainers.rollouts.file_store import FileStore, StoredFile
 
 PROCESSES = 3
 LATE = [replace(group, lag=lag) for lag, group in enumerate(random_groups(0))]
@@ -46,6 +49,21 @@ def test_processes_agree_on_who_reads_what_whatever_they_have() -> None:
     for share in divide(batch, [{0, 5}, set()]):
         assert {sequence.context for sequence in share.batch().sequences} == set(range(len(LATE)))
         assert scatter(share.batch().sequences, 64, PROCESSES, share=True) == wanted
+
+
+def test_the_planner_reads_no_stored_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, reads = FileStore(tmp_path / "payloads"), list[int]()
+    stored = [put_group(group, store) for group in LATE]
+    read = StoredFile.read
+    monkeypatch.setattr(StoredFile, "read", lambda *call: reads.append(1) or read(*call))  # type: ignore[func-returns-value]
+    shares = divide(make_batch(stored, OPTIONS, join), [{0, 3}, set()])
+    sent = pickle.dumps(shares)
+    assert not reads
+    [own, other] = [share.batch() for share in pickle.loads(sent)]
+    assert reads
+    for i, whole in enumerate(make_batch(LATE, OPTIONS).sequences):
+        assert_equal(whole, own.sequences[i], set() if i in (0, 3) else {"tokens_T", "engine_logprobs_T"})
+        assert not other.sequences[i].tokens_T.any()
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1), st.sampled_from([np.int32, np.bool_]))

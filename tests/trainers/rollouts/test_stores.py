@@ -1,7 +1,12 @@
 """Where the arrays of rollouts lie changes no result."""
 
 import gc
+import importlib
+import os
 import pickle
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +20,13 @@ from messages import says
 from halfway.curriculum import Group, Problem, Request, Rollout, Turn, UserError
 from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.stored import FIELDS, StoredArray, identity, put_group
+from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
 from halfway.trainers.loop.arrays import CheckpointArrays
 from halfway.trainers.loop.manifest import write_manifest
 from halfway.trainers.rollouts.file_store import FileStore
 from halfway.trainers.rollouts.in_flight import InlinePool
-from halfway.trainers.rollouts.ray_pool import RayPool
+from halfway.trainers.rollouts.ray_pool import RayArrays, RayPool, RayScatter
 
 
 class Counting:
@@ -203,3 +209,51 @@ def test_a_ray_cluster_that_does_not_respond_is_named_at_once(monkeypatch: pytes
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(UserError, match=says("rollouts.workers", "set RAY_ADDRESS")):
             RayPool(lambda: None)  # type: ignore[arg-type,return-value]
+
+
+MIB = 2**20
+
+
+def share_by_ray() -> None:
+    """One of two training processes: the first hands the other 30 MiB by reference, six times."""
+    from torch import distributed
+
+    distributed.init_process_group("gloo")
+    scatter = RayScatter()
+    for step in range(6):
+        if distributed.get_rank() == 0:
+            payload = RayArrays()
+            payload.ref = scatter.ray.put(np.full(30 * MIB, step, np.uint8))
+            scatter([None, StoredArray(payload, np.dtype(np.uint8), 30 * MIB, 0, b"")])
+            del payload
+        else:
+            own = scatter()
+            print("read", int(np.asarray(own)[::MIB].sum()))
+            del own
+        wait_for_all()
+    if distributed.get_rank() == 0:
+        session = Path(importlib.import_module("ray._private.worker")._global_node.get_session_dir_path())
+        print("spilled", sum(path.is_file() for path in session.rglob("ray_spilled_objects*/*")))
+
+
+def test_training_processes_fetch_what_they_read_and_ray_forgets_it(ray: Place) -> None:
+    address = importlib.import_module("ray").get_runtime_context().gcs_address
+    environment = {"RAY_ADDRESS": address, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    environment |= {"WORLD_SIZE": "2", "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ | environment | {"RANK": str(rank)},
+        )
+        for rank in range(2)
+    ]
+    leader, follower = (process.communicate(timeout=120)[0] for process in started)
+    assert re.findall(r"read (\d+)", follower) == [str(30 * step) for step in range(6)], follower
+    assert "spilled 0\n" in leader, leader  # 180 MiB went through nodes of 80
+
+
+if __name__ == "__main__":
+    share_by_ray()
