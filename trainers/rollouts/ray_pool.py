@@ -227,4 +227,4 @@ class RayScatter:
         try:
             return self.ray.get(getattr(self.shares, method).remote(argument))
         except self.ray.exceptions.RayError as error:
-            raise UserError(f"rollouts.workers: Ray lost an update's shares ({one_line(error)}); resume the run") from error
+            raise UserError(f"rollouts.workers: Ray lost an update ({one_line(error)}); resume the run") from error
