@@ -3,9 +3,10 @@
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, overload
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +25,7 @@ class Message:
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """One verifiable task.
 
     Attributes:
@@ -45,7 +45,7 @@ class Problem:
     answer: str
     source: str = ""
     verifier: str = "exact"
-    features: Mapping[str, float | str | tuple[float, ...]] = field(default_factory=dict)
+    features: Mapping[str, float | str | tuple[float, ...]] = msgspec.field(default_factory=dict)
     messages: tuple[Message, ...] = ()
     solution: str = ""
 

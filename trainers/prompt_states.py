@@ -1,13 +1,13 @@
 """Hidden states of the starting policy for each prompt, as a feature with which a belief can share evidence."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from halfway.curriculum.problems import Problem, ProblemSet
@@ -136,4 +136,4 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _with_feature(problem: Problem, state_C: Floats) -> Problem:
-    return replace(problem, features={**problem.features, FEATURE: tuple(map(float, state_C))})
+    return structs.replace(problem, features={**problem.features, FEATURE: tuple(map(float, state_C))})

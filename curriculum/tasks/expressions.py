@@ -29,6 +29,7 @@ from halfway.curriculum.tasks.words import (
     is_word,
     last_code,
     read_choice,
+    read_choices,
     read_code,
     read_words,
     stated_choice,
@@ -139,7 +140,9 @@ def _unbold(final: str | None) -> str | None:
     return final and re.sub(r"^\s*\*\*(.*?)\*\*\s*$", r"\1", final)
 
 
-_SAID = re.compile(r"\banswer(?: is|:)\s+(\S[^\n]*?)\.?\s*$", re.I)
+_SAID = re.compile(
+    "(?:\\banswer(?: is|:)\\s+|\u7b54\u6848[\u662f\u4e3a:\uff1a]+\\s*)(\\S[^\\n]*?)[.\u3002]?\\s*$", re.I
+)
 _FORMULA = re.compile(r"(?:\$|\\\()([^$]+?)(?:\$|\\\))")
 _BARE_WORD = re.compile(r"(?<!\\)(?<![^\W\d_])(?!(?:sqrt|log|ln|exp|sin|cos|tan|pi)(?![^\W\d_]))[^\W\d_]{2,}")
 
@@ -161,6 +164,7 @@ def _judge_text(expected: str, response: str, final: str | None, seconds: int) -
     if (code := read_code(expected)) is not None:
         given_code = last_code(response) if final is None else read_code(final)
         return given_code == code and not hedges(response) and not (final is None and denies_code(response))
+    options = read_choices(expected)
     right = read_choice(expected)
     given = stated_choice(response) if final is None else read_choice(final)
     if right is not None and final is not None and given is None:  # "Answer: D" below a box with a formula
@@ -179,8 +183,12 @@ def _judge_text(expected: str, response: str, final: str | None, seconds: int) -
         same = True
     elif words is not None:
         same = words == read_words(expected)
-    elif _MORE.search(expected) and final is not None and _letters(final) == _letters(expected):
+    elif (stated := said[1] if final is None and (said := _SAID.search(response)) else final) and (
+        _letters(stated) == _letters(expected)
+    ):
         same = True
+    elif options and (given_options := read_choices(stated_words(response) if final is None else final)):
+        same = given_options == options
     else:
         return None
     return same and not hedges(response)
@@ -269,6 +277,7 @@ def _spell_out(text: str) -> str:
     text = re.sub(r"(?<![a-zA-Z\\])pi(?![a-zA-Z])|\N{GREEK SMALL LETTER PI}", r"\\pi ", text)
     text = re.sub(r"\N{SQUARE ROOT}\s?(\d+|[a-z])", r"\\sqrt{\1}", text)
     text = _DESCENDING.sub(_ascending, re.sub(r"\\[bB]igg?[lr](?![a-zA-Z])", "", text))
+    text = re.sub(r"(\\[dt]?binom)\s?(\d)\s?(\d)", r"\1{\2}{\3}", text)
     text = re.sub(r"\\(?:mathrm|operatorname)\s*\{\s*([ei])\s*\}", r" \1", text)  # upright constants
     braced = re.sub(r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)  # otherwise it reads only the factor before it
     plain = tidy(re.sub(r"\\\$\s?(?=[\d.])", "", braced))
@@ -306,6 +315,7 @@ def _equal_if_imaginary(references: Sequence[Any], given: Sequence[Any]) -> bool
     return left is not None and right is not None and abs(left - right) <= 1e-9 * abs(left)
 
 
+_TEXT = re.compile(r"\\(?:text|mathrm|operatorname)[a-z]*\s*\{([^{}]*)\}")
 _MORE = re.compile(r"[,:;]\s*(?:\\[lc]?dots(?![a-zA-Z])|\.\.\.|\u2026)")
 
 
@@ -316,8 +326,10 @@ def _lists_apart(expected: str, stated: str) -> bool:
 
 
 def _letters(text: str) -> str:
-    dotted = re.sub(r"\\[lc]?dots(?![a-zA-Z])|\u2026", "...", text)
-    return re.sub(r"[\s${}]|\\[,;! ]|\\(?:left|right)(?![a-zA-Z])", "", dotted)
+    """A text without typesetting, and without spaces except between two digits."""
+    dotted = _TEXT.sub(r"\1", re.sub(r"\\[lc]?dots(?![a-zA-Z])|\u2026", "...", text))
+    spaced = re.sub(r"\\(?:left|right)(?![a-zA-Z])|\$", "", re.sub(r"(?:\\[,;! ]|[\s~])+", " ", dotted))
+    return re.sub(r"(?<!\d) | (?!\d)", "", spaced)
 
 
 def _evaluate(part: Any) -> Any:

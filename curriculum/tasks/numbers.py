@@ -13,12 +13,23 @@ _POWER = rf"(?:\s?{_TIMES}\s?10\s?(?:\^|\*\*)\s?\{{?(?P<ten>[+-]?\d+)\}}?)"
 _NUMBER = re.compile(
     rf"(?:(?<![\w).])[+-]\$?)?(?<![\w.^])(?<![\^_]\{{)(?<!\^[+-])(?<!\^\{{[+-])"
     rf"(?:\\[dt]?frac\s?\{{(?P<n>-?\d+)\}}\s?\{{(?P<d>\d+)\}}"
-    rf"|\\[dt]?frac(?P<n1>\d)(?P<d1>\d)"
     rf"|(?P<p>{_UNSIGNED})(?!\.?\d)(?:{_POWER}|\s?/\s?(?P<q>{_UNSIGNED})|(?:\^|\*\*)\{{?(?P<power>-?\d+)(?!\d*\.\d)\}}?)?)"
 )
 _DIGITS_OF_EXPONENT, _BITS = 3, 4096
-_SPACE = r"\\[,!;: ]|\{,\}|,\\!|[\N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}]"
+_SPACE = r"\\[,!;: ]|\{,\}|,\\!|~|[\N{NO-BREAK SPACE}\N{THIN SPACE}\N{NARROW NO-BREAK SPACE}]"
 _SPACED = re.compile(rf"(?<=\d)(?:{_SPACE})(?=\d{{3}}(?!\d))")
+_GROUPS = re.compile(
+    r"(?<![\w.,'])(?:\d{1,3}(?:\.\d{3}){2,}(?:,\d+)?|\d{1,3}(?:['\N{RIGHT SINGLE QUOTATION MARK}]\d{3})+(?:\.\d+)?"
+    r"|\d{1,3}(?:_\d{3})+)(?![\w']|[.,]\d)"
+)
+"""Thousands as in 1.234.567, 1'234'567 and 1_234_567."""
+_ZERO_COMMA = re.compile(r"(?<![\d.,])0\{,\}(?=\d)")
+_DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
+_FOREIGN_MONEY = re.compile(
+    r"(?:[\u00a3\u00a5\u20ac\u20b9]|\\(?:euro|pounds)(?![a-zA-Z]))\s?(?=[\d.])|(?<=\d)\s?[\u00a3\u00a5\u20ac\u20b9]"
+)
+_COLOUR = re.compile(r"\\textcolor\s*\{[^{}]*\}\s*\{([^{}]*)\}|\\color\s*\{[^{}]*\}\s*")
+_FRACTION = re.compile(r"\\[cdt]?frac\s?(?:(\d)|\{\s?(-?\d+)\s?\})\s?(?:(\d)|\{\s?(-?\d+)\s?\})")
 _SCIENTIFIC = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?|\.\d+)[eE]([+-]?\d{1,3})(?![\w.]*\d)(?!\w)")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _EXPONENT = r"(?:\^\{?-?\d\}?)?"
@@ -58,9 +69,11 @@ def tidy(text: str) -> str:
     """
     text = _VULGAR.sub(_fraction_in_ascii, text)
     text = _SUPERSCRIPT.sub(lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
-    text = _DASH_AS_MINUS.sub("-", text)
-    text = text.replace("\N{MINUS SIGN}", "-").replace("\\$", "$").replace(",\\!", ",")
-    text = _REPEATING.sub(_repeating, _SCIENTIFIC.sub(_digits, _SPACED.sub("", text)))
+    text = _DASH_AS_MINUS.sub("-", _COLOUR.sub(r"\1", text))
+    text = text.replace("\N{MINUS SIGN}", "-").replace("\\$", "$").replace(",\\!", ",").replace("{:}", ":")
+    text = _SPACED.sub("", _ZERO_COMMA.sub("0.", _FOREIGN_MONEY.sub("", text)))
+    text = _GROUPS.sub(_without_groups, _DECIMAL_COMMA.sub(".", text)).replace("~", " ")
+    text = _FRACTION.sub(_braced, _REPEATING.sub(_repeating, _SCIENTIFIC.sub(_digits, text)))
     return _MIXED.sub(_improper, text)
 
 
@@ -113,8 +126,26 @@ def plain_number(text: str) -> Fraction | None:
 
 
 def after_thoughts(response: str) -> str:
-    """The part of a response outside its thoughts: after its last </think>, and before an unclosed <think>."""
-    return response.rpartition("</think>")[2].partition("<think>")[0]
+    """The part of a response outside its thoughts: after its last </think>, and before an unclosed <think>.
+
+    A last box that the end of the response cut off is closed at the end of its line.
+    """
+    text = response.rpartition("</think>")[2].partition("<think>")[0]
+    boxes = list(_BOX.finditer(text))
+    if not boxes or _end_of_box(text, boxes[-1].end()) is not None:
+        return text
+    start = boxes[-1].end()
+    return text[:start] + re.split(r"\n|(?<!\\)\$", text[start:], maxsplit=1)[0] + "}"
+
+
+def _end_of_box(text: str, start: int) -> int | None:
+    """The place of the brace that closes a box; None if there is none."""
+    depth = 1
+    for i in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[i], 0)
+        if depth == 0:
+            return i
+    return None
 
 
 def final_answer(text: str) -> str | None:
@@ -122,12 +153,9 @@ def final_answer(text: str) -> str | None:
 
     That line counts only if it is the last one or a number: headings in Markdown begin with "####", too.
     """
-    if boxes := list(_BOX.finditer(text)):
-        start, depth = boxes[-1].end(), 1
-        for i in range(start, len(text)):
-            depth += {"{": 1, "}": -1}.get(text[i], 0)
-            if depth == 0:
-                return text[start:i]
+    boxes = list(_BOX.finditer(text))
+    if boxes and (end := _end_of_box(text, boxes[-1].end())) is not None:
+        return text[boxes[-1].end() : end]
     _, mark, marked = text.rpartition("</answer>")[0].rpartition("<answer>")
     if mark:
         return marked
@@ -332,7 +360,7 @@ def normalise(text: str) -> str:
 def _value(found: "re.Match[str]") -> Fraction | None:
     """The value of a match, or None if it is not finite or has too many digits to compute with."""
     sign = -1 if found[0].startswith("-") else 1
-    over, under = found["n"] or found["n1"] or found["p"], found["d"] or found["d1"] or found["q"] or "1"
+    over, under = found["n"] or found["p"], found["d"] or found["q"] or "1"
     powers = [found["ten"] or "0", *re.findall(r"[eE]([+-]?\d+)", over + " " + under)]
     if any(len(power.lstrip("+-")) > _DIGITS_OF_EXPONENT for power in powers):
         return None
@@ -350,6 +378,20 @@ def _value(found: "re.Match[str]") -> Fraction | None:
 def _fraction_in_ascii(found: "re.Match[str]") -> str:
     """Rewrite \u00bd as 1/2, with a space before it."""
     return " " + unicodedata.normalize("NFKC", found[0]).replace("\N{FRACTION SLASH}", "/")
+
+
+def _without_groups(found: "re.Match[str]") -> str:
+    """Rewrite 1.234.567,8 as 1234567.8."""
+    whole, _, part = found[0].partition("," if found[0].count(".") > 1 else ".")
+    return re.sub(r"\D", "", whole) + (f".{part}" if part else "")
+
+
+def _braced(found: "re.Match[str]") -> str:
+    """Rewrite \\frac12 and \\frac{-1}{-2} as \\frac{1}{2}."""
+    over, under = found[1] or found[2], found[3] or found[4]
+    if under.startswith("-"):
+        over, under = f"-{over}".replace("--", ""), under[1:]
+    return f"\\frac{{{over}}}{{{under}}}"
 
 
 def _improper(found: "re.Match[str]") -> str:

@@ -96,7 +96,7 @@ class Choice(NamedTuple):
 _LONE_CHOICE = re.compile(r"(?:option |choice )?\(?\s*([A-J])\s*\)?[.:]?", re.I)
 _CHOICE = re.compile(
     r"\\(?:text|math)[a-z]*\s*\{\s*\(?([A-J])[).:]+\s*~?\s*\}[\s~:]*(.+)"  # \textbf{(A) }12
-    r"|\\(?:text|math)[a-z]*\s*\{\s*\(([A-J])\)\s*([^{}]+)\}"
+    r"|\\(?:text|math)[a-z]*\s*\{\s*(?:\(([A-J])\)|([A-J])[).:])\s*([^{}]+)\}"
     r"|(?:\(([A-J])\)[\s~:]+|([A-J])[).:]\s+)(?!\\(?:cap|cup|cdot|times|to|subset|in|setminus)(?![a-z])|[+*/=^<>])(.+)"
 )
 _STATED_CHOICE = re.compile(r"\b(?:answer|option|choice)(?:\s+is)?[:\s]*[*$]*\(?([A-J])\)?[*$]*\.?\s*$", re.I)
@@ -116,6 +116,18 @@ def read_choice(text: str) -> Choice | None:
         return Choice(found[1].upper(), "")
     found = _CHOICE.fullmatch(core)
     return Choice(*(part for part in found.groups() if part is not None)) if found else None
+
+
+_SEPARATOR = r"\s*(?:[,;&\u3001]\s*(?:and\s+)?|\band\b)\s*"
+_CHOICES = re.compile(rf"(?:\([A-J]\)|[A-J])(?:{_SEPARATOR}(?:\([A-J]\)|[A-J]))+")
+
+
+def read_choices(text: str) -> frozenset[str]:
+    """Read several options in a list, as in A, C and D, or in alphabetical order, as in ACD; empty for other texts."""
+    core = _SPACES.sub(" ", re.sub(r"[{}$*]", "", _WRAPPER.sub("", text))).strip(" .")
+    letters = re.findall("[A-J]", core)
+    joined = core.isalpha() and core.isascii() and core.isupper() and len(core) > 1 and [*core] == sorted({*letters})
+    return frozenset(letters) if joined or _CHOICES.fullmatch(core) else frozenset()
 
 
 def stated_choice(response: str) -> Choice | None:

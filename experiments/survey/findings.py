@@ -7,11 +7,12 @@ import ast
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median_low
 
 import numpy as np
+from msgspec import structs
 
 from halfway.curriculum import Problem, UserError
 from halfway.curriculum.tasks.files import write_problems
@@ -232,7 +233,7 @@ def write_kept(problems: Sequence[Problem], records: Sequence[Record], expressio
         UserError: if no problem is left.
     """
     kept = [
-        replace(
+        structs.replace(
             problem,
             features={**problem.features, RATE: record.rate, PASSED: record.passed, ATTEMPTS: record.samples},
         )

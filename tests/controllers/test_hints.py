@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from controller_harness import group, problem_set, propose
 from messages import says
+from msgspec import structs
 
 from halfway.controllers.hints import Hints, HintsState
 from halfway.controllers.prefixes.hint_cuts import cut_points, step_length, units_left
@@ -66,7 +67,7 @@ def simulate(hints: Hints, steps: int, difficulty: float = 4.0, **rollouts: Any)
     """The groups of each step of a session with the scripted learner, all its rounds."""
     problems = ProblemSet(
         [
-            replace(PROBLEM, id=f"p{i}", features={"difficulty": difficulty + i / 8, "category": "ab"[i % 2]})
+            structs.replace(PROBLEM, id=f"p{i}", features={"difficulty": difficulty + i / 8, "category": "ab"[i % 2]})
             for i in range(8)
         ]
     )
@@ -117,7 +118,7 @@ def test_the_hints_of_a_category_follow_its_pass_rates() -> None:
 
 def test_a_problems_first_hint_is_as_long_as_those_of_its_category() -> None:
     hints = Hints(kind="shared", gain=4.0, **LINES)  # type: ignore[arg-type]
-    like = [replace(PROBLEM, id=f"{kind}{i}", features={"category": kind}) for kind in "ab" for i in range(2)]
+    like = [structs.replace(PROBLEM, id=f"{kind}{i}", features={"category": kind}) for kind in "ab" for i in range(2)]
     state = hints.init(ProblemSet(like))
     assert requested(hints, state, like[0]).hint is None  # all ten lines are left to do
     state = after(hints, after(hints, state, Request(like[0], 8), 0), Request(like[0], 8), 2)
@@ -129,7 +130,7 @@ def test_a_problems_first_hint_is_as_long_as_those_of_its_category() -> None:
 
 def test_each_problems_share_follows_its_own_pass_rates_and_is_withdrawn() -> None:
     hints = Hints(kind="adaprefix", stage_steps=10, **LINES)  # type: ignore[arg-type]
-    other = replace(PROBLEM, id="other")
+    other = structs.replace(PROBLEM, id="other")
     state = hints.init(ProblemSet([PROBLEM, other]))
     state = after(hints, state, requested(hints, state), 0)
     assert state.left_C.tolist() == [0.5, 1.0]  # 1 + (0 - 1/2)
@@ -147,7 +148,7 @@ def test_the_schedule_goes_by_stages_and_leaves_out_what_is_too_short() -> None:
     state = hints.init(ProblemSet([PROBLEM]))
     shares = [requested(hints, state, step=step).hint.share for step in (0, 4, 5, 500)]  # type: ignore[union-attr]
     assert shares == [0.5, 0.5, 0.25, 0.25]
-    short = replace(PROBLEM, solution="x" * 39)  # a quarter is nine characters
+    short = structs.replace(PROBLEM, solution="x" * 39)  # a quarter is nine characters
     assert requested(hints, state, short, step=5).hint is None
     assert requested(hints, state, short, step=0).hint.share == 19 / 39  # type: ignore[union-attr]
 
@@ -189,7 +190,7 @@ def test_further_tries_are_bounded_and_use_another_hint_length() -> None:
 
 
 def test_problems_without_a_solution_are_left_alone_and_counted() -> None:
-    with_and_without = ProblemSet([PROBLEM, replace(PROBLEM, id="q", solution="")])
+    with_and_without = ProblemSet([PROBLEM, structs.replace(PROBLEM, id="q", solution="")])
     controller = chain(("uniform", Uniform()), ("hints", Hints(kind="schedule")))
     plan, state = propose(controller, controller.init(with_and_without), 0, wanted=2)
     assert {r.problem.id: r.origin for r in plan.requests} == {"p": Origin.HINTED, "q": Origin.FRESH}

@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from messages import says
+from msgspec import structs
 
 from halfway.controllers import CONTROLLERS
 from halfway.controllers.uniform import Uniform
@@ -577,7 +578,10 @@ def test_a_session_whose_features_have_changed_is_refused_if_the_chain_reads_the
         change
     ]
     others = ProblemSet(
-        [replace(problem, features={**problem.features, "category": names(i)}) for i, problem in enumerate(known)]
+        [
+            structs.replace(problem, features={**problem.features, "category": names(i)})
+            for i, problem in enumerate(known)
+        ]
     )
     before, after = (Session(problems, chain_of("bandit"), 8) for problems in (known, others))
     state = json.dumps(after.state_dict())

@@ -85,6 +85,25 @@ REPORTS: dict[str, tuple[tuple[str, ...], list[tuple[str, tuple[str, ...], tuple
         ("694", ("The donuts cost 3 * $68 = $204.\n\nThe total cost is $204 + $160 + $330 = $694.",),
             ("The donuts cost 3 * $68 = $694.\n\nThe total cost is $204 + $160 + $330 = $684.",)),
     ]),
+    "antirez/ds4#319": (BOTH, [  # a line that shows its sum
+        ("293", ("Answer: m+n = 256+37 = 293",), ("Answer: m+n = 293+37 = 330",)),
+        ("82", ("Final answer: 082",), ("Final answer: 820",)),
+    ]),
+    "NVIDIA-NeMo/Gym#1790": (SYMBOLIC, [  # an option as text, or with its content
+        ("E", (r"\boxed{\text{E}}", r"\boxed{E: A risk score}", r"\boxed{\text{E: A risk score}}"),
+            (r"\boxed{\text{C: A risk score}}", r"\boxed{C: not E}")),
+    ]),
+    "THUDM/slime#2150": (BOTH, [("42", (r"\fbox{42}",), (r"\fbox{24}",))]),  # OpenRLHF/OpenRLHF#1285
+    "marin-community/marin#9163": (BOTH, [  # a last box that is empty or cut off
+        ("42", (), (r"First \boxed{42}. Then \boxed{", r"First \boxed{42}. Then \boxed{}.")),
+    ]),
+    "thinking-machines-lab/tinker-cookbook#895": (BOTH, [  # the first of two boxes is read
+        ("7", (r"First \boxed{5}. That is wrong; the answer is \boxed{7}.",), ()),
+        ("5", (), (r"First \boxed{5}. That is wrong; the answer is \boxed{7}.",)),
+    ]),
+    "huggingface/Math-Verify#71": (SYMBOLIC, [  # an inequality as an interval
+        ("x<3", (r"\boxed{(-\infty, 3)}", r"\boxed{3>x}"), (r"\boxed{(-\infty, 3]}", r"\boxed{x>3}")),
+    ]),
 }  # fmt: skip
 
 

@@ -115,6 +115,31 @@ def rows_in_an_object(folder: Path) -> Path:
     return folder / "t.json"
 
 
+def turns_of_sharegpt(folder: Path) -> Path:
+    """hiyouga/LlamaFactory#6878, axolotl-ai-cloud/axolotl#752, MakazhanAlpamys/Soup#1093: turns have `from` and
+    `value`, and whoever speaks is called human, user, gpt or assistant."""
+    names = [("human", "gpt"), ("user", "assistant")]
+    rows = [
+        {"conversations": [{"from": asks, "value": f"{i}+3?"}, {"from": answers, "value": "So."}], "answer": i + 3}
+        for i, (asks, answers) in enumerate(names)
+    ]
+    (folder / "t.jsonl").write_bytes(lines(*rows))
+    return folder / "t.jsonl"
+
+
+def instructions_of_alpaca(folder: Path) -> Path:
+    """kuleshov-group/llmtools#14, johnsmith0031/alpaca_lora_4bit#149: an instruction may have a text beside it."""
+    rows = [{"instruction": "Add.", "input": "2, 3", "output": "5"}, {"instruction": "1+4?", "output": "5"}]
+    (folder / "t.json").write_text(json.dumps(rows))
+    return folder / "t.json"
+
+
+def columns_of_pandas(folder: Path) -> Path:
+    """yakew7/Fair-Code#141: pandas writes columns, rows by number, or a list of rows."""
+    (folder / "t.json").write_text('{"prompt": {"0": "2+3?", "2": "1+4?"}, "answer": {"0": 5, "2": 5}}')
+    return folder / "t.json"
+
+
 REPORTS: list[tuple[Callable[[Path], Path], dict[str, str]]] = [
     (shards_that_differ, {"2+3?": "5", "1+4?": "5"}),
     (newer_metadata, {"2+3?": "5"}),
@@ -129,6 +154,9 @@ REPORTS: list[tuple[Callable[[Path], Path], dict[str, str]]] = [
     (negative_after_the_mark, {"2-1236.5?": "-1,234.5"}),
     (list_called_lines, {"2+3?": "5", "1+4?": "5"}),
     (rows_in_an_object, {"2+3?": "5"}),
+    (turns_of_sharegpt, {"0+3?": "3", "1+3?": "4"}),
+    (instructions_of_alpaca, {"Add.\n\n2, 3": "5", "1+4?": "5"}),
+    (columns_of_pandas, {"2+3?": "5", "1+4?": "5"}),
 ]
 
 

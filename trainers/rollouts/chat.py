@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import structs
 
 from halfway.curriculum.groups import Request
 from halfway.curriculum.problems import Message, Problem
@@ -61,7 +62,7 @@ class Prompts:
         added = hint.opening + hint.text
         *before, last = problem.messages or (Message("user", problem.prompt),)
         messages = (*before, replace(last, content=last.content + added)) if problem.messages else ()
-        return self.of_problem(replace(problem, prompt=problem.prompt + added, messages=messages))
+        return self.of_problem(structs.replace(problem, prompt=problem.prompt + added, messages=messages))
 
     def of_start(self, request: Request) -> IntArray:
         """Encode a hint that starts the response; no tokens if there is none."""

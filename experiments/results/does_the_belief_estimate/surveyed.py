@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -64,7 +65,9 @@ def with_survey(problems: ProblemSet, passed_PN: Passes, tries: int, share: floa
     counts_P = [int(row[:number].sum()) for row, number in zip(passed_PN[:, SURVEY], tried_P, strict=True)]
 
     def told(problem: Problem, passed: int, tried: int) -> Problem:
-        return replace(problem, features={**problem.features, **dict(zip(SURVEYED, (passed, tried), strict=True))})
+        return structs.replace(
+            problem, features={**problem.features, **dict(zip(SURVEYED, (passed, tried), strict=True))}
+        )
 
     return ProblemSet([told(*each) for each in zip(problems, counts_P, tried_P.tolist(), strict=True)])
 

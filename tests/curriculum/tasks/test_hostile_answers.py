@@ -5,12 +5,12 @@ import importlib
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.tasks import expressions, reasoning_gym
@@ -103,7 +103,7 @@ def test_no_family_runs_code_of_an_entry(family: str, tmp_path: Path) -> None:
     changed = list(hostile_texts({"entry": carried["entry"], "config": carried["config"]}, code))
     assert changed
     for each in changed[:12]:
-        stranger = replace(problem, answer=repr(carried | each))
+        stranger = structs.replace(problem, answer=repr(carried | each))
         for response in ("", carried["entry"]["answer"]):
             with suppress(UserError):
                 verify_all([stranger], [str(response)])

@@ -3,7 +3,6 @@
 import ast
 import gzip
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import says
+from msgspec import structs
 
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.problems import fingerprint
@@ -322,10 +322,10 @@ def test_rows_of_json_and_parquet_are_counted_from_one(tmp_path: Path) -> None:
         ("blank.jsonl", "\n\n", "the file has no rows"),
         (
             "all_bad.jsonl",
-            '{"query": "x", "answer": "1"}\n',
-            "1: no prompt (the row has query, answer); no row is left; name the file's columns with prompt_column",
+            '{"theme": "x", "answer": "1"}\n',
+            "1: no prompt (the row has theme, answer); no row is left; name the file's columns with prompt_column",
         ),
-        ("commas.jsonl", '{"prompt": "x", "answer": "1"},\n', "1: not JSON"),
+        ("commas.jsonl", '{"prompt": "x", "answer": "1"},,\n', "1: not JSON"),
         (
             "indented.jsonl",
             '{\n"prompt": "x",\n"answer": "1"\n}\n{\n"prompt": "y",\n"answer": "1"\n}\n',
@@ -436,7 +436,7 @@ def test_generated_problems_exclude_those_of_the_set() -> None:
     made = [Problem(f"p{i}", f"prompt {i}", "1") for i in range(6)]
     parts = split(Fixed(*made[:4]), None, 2, STREAM)
     held, trained = parts.heldout[0], parts.train[0]
-    others = [replace(held, id="x"), replace(trained, prompt="y"), *made[4:]]
+    others = [structs.replace(held, id="x"), structs.replace(trained, prompt="y"), *made[4:]]
     both = with_generated(parts, Fixed(*others), STREAM)
     assert list(both.train) == list(parts.train) and both.heldout == parts.heldout
     assert list(both.train.generated) == made[4:] and parts.train.generated == ()
@@ -449,7 +449,7 @@ def test_a_further_sources_problems_train_behind_the_others() -> None:
     made = [Problem(f"p{i}", f"prompt {i}", "1") for i in range(8)]
     parts = split(Fixed(*made[:4]), None, 2, STREAM)
     held, trained = parts.heldout[0], parts.train[0]
-    others = [replace(held, id="x"), replace(trained, prompt="y"), *made[4:]]
+    others = [structs.replace(held, id="x"), structs.replace(trained, prompt="y"), *made[4:]]
     more = with_also(parts, Fixed(*others), 3, STREAM)
     assert list(more.train) == [*parts.train, *made[4:7]] and more.heldout == parts.heldout
     assert more.train.generated == ()

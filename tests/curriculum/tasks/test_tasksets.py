@@ -3,7 +3,6 @@
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from shutil import rmtree
@@ -11,6 +10,7 @@ from tempfile import mkdtemp
 
 import pytest
 from messages import says
+from msgspec import structs
 
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.environments.single_turn import SingleTurn
@@ -199,7 +199,7 @@ def test_an_answer_of_another_kind_is_refused() -> None:
 
 def test_a_task_set_that_is_gone_is_an_error_and_no_loss(sums: str, monkeypatch: pytest.MonkeyPatch) -> None:
     [problem, *_] = TaskSet(sums).load(None, Stream(0)).problems
-    gone = replace(problem, answer=problem.answer.replace(sums, "gone"))
+    gone = structs.replace(problem, answer=problem.answer.replace(sums, "gone"))
     monkeypatch.setenv("HALFWAY_ACCEPT", "taskset:gone")
     with pytest.raises(UserError, match=says("verifier taskset", "'gone'", problem.id)):
         verify_all([gone], ["5"])

@@ -221,7 +221,57 @@ def test_scientific_notation_in_digits(text: str, tidied: str) -> None:
     assert tidy(text) == tidied
 
 
+# answer, and boxes that pass or fail by both verifiers
+NOTATIONS: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
+    ("1234567", ("1.234.567", "1'234'567", "1_234_567", "1~234~567"), ("1.234.568", "1.234")),
+    ("1234567.8", ("1.234.567,8", "1'234'567.8"), ("1.234.667,8",)),
+    ("0.125", ("0{,}125", r"\frac 18", r"\frac1{8}", r"\frac{-1}{-8}"), ("125", "0{,}0125")),
+    ("12.5", ("12{,}5", r"12\frac12"), ("125", "12")),
+    ("-1/2", (r"\frac{1}{-2}", r"-\frac{-1}{-2}"), (r"\frac{-1}{-2}",)),
+    (
+        "18",
+        ("\u20ac18", "18 \u20ac", "\u00a318", r"\pounds 18", "18~m", r"\textcolor{red}{18}", r"\color{blue} 18"),
+        ("\u20ac180",),
+    ),
+]
+
+
+@pytest.mark.parametrize("verifier", ["symbolic", "numeric"])
+@pytest.mark.parametrize(("answer", "passing", "failing"), NOTATIONS)
+def test_notations_of_numbers(verifier: str, answer: str, passing: tuple[str, ...], failing: tuple[str, ...]) -> None:
+    for text in (*passing, *failing):
+        assert verify(problem(answer, verifier), f"It is \\boxed{{{text}}}.") is (text in passing), text
+
+
+@pytest.mark.parametrize("verifier", ["symbolic", "numeric"])
+@pytest.mark.parametrize(
+    ("response", "passed"),
+    [
+        (r"so \boxed{42", True),
+        (r"so $\boxed{42$ as stated in step 3", True),
+        (r"so \boxed{42}, and once more \boxed{", False),
+        (r"so \boxed{42}, no, \boxed{4", False),
+    ],
+)
+def test_a_box_that_is_cut_off_is_the_last_one(verifier: str, response: str, passed: bool) -> None:
+    assert verify(problem("42", verifier), response) is passed
+
+
 SYMBOLIC = [
+    ("ACD", r"\boxed{A, C \text{ and } D}", True),
+    ("ACD", "The answer is (A), (C), (D).", True),
+    ("ACD", r"\boxed{A, C}", False),
+    ("A, C", r"\boxed{AC}", True),
+    ("BAD", r"\boxed{ABD}", False),
+    ("x+1", r"It is not \boxed{x+1} but \boxed{x+2", False),
+    ("May 17, 2024", r"\boxed{\text{May 17, 2024}}", True),
+    ("May 17, 2024", "The answer is May 17, 2024.", True),
+    ("May 17, 2024", r"\boxed{\text{May 18, 2024}}", False),
+    ("12:30", r"\boxed{12{:}30}", True),
+    ("May 1 2", r"\boxed{May 12}", False),
+    (r"\binom{5}{2}", r"\boxed{\binom52}", True),
+    ("42", "\u7b54\u6848\uff1a42\u3002", True),
+    ("42", "\u7b54\u6848\uff1a43", False),
     ("1.5e-3", r"\boxed{0.0015}", True),
     ("1.5e-3", r"\boxed{1.0774}", False),
     ("6.02e23", "The answer is 6.02e23", True),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from messages import says
+from msgspec import structs
 from paths import REPOSITORY
 from propel_study import DOMAIN, TEXTS, DeathError, FakeEngine, dying, state, tiny
 from transformers import Qwen3ForCausalLM
@@ -270,7 +271,9 @@ def test_tasks_of_another_table_of_operators_are_judged_by_it_wherever_they_are_
         Guessed(tuple(problems), (0.2, 0.4), ("x", "y"), {}), tmp_path / "pool.parquet", {"reference model": "m"}
     )
     write_problems(
-        [replace(p, features={**p.features, "pass_rate": 0.5}) for p in problems], str(tmp_path / "s.jsonl"), True
+        [structs.replace(p, features={**p.features, "pass_rate": 0.5}) for p in problems],
+        str(tmp_path / "s.jsonl"),
+        True,
     )
     for source in (Pool(str(tmp_path / "pool.parquet")), Surveyed(str(tmp_path / "s.jsonl"))):
         found = source.load(None, Stream(0)).problems

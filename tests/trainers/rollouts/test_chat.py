@@ -3,13 +3,13 @@
 import copy
 import json
 import resource
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from messages import says
+from msgspec import structs
 from special_tokens import ENDS, TEMPLATE, matrix, tokenizer_that
 
 from halfway.curriculum import Hint, Origin, Problem, Request, Stream, UserError
@@ -122,7 +122,7 @@ def test_a_base_model_reads_the_question_of_a_lone_message(tokenizer: Any, tiny_
         (Message("user", "2+3"), Message("assistant", "6"), Message("user", "no")),
     ):
         with pytest.raises(UserError, match=says("model.path", "chat template")):
-            Prompts(tiny_tokenizer).of_problem(replace(ASKED, messages=messages))
+            Prompts(tiny_tokenizer).of_problem(structs.replace(ASKED, messages=messages))
 
 
 @pytest.mark.parametrize(

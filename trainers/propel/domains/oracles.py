@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from msgspec import structs
+
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.tasks.expressions import equivalent
 from halfway.trainers.propel.domains.base import Invalid
@@ -77,7 +79,7 @@ def _outcome(problem: Problem, answers: Sequence[str]) -> Problem | Invalid:
     agreed = equivalent(answers)
     if agreed is None:
         return Invalid("oracles: unreadable answer", said)
-    return replace(problem, answer=f"\\boxed{{{answers[0]}}}") if agreed else Invalid("oracles: disagree", said)
+    return structs.replace(problem, answer=f"\\boxed{{{answers[0]}}}") if agreed else Invalid("oracles: disagree", said)
 
 
 def final_answer(response: str) -> str:
