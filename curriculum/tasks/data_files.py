@@ -121,7 +121,7 @@ def value_at(values: Mapping[str, Any], path: str) -> Any:
         return values[path]
     found: Any = values
     for part in path.split("."):
-        found = _mapping(found).get(part)
+        found = mapping_in(found).get(part)
     return found
 
 
@@ -130,7 +130,7 @@ def json_value(text: str) -> Any:
     return _json(text.encode("utf-8", "surrogatepass"))
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def mapping_in(value: Any) -> Mapping[str, Any]:
     """The mapping in a cell, decoded if it is JSON; empty if there is none."""
     if isinstance(value, str) and value.startswith("{"):
         value = json_value(value)
@@ -141,7 +141,7 @@ def column_names(values: Mapping[str, Any]) -> list[str]:
     """The columns of a row, nested ones as dotted paths."""
     found: list[str] = []
     for name, value in values.items():
-        inside = _mapping(value)
+        inside = mapping_in(value)
         found += [name, *(f"{name}.{inner}" for inner in column_names(inside))]
     return found
 
@@ -559,7 +559,7 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None, limit: str) -> 
         raise UserError(f"{path}: has more than {MOST_COLUMNS:,} columns; leave out what no problem needs")
     for name in columns or ():
         if name not in names:
-            raise unknown(f"{path}: column", name, names)
+            raise unknown(f"{path}: column (as in prompt_column)", name, names)
         if names.count(name) > 1:
             raise UserError(f"{path}: has several columns {name!r}; rename all but one")
     if _mixes_line_ends(path, packed):
@@ -701,7 +701,7 @@ def _column(path: Path, name: str, types: Mapping[str, str]) -> tuple[str, str]:
     if name in types:
         return name, name_in_sql(name)
     if top not in types or not inside:
-        raise unknown(f"{path}: column", name, types)
+        raise unknown(f"{path}: column (as in prompt_column)", name, types)
     if not types[top].startswith("STRUCT"):  # JSON as text, or a map
         return top, name_in_sql(top)
     cell = ".".join(map(name_in_sql, name.split(".")))
@@ -711,5 +711,5 @@ def _column(path: Path, name: str, types: Mapping[str, str]) -> tuple[str, str]:
             return name, cell
     known = dict.fromkeys(inner for row in sample(path) for inner in column_names(row))
     if name not in known:
-        raise unknown(f"{path}: column", name, known)
+        raise unknown(f"{path}: column (as in prompt_column)", name, known)
     return top, name_in_sql(top)  # with JSON inside

@@ -39,13 +39,15 @@ from halfway.curriculum.tasks.data_files import (
     stem,
     value_at,
 )
-from halfway.curriculum.tasks.layouts import BOX, CONVERSATIONS, VERL_ANSWER, recognised, unseen_options
+from halfway.curriculum.tasks.layouts import BOX, CONVERSATIONS, VERL_ANSWER, are_objects, recognised, unseen_options
 from halfway.curriculum.tasks.numbers import final_answer
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id, content_ids
 from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
 
 MOST_BAD = 1_000_000
 """Bad rows after which to give up a file if more than four rows in five are bad."""
+COMPARING = ("exact", "numeric", "symbolic")
+"""Verifiers that compare a response with the answer's text."""
 MOST_NAMES = 8
 """Most columns to list in a complaint about a row."""
 NO_FEATURES: Mapping[str, float] = {}
@@ -175,7 +177,10 @@ class Rows(Source):
         examples = tuple(f"{where} {why}" for where, why in reader.examples)
         options = unseen_options(rows, plain)
         unseen = f"warning: prompts do not show the options in the column {options}; write them into the prompts"
-        notes = (*([str(layout)] if layout else []), *([unseen] if options else []), *reader.doubts())
+        as_text = self.verifier.partition("(")[0] in COMPARING and are_objects(rows, plain)
+        objects = f"warning: answers are JSON objects, which {self.verifier} compares as text; give a verifier for them"
+        said = ((str(layout), layout), (unseen, options), (objects, as_text and not self.verifier_column))
+        notes = (*(note for note, applies in said if applies), *reader.doubts())
         report = SourceReport(len(problems), reader.bad, examples, notes)
         return Loaded(tuple(problems), report)
 
@@ -333,6 +338,8 @@ class _Reader:
             return "write one object per line"
         if reason == f"no {answer}":
             return "name the column of final answers with answer_column, or add one, since a verifier compares them"
+        if reason.startswith("answer that verifier"):
+            return "take another verifier, or write answers that this one reads"
         if reason == f"{answer} is not text":
             return "write answers as text, such as JSON in quotes for a verifier of your own"
         return "name the file's columns with prompt_column, answer_column and the like"

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from halfway.curriculum.tasks.data_files import column_names, value_at
+from halfway.curriculum.tasks.data_files import column_names, mapping_in, value_at
 
 GYM_PROMPT = "responses_create_params.input"
 CONVERSATIONS = ("messages", "conversations", "conversation", "context_messages", GYM_PROMPT)
 """Columns of messages, perhaps with the response of a supervised data set."""
 INSTRUCTION, CONTEXT = "instruction", "input"
 """Alpaca's columns of prompts, and of texts after them."""
-PROMPTS = ("prompt", *CONVERSATIONS, "question", "problem", "query", INSTRUCTION, "input")
+PROMPTS = ("prompt", *CONVERSATIONS, "question", "problem", "query", INSTRUCTION, "input", "0.value")
 VERL_ANSWER = "reward_model.ground_truth"
 ANSWERS = {
     "answer": "",
@@ -23,6 +23,7 @@ ANSWERS = {
     "reference_answer": "",
     "ground_truth_answer": "",
     "ground_truth.value": "ORZ",
+    "1.ground_truth.value": "ORZ",
     "ground_truth": "",
     "label": "OpenRLHF",
     "solution": "",
@@ -100,6 +101,12 @@ def unseen_options(rows: Sequence[Mapping[str, Any]], given: Columns) -> str:
         if shown and 2 * sum(shown) < len(shown):
             return name
     return ""
+
+
+def are_objects(rows: Sequence[Mapping[str, Any]], given: Columns) -> bool:
+    """True if most answers are JSON objects in text, such as the tests of programs."""
+    answers = [value for row in rows if isinstance(value := value_at(row, given.answer_column), str)]
+    return 2 * sum(answer.startswith("{") and bool(mapping_in(answer)) for answer in answers) > len(answers)
 
 
 def _listed(value: Any) -> list[str]:

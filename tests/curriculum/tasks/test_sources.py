@@ -339,7 +339,7 @@ def test_rows_of_json_and_parquet_are_counted_from_one(tmp_path: Path) -> None:
         ("object.json", "{}", "holds an object, not one list of rows; give a list of objects"),
         ("splits.json", '{"train": [{}],\n"test": [{}]}', "holds an object, not one list of rows; give a list"),
         ("text.parquet", "no", "not a Parquet file"),
-        ("table.csv", "a,b", "column: unknown name 'prompt'; choose one of a, b"),
+        ("table.csv", "a,b", "column (as in prompt_column): unknown name 'prompt'; choose one of a, b"),
         ("table.xlsx", "a,b", "ends in '.xlsx'; give a .jsonl, .json, .csv or .parquet file"),
     ],
 )
