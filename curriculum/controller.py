@@ -196,15 +196,16 @@ def chain(*members: tuple[str, PassRateController[Any]]) -> Chain:
     """
     repeated = [name for name, count in Counter(name for name, _ in members).items() if count > 1]
     if repeated:
-        name = repeated[0]
         raise UserError(
-            f"controllers: two members are called {name!r}; remove one, or give it another name, in YAML with "
-            f"{{another: {{use: {name}}}}}"
+            f"controllers: two members are called {repeated[0]!r}; remove one, or give it another name, in YAML with "
+            "{another: {use: CONTROLLER}}"
         )
     for claim in sorted(frozenset().union(*(member.claims for _, member in members))):
         owners = [name for name, member in members if claim in member.claims]
         if len(owners) > 1:
-            raise UserError(f"controllers: {' and '.join(owners)} both own the {claim}; keep only one of them")
+            *others, last = owners
+            both = "both" if len(owners) == 2 else "all"
+            raise UserError(f"controllers: {', '.join(others)} and {last} {both} own the {claim}; keep only one of them")
     return Chain(dict(members))
 
 

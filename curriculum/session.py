@@ -429,15 +429,18 @@ def require_needs(
         for need in sorted(member.needs):
             feature = need.removeprefix("feature:")
             if feature != need:
-                problems.column(feature)
+                try:
+                    problems.column(feature)
+                except UserError as error:
+                    raise UserError(f"controllers.{name}: needs the feature {feature!r} of every problem; {error}") from None
             elif need == "solutions":
                 if not any(problem.solution for problem in problems):
                     raise UserError(
-                        f"controllers.{name} needs {NEEDS[need]}; name the file's column of solutions in "
+                        f"controllers.{name}: needs {NEEDS[need]}; name the file's column of solutions in "
                         "problems.source, or leave the controller out"
                     )
             elif need == "generated":
                 if not problems.generated and "generated" not in provides:
-                    raise UserError(f"controllers.{name} needs {NEEDS[need]}; give some, or leave the controller out")
+                    raise UserError(f"controllers.{name}: needs {NEEDS[need]}; give some, or leave the controller out")
             elif need not in provides:
-                raise UserError(f"controllers.{name} needs {NEEDS.get(need, need)}, which {host} does not have")
+                raise UserError(f"controllers.{name}: needs {NEEDS.get(need, need)}, which {host} does not have")

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from halfway.experiments.config.comparison import ComparisonConfig
     from halfway.experiments.config.run import RunConfig, TrackingOptions
+    from halfway.experiments.running.checks import Drawn
 
 INTERRUPTED, FAILED = 130, 1
 MOST_SEEDS = 1000
@@ -159,6 +161,11 @@ def usage_line(error: Any) -> str:
     return f"{command}: {message[:1].lower()}{message[1:]}{remedy}"
 
 
+def resuming(folder: Path) -> str:
+    """The command that continues a run or a comparison."""
+    return f"halfway resume {shlex.quote(str(folder))}"
+
+
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
     """If a signal ends a run, print the command that continues it, and exit with 130 or 143."""
@@ -167,7 +174,7 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        typer.secho(f"\nstopped; continue with: halfway resume {folder}", err=True)
+        typer.secho(f"\nstopped; continue with: {resuming(folder)}", err=True)
         raise typer.Exit(exit_code(error)) from None
 
 
@@ -208,6 +215,7 @@ def compare(
     from halfway.experiments.comparing.compare import prepare_comparison
     from halfway.experiments.config.comparison import absent_contrasts, with_arms
     from halfway.experiments.config.loading import load_comparison_config
+    from halfway.experiments.running.checks import check_chains
 
     if on not in ("here", "slurm", "ray"):
         raise UserError(f"--on: {on!r} is not known; give here, slurm or ray")
@@ -222,7 +230,10 @@ def compare(
         for pair in absent_contrasts(config, only):
             now().warn(now().progress, f"contrasts: {' vs '.join(pair)} is left out, since --arms names one of the two")
         config = with_arms(config, only)
-    _train_comparison(prepare_comparison(config, config.folder), config.folder, jobs, only, on)
+    drawn: dict[str, Any] = {}
+    with busy("checking the arms"):
+        check_chains(config, drawn)
+    _train_comparison(prepare_comparison(config, config.folder), config.folder, jobs, only, on, drawn)
 
 
 @command("quiet", "json")
@@ -823,13 +834,13 @@ def _train_run(config: "RunConfig", folder: Path, start: int | None = None) -> N
 
 
 def _train_comparison(
-    config: "ComparisonConfig", folder: Path, jobs: int, only: Sequence[str] = (), on: str = "here"
+    config: "ComparisonConfig", folder: Path, jobs: int, only: Sequence[str] = (), on: str = "here",
+    drawn: "Drawn | None" = None,
 ) -> None:
     from halfway.experiments.comparing import ray_jobs, slurm_jobs
     from halfway.experiments.comparing.compare import run_comparison
     from halfway.experiments.report.provenance import write_provenance
-    from halfway.experiments.running.build import build_problems
-    from halfway.experiments.running.checks import describe_visits
+    from halfway.experiments.running.checks import check_chain, describe_visits
     from halfway.experiments.running.stop_signals import interrupt_on_signals
     from halfway.experiments.tracking.opening import open_trackers
 
@@ -839,15 +850,18 @@ def _train_comparison(
     write_provenance(folder, ["halfway", *sys.argv[1:]])
     with busy("starting"):
         trackers = open_trackers(first.tracking, output)
-        visits = describe_visits(
-            {arm: config.run(arm, config.seeds[0]) for arm in config.arms}, len(build_problems(first).train)
-        )
+        drawn = drawn or {}
+        if not drawn:
+            check_chain(first, drawn)
+    runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
+    visits = [line for split in [*drawn.values()][:1] for line in describe_visits(runs, len(split.train))]
     for line in (f"{config.size}, {jobs} at a time", *visits):
         console.print(line, highlight=False)
     with resumable(folder), interrupt_on_signals():
         failures = run_comparison(config, folder, jobs, console, trackers, only, begin)
     if failures:
-        complain(f"{len(failures)} runs failed (see above); fix the cause, then continue with: halfway resume {folder}")
+        number = f"{len(failures)} run{'s' * (len(failures) > 1)}"
+        complain(f"{number} failed (see above); fix the cause, then continue with: {resuming(folder)}")
     _show_report(folder)
     for tracker in trackers:
         tracker.attach([folder / "report.html", folder / "summary.md"])

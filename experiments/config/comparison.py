@@ -203,8 +203,10 @@ def comparison_config(raw: dict[str, Any], path: Path, overrides: Sequence[str])
     shared = {k: v for k, v in changes.items() if k not in own}
     _check_arms(raw["arms"], own.get("arms", {}))
     for given in (raw, changes):
-        remedy = f"a comparison trains every arm with each of its `seeds`; give seeds: [{given.get('seed')}]"
-        require("seed" not in given, "seed", given.get("seed"), remedy)
+        seed = given.get("seed")
+        seeds = seed if isinstance(seed, list) else [seed]
+        remedy = f"a comparison trains every arm with each of its `seeds`; give seeds: {seeds}"
+        require("seed" not in given, "seed", seed, remedy)
     raw = yaml_bases.merge({"name": name_of(path), **raw}, own)
     if not isinstance(raw.get("base"), Mapping):
         raise UserError("base: missing; give a YAML file, or the fields that all arms share")
@@ -255,7 +257,8 @@ def check_arm(config: ComparisonConfig, arm: str) -> None:
 def _check_shared(fields: Mapping[str, Any], where: str, what: str) -> None:
     """Raise UserError if an arm or instance sets a field that all must share."""
     for name in SHARED:
-        remedy = f"all {what} share one {name}; set it for the whole comparison"
+        where_else = "give the `seeds` of the whole comparison" if name == "seed" else "set it for the whole comparison"
+        remedy = f"all {what} share one {name}; {where_else}"
         require(name not in fields, f"{where}.{name}", fields.get(name), remedy)
 
 

@@ -1,5 +1,6 @@
 """Reads a configuration file of any kind, writes one, and shows where two of them differ."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def load_run_config(path: Path | Mapping[str, Any], overrides: Sequence[str] = (
     """Like `load_config`, for a run only."""
     config = load_config(path, overrides)
     if isinstance(config, ComparisonConfig):
-        raise UserError(f"{path}: has arms, so it is a comparison; use `halfway compare {path}`")
+        raise UserError(f"{path}: has arms, so it is a comparison; use `halfway compare {shlex.quote(str(path))}`")
     return config
 
 
@@ -49,7 +50,7 @@ def load_comparison_config(path: Path | Mapping[str, Any], overrides: Sequence[s
     """Like `load_config`, for a comparison only."""
     config = load_config(path, overrides)
     if isinstance(config, RunConfig):
-        raise UserError(f"{path}: has no arms, so it is a single run; use `halfway run {path}`")
+        raise UserError(f"{path}: has no arms, so it is a single run; use `halfway run {shlex.quote(str(path))}`")
     return config
 
 

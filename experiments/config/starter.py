@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -90,12 +91,12 @@ def write_starter(file: Path, data: str, model: str, gpus: int, host: str) -> st
 
 def _own(file: Path, data: str, model: str, gpus: int) -> str:
     """The recipe for Halfway's trainer."""
-    alone = gpus < 2
+    alone, name = gpus < 2, shlex.quote(str(file))
     kind, options, read, rows = _source(data)
     chat, response = fitting(model)
     heldout = max(1, min(HELDOUT, rows // 5))
     return OWN.format(
-        file=file,
+        file=name,
         kind=kind,
         options=options,
         read=read,
@@ -105,11 +106,11 @@ def _own(file: Path, data: str, model: str, gpus: int) -> str:
         groups=max(1, min(GROUPS, rows - heldout)),
         heldout=heldout,
         chain=CHAIN,
-        train=f"run {file}" if alone else f"launch {file}",
+        train=f"run {name}" if alone else f"launch {name}",
         dtype="bfloat16" if gpus else "float32",
         engine=("", VLLM, SERVERS)[min(gpus, 2)].format(gpus=gpus),
         sharded=f"  deepspeed: {{zero_stage: {2 if alone else 3}}}\n  mismatch: token_truncated\n" if gpus else "",
-        cluster=CLUSTER.format(file=file, gpus=gpus) if gpus else "",
+        cluster=CLUSTER.format(file=name, gpus=gpus) if gpus else "",
     )
 
 

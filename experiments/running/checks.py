@@ -1,9 +1,11 @@
 """The checks of `halfway validate` beyond the fields of a file: model, problems and machines. Needs no torch."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from halfway.curriculum import Problem, UserError, require
 from halfway.curriculum.support.extras import one_line
@@ -31,6 +33,7 @@ POINTS_FOR_TARGETS = 12
 GROUPS = {"fill.groups", "learner.minibatch_groups", "learner.num_minibatches"}
 """Fields that set the number of groups in a batch or an optimizer step."""
 
+Checked = TypeVar("Checked")
 Drawn = dict[str, ProblemSplit]
 """The problems drawn so far, by everything that they depend on, since arms mostly share them."""
 
@@ -56,19 +59,30 @@ def check_run(config: RunConfig, drawn: Drawn) -> list[str]:
     engine.check(config.planned(config.shape))
     if elsewhere:
         require_room(config)
-        missing = list(_missing_files(config))
-        if missing:
-            return [*unchecked, f"{'; '.join(missing)}; the problems were not checked"]
+    if lacking := check_chain(config, drawn):
+        return [*unchecked, f"{lacking}; the problems were not checked"]
+    return [*unchecked, *_check_prompts(config, drawn[_drawn_by(config)])]
+
+
+def check_chain(config: RunConfig, drawn: Drawn) -> str:
+    """Check that the problems of a run have what its chain needs. Returns why they cannot be read on this machine.
+
+    Raises:
+        UserError: if they lack it, or cannot be read although the run is for this machine.
+    """
+    missing = "; ".join(_missing_files(config)) if config.cluster.gpus else ""
+    if missing:
+        return missing
     key = _drawn_by(config)
     if key not in drawn:
         try:
             drawn[key] = build_problems(config)
         except UnreachableError as error:
-            return [*unchecked, f"{error}; the problems were not checked"]
+            return str(error)
     problems = drawn[key].train
     session = start_session(config, with_blank_states(problems) if NEED in config.chain.needs else problems)
     session.next_batch(config.fill.first_request)  # some refusals of members only come with a plan
-    return [*unchecked, *_check_prompts(config, drawn[key])]
+    return ""
 
 
 def _drawn_by(config: RunConfig) -> str:
@@ -78,15 +92,25 @@ def _drawn_by(config: RunConfig) -> str:
 
 def check_comparison(config: ComparisonConfig, drawn: Drawn) -> list[str]:
     """Run `check_run` for every arm of a comparison, and add advice; UserErrors begin with the name of the arm."""
-    unchecked: list[str] = []
     runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
+    unchecked = [line for lines in _of_arms(config, partial(check_run, drawn=drawn)) for line in lines]
+    return [*dict.fromkeys(unchecked), *_judged_apart(config, drawn), *unwise_choices(config, runs)]
+
+
+def check_chains(config: ComparisonConfig, drawn: Drawn) -> None:
+    """Run `check_chain` for every arm before the first is trained; UserErrors begin with the name of the arm."""
+    for _ in _of_arms(config, partial(check_chain, drawn=drawn)):
+        pass
+
+
+def _of_arms(config: ComparisonConfig, check: Callable[[RunConfig], Checked]) -> Iterator[Checked]:
+    """The result of a check for every arm and instance of a comparison."""
     for arm in config.arms:
         try:
             for instance in range(max(1, len(config.instances))):
-                unchecked += check_run(config.run(arm, instance), drawn)
+                yield check(config.run(arm, instance))
         except UserError as error:
             raise UserError(f"arms.{arm}: {error}") from None
-    return [*dict.fromkeys(unchecked), *_judged_apart(config, drawn), *unwise_choices(config, runs)]
 
 
 def _judged_apart(config: ComparisonConfig, drawn: Drawn) -> Iterator[str]:
@@ -217,13 +241,15 @@ def describe_visits(runs: Mapping[str, RunConfig], problems: int) -> Iterator[st
         problems: number of training problems.
     """
     run = next(iter(runs.values()))
-    groups_of = {"rollouts": 1 / run.rollouts.num_rollouts, "steps": run.fill.groups}
-    if run.budget.unit not in groups_of:
+    batch = run.fill.first_request if run.fill.policy == "refill" else run.fill.groups
+    steps_of = {"rollouts": 1 / (run.rollouts.num_rollouts * batch), "steps": 1}
+    if run.budget.unit not in steps_of:
         return
-    groups = round(run.budget.total * groups_of[run.budget.unit])
+    groups = batch * math.ceil(run.budget.total * steps_of[run.budget.unit] - 1e-9)  # a step is not cut short
     visits = f"{groups / problems:.1f} visits each" if groups > problems else "none comes back"
     line = f"{groups:,} groups of {problems:,} problems: {visits}"
-    idle = [name for name in REVISITING if any(name in each.chain.members for each in runs.values())]
+    used = {member.name for each in runs.values() for member in each.controllers}
+    idle = [name for name in REVISITING if name in used]
     if groups <= problems and idle:
         verb = "skips" if len(idle) == 1 else "skip"
         line += f"; {' and '.join(idle)} {verb} only problems seen before, so give more budget or lower problems.train"

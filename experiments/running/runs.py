@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ def read_state(folder: Path) -> str:
 def prepare(config: RunConfig, folder: Path) -> None:
     """Create the directory of a run, or accept an existing one and update its placement (see `PLACEMENT`).
 
+    A run that failed before its first record takes any settings.
+
     Raises:
         UserError: if the directory holds a run with other settings, a run that is training with another placement, or
             unrelated files.
@@ -70,9 +73,16 @@ def prepare(config: RunConfig, folder: Path) -> None:
         require_unused(folder)
         save(config, path)
     elif changes := differences(load_run_config(path), config):
-        refuse_other_settings(changes, folder)
+        if has_begun(folder):
+            refuse_other_settings(changes, folder)
         with claim(folder):
             save(config, path)
+
+
+def has_begun(folder: Path) -> bool:
+    """True if a run has left records or a checkpoint, so that its settings must not change."""
+    logs = ("decisions.jsonl", "steps.jsonl", "evaluations.jsonl")
+    return (folder / "checkpoints").exists() or any((folder / log).exists() and (folder / log).stat().st_size for log in logs)
 
 
 def require_unused(folder: Path) -> None:
@@ -97,7 +107,7 @@ def refuse_other_settings(changes: Sequence[tuple[str, Any, Any]], folder: Path)
         more = f" (further differences: {len(changes) - 1})" if len(changes) > 1 else ""
         raise UserError(
             f"{name}: {folder} was started with {there!r}, not {here!r}{more}; "
-            f"continue it unchanged with `halfway resume {folder}`, or give another name=..."
+            f"continue it unchanged with `halfway resume {shlex.quote(str(folder))}`, or give another name=..."
         )
 
 

@@ -431,9 +431,9 @@ class Needy(PassRateController[None]):
 @pytest.mark.parametrize(
     ("need", "words"),
     [
-        ("tokens", "controllers.needy needs the tokens of rollouts, which TRL does not have"),
+        ("tokens", "controllers.needy: needs the tokens of rollouts, which TRL does not have"),
         ("solutions", "needs a reference solution of every problem"),
-        ("feature:grade", "'p0' has no feature 'grade'"),
+        ("feature:grade", "controllers.needy: needs the feature 'grade' of every problem; problems: 'p0' has no feature"),
         ("generated", "needs generated problems"),
     ],
 )

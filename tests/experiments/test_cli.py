@@ -16,6 +16,7 @@ from halfway.controllers import CONTROLLERS
 from halfway.curriculum import UserError
 from halfway.experiments import cli
 from halfway.experiments.cli import app, resumable, split_seeds
+from halfway.experiments.config.loading import load_run_config
 
 SUMS = REPOSITORY / "experiments" / "recipes" / "propel" / "sums.yaml"
 LAB = SUMS.parent.parent / "lab" / "sums.yaml"
@@ -231,9 +232,33 @@ def test_a_model_that_is_not_there_is_refused_before_anything_heavy(run_file: Pa
 
 def test_a_directory_of_another_run_is_not_overwritten(run_file: Path) -> None:
     complaint("run", run_file, "model.path=./absent", "tracking.mlflow=false")
+    Path("runs/run/evaluations.jsonl").write_text("{}\n")
     refused = complaint("run", run_file, "model.path=./absent", "tracking.mlflow=false", "seed=1", "learner.lr=1")
     assert "seed: runs/run was started with 0, not 1 (further differences: 1)" in refused
     assert "halfway resume runs/run" in refused and "name=" in refused
+
+
+def test_a_run_that_has_recorded_nothing_takes_the_corrected_settings(run_file: Path) -> None:
+    complaint("run", run_file, "model.path=./absent", "tracking.mlflow=false")
+    again = complaint("run", run_file, "model.path=./elsewhere", "tracking.mlflow=false")
+    assert "model.path: './elsewhere' is not a folder" in again
+    assert load_run_config(Path("runs/run/config.yaml")).model.path == "./elsewhere"
+
+
+def test_a_command_to_continue_can_be_pasted(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), resumable(Path("my runs/x")):
+        raise KeyboardInterrupt
+    assert "halfway resume 'my runs/x'" in capsys.readouterr().err
+    assert "# Check it:            halfway validate 'my recipe.yaml'" in halfway("init", "my recipe.yaml").stdout
+
+
+def test_a_comparison_whose_data_lack_what_an_arm_needs_is_refused_before_it_trains(run_file: Path) -> None:
+    duel = run_file.with_name("duel.yaml")
+    duel.write_text("base: run.yaml\nseeds: [0]\narms: {plain: {}, cats: {controllers: [bandit]}}\n")
+    refused = complaint("compare", duel, "tracking.mlflow=false")
+    assert refused.startswith("error: arms.cats: controllers.bandit: needs the feature 'category'"), refused
+    assert not Path("runs/duel").exists()
+    assert f"{duel}:3: arms.cats: controllers.bandit: needs" in complaint("validate", duel)
 
 
 def test_seeds_may_be_words_or_one_list() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -156,7 +157,7 @@ class Checkpoints:
         where = f"from the checkpoint of step {sound}" if sound else "from the start"
         return (
             f"fix it, or move this folder elsewhere and resume {where} "
-            f"(`halfway resume {self.folder.parent} --from {sound}` does both)"
+            f"(`halfway resume {shlex.quote(str(self.folder.parent))} --from {sound}` does both)"
         )
 
     def _intact(self) -> str:

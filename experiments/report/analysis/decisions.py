@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from halfway.curriculum.decision_log import GroupRecord
@@ -20,7 +20,7 @@ class Decided:
     Attributes:
         groups: number of the arm's groups in these runs.
         differing: share of the decisions of both arms that only one of them made, in 0..1.
-        same: whether the arms are equal: no decision differs, and the runs are equal or only the controllers differ.
+        same: whether the arms are equal: no decision differs, and no outcome, or nothing but chance could differ.
     """
 
     arm: str
@@ -60,12 +60,12 @@ def _beside(
 ) -> Decided | None:
     others = {run.seed: (run, made) for run, made in zip(runs_of[reference], taken[reference], strict=True)}
     own = zip(runs_of[arm], taken[arm], strict=True)
-    pairs = [(run, made, *others[run.seed]) for run, made in own if run.seed in others]
+    pairs = [_as_far(run, made, *others[run.seed]) for run, made in own if run.seed in others]
     total = sum(made.total() + other.total() for _, made, _, other in pairs)
     if not total:
         return None
     common = sum((made & other).total() for _, made, _, other in pairs)
-    one = all(_only_controllers_differ(run, other) or _curve(run) == _curve(other) for run, _, other, _ in pairs)
+    one = all(_trained_alike(run, other) for run, _, other, _ in pairs)
     groups = sum(len(run.groups) for run, *_ in pairs)
     return Decided(arm, reference, groups, 1 - 2 * common / total, one and 2 * common == total)
 
@@ -88,8 +88,39 @@ def _decisions(run: Run) -> Counter[Any]:
     return Counter([*tried, *((skip.step, skip.problem) for skip in run.skips)])
 
 
-def _curve(run: Run) -> list[tuple[int, float]]:
-    return [(each.rollouts, each.pass_at_1) for each in run.evaluations]
+def _as_far(
+    run: Run, made: Counter[Any], other: Run, others: Counter[Any]
+) -> tuple[Run, Counter[Any], Run, Counter[Any]]:
+    """Two runs and their decisions, as far as both have come if one has not ended."""
+    if run.finished and other.finished:
+        return run, made, other, others
+    steps = min(max((group.step + 1 for group in each.groups), default=0) for each in (run, other))
+    cut, rest = (_first_steps(one, steps) for one in (run, other))
+    return cut, _decisions(cut), rest, _decisions(rest)
+
+
+def _first_steps(run: Run, steps: int) -> Run:
+    return replace(
+        run,
+        groups=[group for group in run.groups if group.step < steps],
+        skips=[skip for skip in run.skips if skip.step < steps],
+        evaluations=[each for each in run.evaluations if each.step <= steps],
+    )
+
+
+def _trained_alike(run: Run, other: Run) -> bool:
+    """True if two runs with equal decisions gave equal outcomes, or could differ by nothing but chance.
+
+    The log has no advantages, so two members that give them, or two learners, are told apart by what came of it.
+    """
+    chance = _only_controllers_differ(run, other) and not any(group.weights for group in run.groups)
+    return chance or _outcomes(run) == _outcomes(other)
+
+
+def _outcomes(run: Run) -> tuple[Counter[Any], list[Any]]:
+    """The passes and tokens of every group, and the curve."""
+    curve = [(each.rollouts, each.pass_at_1, each.passed) for each in run.evaluations]
+    return Counter((group.step, group.problem, group.k, group.n, group.tokens) for group in run.groups), curve
 
 
 def _only_controllers_differ(run: Run, other: Run) -> bool:

@@ -107,7 +107,7 @@ def arranged(members: Sequence[Member]) -> Chain | None:
             return check_chain(listed)
         except UserError as error:
             words = str(error).rpartition("; list ")[2].split()
-            if " both own the " in str(error) or " divides the batch among " in str(error):
+            if " own the " in str(error) or " divides the batch among " in str(error):
                 return None
             assert len(words) == 3 and words[1] in ("before", "after"), f"a refusal without a remedy: {error}"
             moved, anchor = (next(m for m in listed if m.label == label) for label in (words[0], words[2]))

@@ -262,7 +262,9 @@ def test_one_process_at_a_time_trains_in_a_directory(tmp_path: Path) -> None:
 
 def test_a_run_directory_keeps_its_settings(tmp_path: Path) -> None:
     raw = {**BASE, "name": "x", "budget": {"steps": 1}}
-    prepare(parse_run_config(raw), tmp_path)
+    prepare(parse_run_config({**raw, "seed": 5}), tmp_path)
+    prepare(parse_run_config(raw), tmp_path)  # nothing is recorded yet
+    (tmp_path / "decisions.jsonl").write_text("{}\n")
     prepare(parse_run_config(raw), tmp_path)
     with pytest.raises(UserError, match=says("seed", 0, 5, "halfway resume")):
         prepare(parse_run_config({**raw, "seed": 5}), tmp_path)

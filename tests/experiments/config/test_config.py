@@ -422,7 +422,9 @@ def test_a_comparison_laid_over_another_adds_arms_and_changes_what_its_runs_shar
     ("override", "field", "remedy"),
     [
         ("arms.plain.budget.steps=3", "arms.plain.budget", "all arms share one budget"),
-        ("arms.plain.seed=3", "arms.plain.seed", "all arms share one seed"),
+        ("arms.plain.seed=3", "arms.plain.seed", "give the `seeds` of the whole comparison"),
+        ("seed=3", "seed", "give seeds: [3]"),
+        ("seed=[3, 4]", "seed", "give seeds: [3, 4]"),
         ("arms.plain.evaluation.samples=3", "arms.plain.evaluation", "all arms share one evaluation"),
         ("arms.plane.learner.lr=3", "arms.plane", "'plain'"),
         ("arms.plain=5", "arms.plain", "fields"),

@@ -377,11 +377,11 @@ def test_settings_that_cannot_work_are_refused(changes: dict[str, Any], words: s
 @pytest.mark.parametrize(
     ("controller", "words"),
     [
-        (Pros(), "controllers.it needs the entropy of every sampled token, which TRL "),
-        ("replay", "controllers.it needs training on groups of earlier steps, which TRL "),
-        ("knapsack", "controllers.it needs groups of different sizes, which TRL "),
+        (Pros(), "controllers.it: needs the entropy of every sampled token, which TRL "),
+        ("replay", "controllers.it: needs training on groups of earlier steps, which TRL "),
+        ("knapsack", "controllers.it: needs groups of different sizes, which TRL "),
         ("rounds", "which TRL "),
-        ("vcrl", "controllers.it needs weights and advantages of rollouts, see `LossWeights`, which TRL "),
+        ("vcrl", "controllers.it: needs weights and advantages of rollouts, see `LossWeights`, which TRL "),
     ],
 )
 def test_what_trl_does_not_have_is_refused_at_the_start(controller: Any, words: str, tmp_path: Path) -> None:

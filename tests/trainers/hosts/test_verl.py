@@ -214,7 +214,7 @@ def test_prompts_that_are_text_are_refused(tmp_path: Path) -> None:
     [
         ({"dataloader_num_workers": 8}, "data.dataloader_num_workers: 8 is not acceptable; give 0"),
         ({"shuffle": True}, "data.shuffle: True is not acceptable; give false"),
-        ({"halfway": {"chain": ["pros"], "num_rollouts": 4, "folder": "."}}, "controllers.pros needs the entropy of"),
+        ({"halfway": {"chain": ["pros"], "num_rollouts": 4, "folder": "."}}, "controllers.pros: needs the entropy of"),
         ({"halfway": None}, "data.halfway.chain: missing"),
         (
             {"halfway": {"chain": ["uniform"], "num_rollouts": 4, "folder": ".", "v1": False}},

@@ -54,6 +54,28 @@ def test_equal_decisions_of_another_learner_are_no_equal_arms() -> None:
     assert found.differing == 0 and not found.same
 
 
+def test_equal_arms_have_equal_outcomes() -> None:
+    """Rollouts that pass elsewhere were sampled by another policy, even if held-out pass@1 is as coarse as to agree."""
+    other = [replace(PLAIN[0], k=5), *PLAIN[1:]]
+    fast, slow = run("fast", 0, other, learner={"lr": 1e-3}), run("slow", 0, PLAIN, learner={"lr": 1e-4})
+    assert not compare_decisions({"slow": [slow], "fast": [fast]}, "slow")[0].same
+
+
+def test_members_that_give_other_advantages_are_told_apart_by_outcomes() -> None:
+    """The log has weights, not advantages."""
+    weighed = [replace(one, weights=(1.0,) * 8) for one in PLAIN]
+    chains = [("uniform", {"maxrl": {"least": least}}) for least in (0.1, 0.2)]
+    one, other = run("one", 0, weighed, chains[0]), run("other", 0, [replace(weighed[0], k=5), *weighed[1:]], chains[1])
+    assert not compare_decisions({"one": [one], "other": [other]}, "one")[0].same
+    assert compare_decisions({"one": [one], "other": [run("other", 0, weighed, chains[1])]}, "one")[0].same
+
+
+def test_a_run_that_goes_on_is_compared_as_far_as_it_has_come() -> None:
+    behind = replace(run("behind", 0, PLAIN[:2], scores=[0.1]), state="running")
+    [found] = compare_decisions({"grpo": [run("grpo", 0, PLAIN)], "behind": [behind]}, "grpo")
+    assert (found.groups, found.differing, found.same) == (2, 0, True)
+
+
 def test_members_that_never_acted() -> None:
     skip = replace(group(0, "x"), outcome="skipped", k=None, n=None, reason="mine: solved")
     idle, acting = run("idle", 0, KEPT, CHAIN), replace(run("acting", 0, KEPT, CHAIN), skips=[skip])
