@@ -203,9 +203,8 @@ def chain(*members: tuple[str, PassRateController[Any]]) -> Chain:
     for claim in sorted(frozenset().union(*(member.claims for _, member in members))):
         owners = [name for name, member in members if claim in member.claims]
         if len(owners) > 1:
-            *others, last = owners
-            both = "both" if len(owners) == 2 else "all"
-            raise UserError(f"controllers: {', '.join(others)} and {last} {both} own the {claim}; keep only one of them")
+            named = f"{', '.join(owners[:-1])} and {owners[-1]} {'both' if len(owners) == 2 else 'all'}"
+            raise UserError(f"controllers: {named} own the {claim}; keep only one of them")
     return Chain(dict(members))
 
 

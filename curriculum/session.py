@@ -432,7 +432,7 @@ def require_needs(
                 try:
                     problems.column(feature)
                 except UserError as error:
-                    raise UserError(f"controllers.{name}: needs the feature {feature!r} of every problem; {error}") from None
+                    raise UserError(f"controllers.{name}: needs {feature!r} of every problem; {error}") from None
             elif need == "solutions":
                 if not any(problem.solution for problem in problems):
                     raise UserError(

@@ -168,11 +168,15 @@ def resuming(folder: Path) -> str:
 
 @contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """If a signal ends a run, print the command that continues it, and exit with 130 or 143."""
-    from halfway.experiments.running.stop_signals import exit_code
+    """If a signal ends a run, also before its first step or in its report, print the command that continues it.
+
+    The exit code is 130 or 143.
+    """
+    from halfway.experiments.running.stop_signals import exit_code, interrupt_on_signals
 
     try:
-        yield
+        with interrupt_on_signals():
+            yield
     except KeyboardInterrupt as error:
         typer.secho(f"\nstopped; continue with: {resuming(folder)}", err=True)
         raise typer.Exit(exit_code(error)) from None
@@ -824,50 +828,53 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
 
 
 def _train_run(config: "RunConfig", folder: Path, start: int | None = None) -> None:
-    from halfway.experiments.api import train_run
-
     output = _output_of(folder, config.name)
     with resumable(folder):
+        from halfway.experiments.api import train_run  # takes seconds, in which a signal may come
+
         train_run(config, folder, output, ["halfway", *sys.argv[1:]], now(), start)
-    _show_report(folder)
+        _show_report(folder)
     _show_tracking(now().progress, config.tracking, output)
 
 
 def _train_comparison(
-    config: "ComparisonConfig", folder: Path, jobs: int, only: Sequence[str] = (), on: str = "here",
+    config: "ComparisonConfig",
+    folder: Path,
+    jobs: int,
+    only: Sequence[str] = (),
+    on: str = "here",
     drawn: "Drawn | None" = None,
 ) -> None:
     from halfway.experiments.comparing import ray_jobs, slurm_jobs
     from halfway.experiments.comparing.compare import run_comparison
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.checks import check_chain, describe_visits
-    from halfway.experiments.running.stop_signals import interrupt_on_signals
     from halfway.experiments.tracking.opening import open_trackers
 
-    begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}[on]
-    console, output = now().progress, _output_of(folder, config.name)
-    first = config.run(next(iter(config.arms)), config.seeds[0])
-    write_provenance(folder, ["halfway", *sys.argv[1:]])
-    with busy("starting"):
-        trackers = open_trackers(first.tracking, output)
-        drawn = drawn or {}
-        if not drawn:
-            check_chain(first, drawn)
-    runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
-    visits = [line for split in [*drawn.values()][:1] for line in describe_visits(runs, len(split.train))]
-    for line in (f"{config.size}, {jobs} at a time", *visits):
-        console.print(line, highlight=False)
-    with resumable(folder), interrupt_on_signals():
+    with resumable(folder):
+        begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}[on]
+        console, output = now().progress, _output_of(folder, config.name)
+        first = config.run(next(iter(config.arms)), config.seeds[0])
+        write_provenance(folder, ["halfway", *sys.argv[1:]])
+        with busy("starting"):
+            trackers = open_trackers(first.tracking, output)
+            drawn = drawn or {}
+            if not drawn:
+                check_chain(first, drawn)
+        runs = {arm: config.run(arm, config.seeds[0]) for arm in config.arms}
+        visits = [line for split in [*drawn.values()][:1] for line in describe_visits(runs, len(split.train))]
+        for line in (f"{config.size}, {jobs} at a time", *visits):
+            console.print(line, highlight=False)
         failures = run_comparison(config, folder, jobs, console, trackers, only, begin)
-    if failures:
-        number = f"{len(failures)} run{'s' * (len(failures) > 1)}"
-        complain(f"{number} failed (see above); fix the cause, then continue with: {resuming(folder)}")
-    _show_report(folder)
-    for tracker in trackers:
-        tracker.attach([folder / "report.html", folder / "summary.md"])
-    _show_tracking(console, first.tracking, output)
-    if failures:
-        raise typer.Exit(FAILED)
+        if failures:
+            number = f"{len(failures)} run{'s' * (len(failures) > 1)}"
+            complain(f"{number} failed (see above); fix the cause, then continue with: {resuming(folder)}")
+        _show_report(folder)
+        for tracker in trackers:
+            tracker.attach([folder / "report.html", folder / "summary.md"])
+        _show_tracking(console, first.tracking, output)
+        if failures:
+            raise typer.Exit(FAILED)
 
 
 def _show_report(folder: Path, figures: bool = False) -> None:

@@ -81,8 +81,8 @@ def prepare(config: RunConfig, folder: Path) -> None:
 
 def has_begun(folder: Path) -> bool:
     """True if a run has left records or a checkpoint, so that its settings must not change."""
-    logs = ("decisions.jsonl", "steps.jsonl", "evaluations.jsonl")
-    return (folder / "checkpoints").exists() or any((folder / log).exists() and (folder / log).stat().st_size for log in logs)
+    logs = [folder / name for name in ("decisions.jsonl", "steps.jsonl", "evaluations.jsonl")]
+    return (folder / "checkpoints").exists() or any(log.exists() and log.stat().st_size for log in logs)
 
 
 def require_unused(folder: Path) -> None:

@@ -433,7 +433,7 @@ class Needy(PassRateController[None]):
     [
         ("tokens", "controllers.needy: needs the tokens of rollouts, which TRL does not have"),
         ("solutions", "needs a reference solution of every problem"),
-        ("feature:grade", "controllers.needy: needs the feature 'grade' of every problem; problems: 'p0' has no feature"),
+        ("feature:grade", "controllers.needy: needs 'grade' of every problem; problems: 'p0' has no feature"),
         ("generated", "needs generated problems"),
     ],
 )

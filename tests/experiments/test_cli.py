@@ -256,7 +256,7 @@ def test_a_comparison_whose_data_lack_what_an_arm_needs_is_refused_before_it_tra
     duel = run_file.with_name("duel.yaml")
     duel.write_text("base: run.yaml\nseeds: [0]\narms: {plain: {}, cats: {controllers: [bandit]}}\n")
     refused = complaint("compare", duel, "tracking.mlflow=false")
-    assert refused.startswith("error: arms.cats: controllers.bandit: needs the feature 'category'"), refused
+    assert refused.startswith("error: arms.cats: controllers.bandit: needs 'category' of every problem"), refused
     assert not Path("runs/duel").exists()
     assert f"{duel}:3: arms.cats: controllers.bandit: needs" in complaint("validate", duel)
 

@@ -89,6 +89,20 @@ def test_a_run_ends_after_its_step_with_a_checkpoint(tmp_path: Path, number: int
     assert int(saved.name.removeprefix("step-")) == lines_of(folder)
 
 
+@pytest.mark.parametrize("phase", ["loading", "reporting"])
+def test_a_signal_before_the_first_step_or_in_the_report_names_the_command_too(tmp_path: Path, phase: str) -> None:
+    (tmp_path / "run.yaml").write_text(RUN.replace("STEPS", "1"))
+    folder = tmp_path / "runs" / "run"
+    process = begin(tmp_path, "run", "run.yaml", "--quiet")
+    if phase == "loading":
+        await_that((folder / "provenance.json").exists, process)
+    else:
+        await_that(lambda: (folder / "status.json").exists() and read_state(folder) == "finished", process)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 143 and said.strip() == "stopped; continue with: halfway resume runs/run"
+
+
 def test_a_comparison_ends_all_of_its_runs_with_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(RUN.replace("budget: {steps: STEPS}\n", ""))
     (tmp_path / "both.yaml").write_text(
