@@ -466,6 +466,9 @@ def _rows_in(values: dict[str, Any], is_line: bool) -> Any:
     Args:
         is_line: whether the file has one line, which may be the only one of JSON Lines.
     """
+    columns, table = values.get("columns"), values.get("data")
+    if isinstance(columns, list) and isinstance(table, list) and all(isinstance(row, list) for row in table):
+        return _dicts(columns, table)
     lists = [name for name, value in values.items() if _has_objects(value) and not SPEAKERS & value[0].keys()]
     if len(lists) == 1 and lists[0] in LISTS:
         return values[lists[0]]

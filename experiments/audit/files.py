@@ -208,7 +208,7 @@ class Lines(Generic[Row]):
         decoder = msgspec.json.Decoder(self.row)
         try:
             with opened(path) as file:
-                listed = file.peek(1)[:64].removeprefix(MARK).lstrip()[:1] == b"["  # type: ignore[attr-defined]
+                listed = _is_listed(file.peek(1))  # type: ignore[attr-defined]
                 for block in _elements(path, blocks=True) if listed else self._blocks(file):
                     if len(block) > 2 * BLOCK and not is_moderate(block):
                         self.drop(f"line of more than {MOST_VALUES:,} values")
@@ -282,7 +282,7 @@ def begun(path: Path, given: Path) -> LogFile:
         return LogFile(path, given, defect="it is damaged, or not packed by gzip as its name says")
     columns: Iterable[tuple[str, bytes]] = ()
     if kind in LINES:
-        columns = _fields(line) or _fields(next(_elements(path), b""))
+        columns = _fields(next(_elements(path), line))
     elif kind == ".csv" and not line.startswith(POINTER):
         columns = ((name, b"") for name in header(line.decode("utf-8-sig", "replace")))
     elif kind == ".parquet" and not line.startswith(POINTER):
@@ -292,7 +292,7 @@ def begun(path: Path, given: Path) -> LogFile:
 
 
 def _elements(path: Path, blocks: bool = False) -> Iterator[bytes]:
-    """Yield the records of a file that is one JSON array, each on its own line; none for other files.
+    """Yield the records of a file that is one JSON array or table, each on its own line; none for other files.
 
     Args:
         blocks: whether to join the records into blocks of lines.
@@ -302,17 +302,34 @@ def _elements(path: Path, blocks: bool = False) -> Iterator[bytes]:
         while size <= LONGEST_LINE and (part := file.read1(BLOCK)):
             parts.append(part)
             size += len(part)
-            if len(parts) == 1 and part.removeprefix(MARK).lstrip()[:1] != b"[":
+            if len(parts) == 1 and not _is_listed(part):
                 return
     text = b"".join(parts).removeprefix(MARK)
     if size > LONGEST_LINE or not is_moderate(text):
         return
     try:
-        records = msgspec.json.decode(standard(text), type=list[msgspec.Raw])
+        found = msgspec.json.decode(standard(text), type=list[msgspec.Raw] | _Table)
     except (ValueError, RecursionError):
         return
+    records = found if isinstance(found, list) else map(msgspec.json.encode, found.records())
     lines = (bytes(record).replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for record in records)
     yield from iter(lambda: b"".join(islice(lines, ELEMENTS)), b"") if blocks else lines
+
+
+class _Table(msgspec.Struct):
+    """A table in JSON as Weights & Biases writes it, and pandas with orient="split"."""
+
+    columns: list[str]
+    data: list[list[msgspec.Raw]]
+
+    def records(self) -> Iterator[dict[str, msgspec.Raw]]:
+        return (dict(zip(self.columns, row, strict=False)) for row in self.data)
+
+
+def _is_listed(beginning: bytes) -> bool:
+    """True if a file begins like a list of records, or like a table."""
+    begin = beginning[:64].removeprefix(MARK).lstrip()
+    return begin[:1] == b"[" or re.match(rb'\{\s*"columns"\s*:\s*\[', begin) is not None
 
 
 def why_unknown(file: LogFile) -> str:
@@ -321,8 +338,8 @@ def why_unknown(file: LogFile) -> str:
         return file.defect
     names = ", ".join(sorted(file.columns)[:MOST_NAMES]) + (", ..." if len(file.columns) > MOST_NAMES else "")
     return (
-        f"it has {names}, which no known trainer's log has; a table needs a problem and a reward: name their columns "
-        "with --problem NAME and --reward NAME"
+        f"it has {names}, which no known trainer's log has; a table needs a problem and a reward of each rollout: name "
+        "their columns with --problem NAME and --reward NAME (averages of steps are not enough)"
     )
 
 

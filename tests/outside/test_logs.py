@@ -258,3 +258,53 @@ def test_rewards_may_be_words_and_rows_without_a_problem_are_counted(tmp_path: P
 def test_a_table_that_cannot_be_read_says_what_to_do(row: Row, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
         audit([write(tmp_path / "log.jsonl", [row] * 8)], replayed=())
+
+
+@pytest.mark.parametrize("reward", ["reward", "accuracy_reward"])
+def test_trl_6568_completions_are_tables_of_weights_and_biases(reward: str, tmp_path: Path) -> None:
+    """One table in JSON per step. A reward function's name is a column, and the advantages confirm it."""
+    names = ["step", "prompt", "completion", reward, "advantage"]
+    for step in range(3):
+        rows = [
+            [step, f"q{p}", f"c{step}{p}{i}", float(i <= step), 1.0 if i <= step else -1.0]
+            for p in range(2)
+            for i in range(4)
+        ]
+        table = {"columns": names, "data": rows, "ncols": len(names), "nrows": len(rows)}
+        (tmp_path / f"completions_{step}_3f2a1b.table.json").write_text(json.dumps(table))
+    assert counts(audited(tmp_path)) == [(1, 4), (1, 4), (2, 4), (2, 4), (3, 4), (3, 4)]
+
+
+def test_trl_5126_rewards_that_are_nan_are_not_failures(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    line = '{{"step": 0, "prompt": "q{}", "reward": {}}}\n'
+    path.write_text("".join(line.format(p, "NaN" if i > 5 else float(i % 2)) for p in range(4) for i in range(8)))
+    one = audited(path)
+    assert counts(one) == [(3, 6)] * 4
+    assert one.log.reading.dropped["rollout without a finite reward"] == 8
+
+
+def test_rllm_63_a_wrong_answer_gets_minus_1(tmp_path: Path) -> None:
+    rows = [{"step": 0, "prompt": f"q{p}", "reward": 1.0 if i < p else -1.0} for p in range(9) for i in range(8)]
+    one = audited(write(tmp_path / "log.jsonl", rows))
+    assert counts(one) == [(p, 8) for p in range(9)]
+    assert one.findings.zero_variance == pytest.approx(2 / 9)
+
+
+def test_swift_3877_rewards_that_differ_between_groups_alone_have_no_variance(tmp_path: Path) -> None:
+    """huggingface/trl#3857 as well: the deviation over all rollouts is 5, that of every group is 0."""
+    rows = [{"step": 0, "prompt": f"q{p}", "reward": 2.0 - 5 * (p % 2)} for p in range(20) for _ in range(8)]
+    assert audited(write(tmp_path / "log.jsonl", rows)).findings.zero_variance == 1.0
+
+
+def test_coursia_10603_most_groups_of_two_are_wasted(tmp_path: Path) -> None:
+    """At a pass rate of .18, p^2 + (1-p)^2 = .70 of the groups."""
+    generator = np.random.default_rng(0)
+    passed = (generator.random((4000, 2)) < 0.18).astype(float)
+    rows = [{"step": g // 40, "prompt": f"q{g}", "reward": r} for g, pair in enumerate(passed) for r in pair]
+    assert audited(write(tmp_path / "log.jsonl", rows)).findings.zero_variance == pytest.approx(0.705, abs=0.02)
+
+
+def test_counts_may_have_the_names_of_evaluations(tmp_path: Path) -> None:
+    rows = [{"prompt": f"q{p}", "num_correct": p, "num_samples": 8} for p in range(9)]
+    assert counts(audited(write(tmp_path / "log.jsonl", rows))) == [(p, 8) for p in range(9)]

@@ -8,7 +8,7 @@ OUT/completions.jsonl, with one line per logging step and a list for each of the
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from halfway.experiments.audit.builder import EQUAL, HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.database import batches
-from halfway.experiments.audit.files import LogFile, number_in
+from halfway.experiments.audit.files import Lines, LogFile, number_in
 from halfway.experiments.audit.formats.base import BY_PROMPT, Choices, JsonLines, Reader
 
 ADVANTAGES = ("advantage", "advantages")
@@ -36,7 +36,7 @@ Batch = Mapping[str, Sequence[Any]]
 
 
 class Trl(Reader):
-    """Reads TRL's completions in Parquet."""
+    """Reads TRL's completions in Parquet, or in the tables that it sends to Weights & Biases."""
 
     trainer = "TRL"
     chooses = frozenset({"reward"})
@@ -49,7 +49,7 @@ class Trl(Reader):
 
     @classmethod
     def knows(cls, file: LogFile) -> bool:
-        return file.kind == ".parquet" and super().knows(file)
+        return file.kind in (".parquet", ".json") and super().knows(file)
 
     @classmethod
     def run_of(cls, file: LogFile) -> Path:
@@ -105,8 +105,15 @@ class Swift(JsonLines[dict[str, msgspec.Raw]]):
 
 def _columns(file: LogFile, drop: Callable[[str], None]) -> dict[str, list[Any]]:
     """Read a whole table, by column; empty if it cannot be read."""
+    names = list(file.columns)
+    tables: Iterable[Batch]
+    if file.kind == ".parquet":
+        tables = batches(file.path, file.given, names, drop)
+    else:
+        lines = Lines(dict[str, Any], drop).batches(file.path)
+        tables = ({name: [row.get(name) for row in rows] for name in names} for rows in lines)
     columns: dict[str, list[Any]] = {}
-    for batch in batches(file.path, file.given, list(file.columns), drop):
+    for batch in tables:
         for name, values in batch.items():
             columns.setdefault(name, []).extend(values)
     return columns

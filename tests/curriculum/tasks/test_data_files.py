@@ -744,6 +744,10 @@ SUMS = [{"prompt": "1+1?", "answer": "2"}, {"prompt": "1+2?", "answer": "3"}]
         ("columns.json", json.dumps({"prompt": ["1+1?", "1+2?"], "answer": ["2", "3"]})),
         ("conversations.json", json.dumps({"prompt": [USER, [{**USER[0], "content": "?"}]], "answer": ["2", "3"]})),
         ("pandas.json", json.dumps({"prompt": {"0": "1+1?", "1": "1+2?"}, "answer": {"0": "2", "1": "3"}})),
+        (
+            "split.json",
+            json.dumps({"columns": ["prompt", "answer"], "index": [0, 1], "data": [["?", "2"], ["!", "3"]]}),
+        ),
         ("by_id.json", json.dumps({"a": SUMS[0], "b": SUMS[1]}, indent=1)),
         ("by_number.json", json.dumps({"0": SUMS[0], "1": SUMS[1]})),
         ("orz.json", json.dumps([[SHAREGPT[0], {"from": "assistant", "ground_truth": {"value": i}}] for i in "23"])),
