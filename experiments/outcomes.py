@@ -15,6 +15,7 @@ import duckdb
 import numpy as np
 
 from halfway.curriculum import UserError
+from halfway.curriculum.support.atomic import LONGEST_LINE
 from halfway.curriculum.support.registry import unknown
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ class Trained:
         # A cut last line gives a row without values.
         query = (
             "SELECT ? AS arm, ? AS seed, * "
-            f"FROM read_json(?, format = 'newline_delimited', ignore_errors = true, {columns}) WHERE step IS NOT NULL"
+            f"FROM read_json(?, format = 'newline_delimited', ignore_errors = true, "
+            f"maximum_object_size = {2 * LONGEST_LINE}, {columns}) WHERE step IS NOT NULL"
         )
         found = [(run.arm, run.seed, run.folder.resolve() / "decisions.jsonl") for run in self.records.all_runs]
         logs = [(arm, seed, str(path)) for arm, seed, path in found if path.exists()]

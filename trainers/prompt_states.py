@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import ZipFile
 
 import numpy as np
 from msgspec import structs
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import IntArray
-from halfway.curriculum.support.atomic import DAMAGED, replacing
+from halfway.curriculum.support.atomic import reading, replacing
 from halfway.trainers.policy import Policy
 from halfway.trainers.rollouts.chat import Prompts
 
@@ -22,6 +22,7 @@ COMPONENTS = 16
 BATCH_TOKENS = 16_384
 BLOCK = 8192  # rows of states to read at once
 FILE = "prompt_states.npz"
+OVERHEAD = 1 << 12  # bytes of headers and of the key
 
 Floats = NDArray[np.float64]
 
@@ -42,7 +43,7 @@ def with_prompt_states(
         folder: the run's folder, for prompt_states.npz; None = the states are not saved.
     """
     key = f"{problems.fingerprint()} {components}"
-    states_PC = None if folder is None else _kept(folder / FILE, key)
+    states_PC = None if folder is None else _kept(folder / FILE, key, len(problems), components)
     if states_PC is None:
         loaded = policy()
         prompts = Prompts(loaded.tokenizer, loaded.chat, loaded.system)
@@ -56,13 +57,17 @@ def with_prompt_states(
     return ProblemSet(known, problems.generated)
 
 
-def _kept(path: Path, key: str) -> Floats | None:
+def _kept(path: Path, key: str, problems: int, components: int) -> Floats | None:
     """Read a run's saved states; None if there are none, or they are damaged or belong to other problems."""
     try:
-        with np.load(path, allow_pickle=False) as kept:
+        with reading(path, "remove it"), ZipFile(path) as packed, np.load(path, allow_pickle=False) as kept:
+            if sum(member.file_size for member in packed.infolist()) > 8 * problems * components + OVERHEAD:
+                return None
             states_PC: Floats = kept["states"]
-            return states_PC if str(kept["key"]) == key else None
-    except (*DAMAGED, BadZipFile):
+            few = states_PC.ndim == 2 and len(states_PC) == problems and 0 < states_PC.shape[1] <= components
+            sound = few and states_PC.dtype == np.float64 and np.isfinite(states_PC).all()
+            return states_PC if sound and str(kept["key"]) == key else None
+    except Exception:  # the readers of packed files and of their headers raise many kinds
         return None
 
 

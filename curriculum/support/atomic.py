@@ -3,11 +3,13 @@
 import errno
 import json
 import os
+import re
 import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import IO, Any
@@ -22,6 +24,11 @@ DAMAGED = (
     *(EOFError, MemoryError, zlib.error, msgspec.MsgspecError),
 )
 """Exceptions of readers of a damaged file."""
+
+LONGEST_LINE, MOST_VALUES = 32 << 20, 2_000_000
+"""Most bytes of a line of our own logs, and values of a line or file, each of which may become an object."""
+PLACE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([,\[{])', re.DOTALL)
+"""A string of JSON or, as a group, a character before a value."""
 
 
 class WriteError(UserError):
@@ -64,7 +71,9 @@ def read_json(path: Path, remedy: str = "remove it and resume", kind: Any = dict
     with reading(path, remedy):
         if not path.exists():
             return {}
-        value: dict[str, Any] = json.loads(path.read_bytes())
+        content = path.read_bytes()
+        _require_few_values(content)
+        value: dict[str, Any] = json.loads(content)
         msgspec.convert(value, kind)
     return value
 
@@ -89,6 +98,37 @@ def read_whole(path: Path, remedy: str) -> bytes:
     """Read a file's bytes. Raises UserError, with the remedy, if it cannot be read."""
     with reading(path, remedy):
         return path.read_bytes()
+
+
+def read_json_lines(path: Path, remedy: str) -> bytes:
+    """Read a file of JSON Lines. Raises UserError if it cannot be read, or has a line that would fill the memory."""
+    content = read_whole(path, remedy)
+    start = number = 0
+    while len(content) - start > MOST_VALUES:
+        number += 1
+        end = content.find(b"\n", start) % (len(content) + 1)
+        try:
+            _require_few_values(content[start:end] if end - start > MOST_VALUES else b"")
+        except ValueError as error:
+            raise UserError(f"{path}:{number}: {error}; {remedy}") from None
+        start = end + 1
+    return content
+
+
+def _require_few_values(text: bytes) -> None:
+    """Raise ValueError for JSON that is very long, or has very many values."""
+    if len(text) > LONGEST_LINE:
+        raise ValueError(f"holds more than {LONGEST_LINE >> 20} MiB")
+    if has_more_values(text, MOST_VALUES):
+        raise ValueError(f"holds more than {MOST_VALUES:,} values")
+
+
+def has_more_values(text: bytes, most: int) -> bool:
+    """True if JSON has more values than this."""
+    if len(text) <= most or sum(map(text.count, (b",", b"[", b"{"))) <= most:  # fast, but counts within strings too
+        return False
+    values = (found for found in PLACE.finditer(text) if found.lastindex)
+    return next(islice(values, most, None), None) is not None
 
 
 def require_regular_files(folder: Path) -> None:

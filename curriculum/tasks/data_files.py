@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from halfway.curriculum import UserError
+from halfway.curriculum.support.atomic import has_more_values
 from halfway.curriculum.support.database import VALUE_BYTES, connect, name_in_sql, size_in_sql, sum_in_sql, text_in_sql
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
@@ -71,7 +72,6 @@ SPEAKERS = {"role", "from"}
 """Fields of a message that name its author, the second one in ShareGPT's."""
 EXCEL_DELIMITER = re.compile(r"sep=([,;\t])", re.IGNORECASE)
 """The line before the column names that tells Excel the delimiter."""
-STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
 UNREADABLE = (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
 """Exceptions of decoding JSON, also for text that is not UTF-8."""
@@ -349,12 +349,8 @@ def _require_moderate(path: Path, unpacked: int) -> None:
 def _require_few_values(where: str, text: bytes) -> None:
     """Refuse JSON with very many, very short values."""
     most = max(MOST_VALUES, len(text) // 16)
-    if len(text) > MOST_VALUES and _marks(text) > most and _marks(STRING.sub(b"", text)) > most:
+    if len(text) > MOST_VALUES and has_more_values(text, most):
         raise UserError(f"{where}: holds more than {most:,} values; give a problem in a line of its own")
-
-
-def _marks(text: bytes) -> int:
-    return sum(map(text.count, (b",", b"[", b"{")))
 
 
 def _pieces(path: Path, packed: str) -> Iterator[bytes]:

@@ -16,8 +16,8 @@ from halfway.curriculum.tasks.sources import Source
 
 CONVERTED = "refs/convert/parquet"
 """The revision in which the hub keeps data sets as Parquet, even those made by a script."""
-MOST_README = 1 << 20
-"""Bytes of a README to read, for its head."""
+MOST_README, LONGEST_REF = 1 << 20, 1 << 10
+"""Bytes of a README to read, for its head, and of a file in the cache that names a commit."""
 MOST_STARS = 3
 """Most ** in a pattern: each multiplies the time of the search by the number of folders."""
 
@@ -91,6 +91,10 @@ class Hub(Rows):
         """Download the matching files; returns the local folder. Without a network, the folder has the cached files."""
         hub = load_extra("huggingface_hub", f"the data set {self.name}")
         options: dict[str, Any] = {"repo_type": "dataset", "revision": self.revision, "allow_patterns": patterns}
+        cached = Path(hub.constants.HF_HUB_CACHE, f"datasets--{self.name.replace('/', '--')}", "refs", self.revision)
+        with reading(cached, "remove it"):  # the client reads it whole, even if it is a pipe
+            if cached.exists() and cached.stat().st_size > LONGEST_REF:
+                raise ValueError("is no hash of a commit")
         try:
             return Path(hub.snapshot_download(self.name, **options))
         except hub.errors.LocalEntryNotFoundError:

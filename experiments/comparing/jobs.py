@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from halfway.curriculum.support.atomic import read_whole, reading
+from halfway.curriculum.support.atomic import read_json_lines, reading
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.progress_bars import FIELDS, Bar, MinuteLines, RunsDisplay
@@ -137,7 +137,7 @@ class Board:
 def last_score(folder: Path) -> float | None:
     """Read the last held-out pass@1 of a run; None if it was not evaluated."""
     path, remedy = folder / "evaluations.jsonl", "remove its last line"
-    lines = read_whole(path, remedy).split(b"\n")[:-1] if path.exists() else []
+    lines = read_json_lines(path, remedy).split(b"\n")[:-1] if path.exists() else []
     with reading(path, remedy):
         return float(json.loads(lines[-1])["pass_at_1"]) if lines else None
 

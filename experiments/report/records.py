@@ -15,7 +15,7 @@ from msgspec import Meta
 from halfway.curriculum import UserError
 from halfway.curriculum.decision_log import MOST_STEPS, GroupRecord, sort_records
 from halfway.curriculum.support import yaml_bases
-from halfway.curriculum.support.atomic import read_json, read_whole, reading, require_regular_files
+from halfway.curriculum.support.atomic import read_json, read_json_lines, reading, require_regular_files
 from halfway.curriculum.support.extras import clean, one_line
 
 Record = TypeVar("Record")
@@ -188,7 +188,7 @@ def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
     """
     if not path.exists():
         return [], 0
-    whole, _, rest = read_whole(path, "remove it").rpartition(b"\n")
+    whole, _, rest = read_json_lines(path, "remove it").rpartition(b"\n")
     with suppress(msgspec.MsgspecError, ValueError, RecursionError):
         return msgspec.json.Decoder(kind).decode_lines(whole), int(bool(rest))
     # One by one, to find the number of an invalid line, and to read numbers that are not finite.

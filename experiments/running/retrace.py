@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from halfway.curriculum import Group, Request, Session, Stream, UserError
-from halfway.curriculum.support.atomic import read_whole, reading
+from halfway.curriculum.support.atomic import read_json_lines, reading
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.evaluation import Evaluation, summarize
 from halfway.trainers.loop.events import logged_group
@@ -71,7 +71,7 @@ def retrace(folder: Path, session: Session, fill: FillOptions, staleness: int, s
             for _ in range(recorded.steps):
                 run.step(Stopwatch())
         ours = (Path(again) / "decisions.jsonl").read_bytes().splitlines()
-    theirs = read_whole(folder / "decisions.jsonl", remedy).splitlines()
+    theirs = read_json_lines(folder / "decisions.jsonl", remedy).splitlines()
     with reading(folder / "decisions.jsonl", remedy):
         whole = [line for line in theirs if json.loads(line)["step"] < recorded.steps]
     pairs = enumerate(zip_longest(ours, whole), start=1)
@@ -83,7 +83,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
     """The events of a log. Raises UserError if there is none, or a line is damaged."""
     if not path.exists():
         raise UserError(f"{path}: does not exist; only runs with rollouts.staleness above 0 write an event log")
-    for number, line in enumerate(read_whole(path, "put the whole file back").splitlines(), start=1):
+    for number, line in enumerate(read_json_lines(path, "put the whole file back").splitlines(), start=1):
         try:
             event = json.loads(line)
             assert isinstance(event["event"], str)

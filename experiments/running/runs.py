@@ -23,7 +23,7 @@ from halfway.curriculum.support.atomic import (
     DAMAGED,
     open_own,
     read_json,
-    read_whole,
+    read_json_lines,
     reading,
     require_regular_files,
     write_json,
@@ -188,7 +188,7 @@ def last_spent(folder: Path, budget: Budget) -> float:
     Lines that a crash left after that record are ignored; a resumed run removes them.
     """
     path = folder / "steps.jsonl"
-    lines = read_whole(path, "put the whole file back").split(b"\n")[:-1] if path.exists() else []
+    lines = read_json_lines(path, "put the whole file back").split(b"\n")[:-1] if path.exists() else []
     for line in reversed(lines):
         with suppress(*DAMAGED):
             return spent(json.loads(line), budget)
@@ -230,7 +230,7 @@ class RecordForwarder:
         path = self.folder / name
         if not path.exists() or path.stat().st_size == self.sizes.get(name):
             return []
-        content = read_whole(path, "remove it")
+        content = read_json_lines(path, "remove it")
         self.sizes[name] = len(content)
         new = content.split(b"\n")[self.read[name] : -1]
         self.read[name] += len(new)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from halfway.curriculum import Group, Problem, Request, Stream
-from halfway.curriculum.support.atomic import open_own, read_whole, reading, write_text
+from halfway.curriculum.support.atomic import open_own, read_json_lines, reading, write_text
 
 if TYPE_CHECKING:
     from halfway.trainers.rollouts.collector import Collector
@@ -94,7 +94,7 @@ def response_text(collector: "Collector", group: Group) -> list[str]:
 def read_records(folder: Path) -> list[Record]:
     """Read the records of a survey, finished or not, without a last line cut by a kill."""
     path, remedy = folder / RECORDS, f"remove {folder} and survey again"
-    lines = read_whole(path, remedy).split(b"\n")[:-1] if path.exists() else []
+    lines = read_json_lines(path, remedy).split(b"\n")[:-1] if path.exists() else []
     with reading(path, remedy):
         return [msgspec.json.decode(line, type=Record) for line in lines]
 

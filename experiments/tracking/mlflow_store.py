@@ -30,7 +30,7 @@ URI = re.compile(
 
 def store_uri(tracking: TrackingOptions, output: Path) -> str:
     """The tracking URI; a bare file name is an SQLite file in the folder `output`."""
-    return tracking.uri if "://" in tracking.uri else f"sqlite:///{(output / tracking.uri).resolve()}"
+    return tracking.uri if "://" in tracking.uri else f"sqlite:///{os.path.abspath(output / tracking.uri)}"
 
 
 def require_known_store(tracking: TrackingOptions) -> str:

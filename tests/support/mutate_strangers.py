@@ -24,11 +24,17 @@ from strangers.files import FILES
 from strangers.forks import FAILED, SOUND, Case, make, places, quiet, reference, tried
 from strangers.kinds import Kind
 from strangers.models import MODELS
+from strangers.mutations import is_text
 from strangers.services import SERVICES
 
 KINDS: Mapping[str, Kind] = {**FILES, **MODELS, **SERVICES}
 BATCH = 200
 """Changes that are tried in one fork."""
+TOGETHER = {
+    "heavy": "each kind of text, a value or lines of megabytes",
+    "special": "each kind, no regular file in place of one",
+}
+"""Changes whose outcomes are counted for all kinds together."""
 
 
 PRELOADED = (
@@ -73,7 +79,8 @@ def attacked(
                 specimen = specimens[kind.make] = Path(folder, str(len(specimens)), "specimen")
                 make(kind, specimen)
             most = {"bit": math.inf if kind.binary else 0}
-            most["special"] = 0 if name in SERVICES else len(places(kind, specimen, seed))
+            most["heavy"] = math.inf if any(is_text(path.name) for path in kind.files(specimen)) else 0
+            most["special"] = 0 if name in SERVICES and not kind.binary else len(places(kind, specimen, seed))
             numbers = {how: min(math.ceil(n * kind.share), most.get(how, math.inf)) for how, n in plan.items()}
             cases = [Case(name, how, i) for how, number in numbers.items() for i in range(int(number))]
             cases = [case for case in cases if case not in finished]
@@ -85,13 +92,13 @@ def attacked(
 
 
 def table(outcomes: Iterable[Mapping[str, Any]]) -> str:
-    """Kinds x outcomes, in Markdown; special files of all kinds together."""
-    count = Counter(("" if one["how"] == "special" else one["kind"], one["how"], one["outcome"]) for one in outcomes)
+    """Kinds x outcomes, in Markdown; rare changes of all kinds together."""
+    count = Counter(("" if one["how"] in TOGETHER else one["kind"], one["how"], one["outcome"]) for one in outcomes)
     columns = [*SOUND, *(outcome for outcome in FAILED if any(key[2] == outcome for key in count))]
     lines = [f"| kind | changes | {' | '.join(columns)} |", "|---|" + "---:|" * (1 + len(columns))]
     for name, how in dict.fromkeys(key[:2] for key in count):
         numbers = [count[name, how, column] for column in columns]
-        label = name + {"any": "", "bit": ", one bit", "special": "each kind, no regular file in place of one"}[how]
+        label = f"{name}, one bit" if how == "bit" else TOGETHER.get(how, name)
         lines.append(f"| {label} | {sum(numbers)} | {' | '.join(map(str, numbers))} |")
     total = [sum(count[key] for key in count if key[2] == column) for column in columns]
     return "\n".join([*lines, f"| all | {sum(total)} | {' | '.join(map(str, total))} |"])
@@ -102,6 +109,7 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=200, help="changes of each kind")
     parser.add_argument("--bits", type=int, default=1000, help="bits to flip of each binary kind")
     parser.add_argument("--special", type=int, default=100, help="pipes, devices, folders and links instead of files")
+    parser.add_argument("--heavy", type=int, default=20, help="values of megabytes, in files of text")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="kinds whose names contain one of these, such as log,pool")
     parser.add_argument("--without", default="", help="no kinds whose names contain this")
@@ -121,7 +129,7 @@ def main() -> None:
     names = [name for name in KINDS if any(part in name for part in options.only.split(","))]
     names = [name for name in names if not options.without or options.without not in name]
     plan, began, count = (
-        {"any": options.changes, "bit": options.bits, "special": options.special},
+        {"any": options.changes, "bit": options.bits, "special": options.special, "heavy": options.heavy},
         time.time(),
         Counter[str](),
     )

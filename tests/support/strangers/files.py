@@ -153,9 +153,9 @@ def make_hub(folder: Path) -> None:
 
 
 def hub_files(folder: Path) -> list[Path]:
-    """What a data set brings, its README as often as its tables."""
+    """What a data set brings, its README as often as its tables, and the cache's name of its version."""
     inside = folder / "datasets--a--b" / "snapshots" / COMMIT
-    return [*[inside / "README.md"] * 2, *sorted(inside.rglob("*.parquet"))]
+    return [*[inside / "README.md"] * 2, *sorted(inside.rglob("*.parquet")), inside.parent.parent / "refs" / "main"]
 
 
 def read_hub(folder: Path) -> Any:
@@ -181,6 +181,53 @@ def read_survey(folder: Path) -> Any:
     from halfway.curriculum.tasks.files import Surveyed
 
     return plain_problems(Surveyed(path=str(folder / "problems.jsonl"), on_bad_row="drop"))
+
+
+def make_surveyed(folder: Path) -> None:
+    """The folder of a survey that has begun."""
+    from halfway.experiments.survey import sampling
+    from halfway.experiments.survey.command import prepare_folder
+
+    prepare_folder({"samples": 4, "model": "m"}, folder)
+    found = [sampling.Record(f"p{i}", "data", {"level": i}, 4, i % 5, 4, 0, 0) for i in range(12)]
+    (folder / sampling.RECORDS).write_text("".join(map(sampling._line, found)))
+
+
+def read_surveyed(folder: Path) -> Any:
+    from halfway.experiments.survey.command import prepare_folder
+    from halfway.experiments.survey.sampling import read_records
+
+    prepare_folder({"samples": 4, "model": "m"}, folder)
+    return read_records(folder)
+
+
+def make_states(folder: Path) -> None:
+    """What a run has saved of the starting policy's hidden states."""
+    import numpy as np
+
+    from halfway.trainers.prompt_states import FILE
+
+    key = np.array(f"{a_few().fingerprint()} 4")
+    np.savez(folder / FILE, key=key, states=np.linspace(-1, 1, 32).reshape(8, 4))
+
+
+def a_few() -> Any:
+    from halfway.curriculum import Problem, ProblemSet
+
+    return ProblemSet([Problem(str(i), f"{i}?", "1") for i in range(8)])
+
+
+def read_states(folder: Path) -> Any:
+    """As `halfway resume` does; states that are not taken are computed again."""
+    from halfway.trainers.prompt_states import with_prompt_states
+
+    return with_prompt_states(a_few(), computed_again, 4, folder).column("prompt_state").tolist()
+
+
+def computed_again() -> Any:
+    from halfway.curriculum import UserError
+
+    raise UserError("computed again")
 
 
 def make_pool(folder: Path) -> None:
@@ -570,6 +617,8 @@ FILES: dict[str, Kind] = {
     "data jsonl.zst": Kind(make_zstd, read_data, binary=True),
     "data of the hub": Kind(make_hub, read_hub, hub_files, binary=True),
     "survey": Kind(make_survey, read_survey),
+    "survey's folder": Kind(make_surveyed, read_surveyed),
+    "prompt states": Kind(make_states, read_states, binary=True),
     "pool": Kind(make_pool, read_pool, binary=True, sealed=True),
     "corpus": Kind(make_corpus, read_corpus, binary=True, sealed=True),
     **{

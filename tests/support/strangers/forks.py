@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from memory import peak_mib
 
 from strangers.kinds import Kind
-from strangers.mutations import CANARY, SPECIAL, flipped, mutated
+from strangers.mutations import CANARY, SPECIAL, flipped, is_text, mutated, weighted
 
 SECONDS, MEBIBYTES = 30, 1024
 """What reading one file may take: seconds of the processor, and memory of its process with all that it has imported."""
@@ -37,13 +37,16 @@ class Case(NamedTuple):
     """One change of a specimen.
 
     Attributes:
-        how: "any" change, one "bit", or a "special" file in place of one.
+        how: "any" change, one "bit", one "heavy" value, or a "special" file in place of one.
         number: the seed, or which of `places`.
     """
 
     kind: str
     how: str
     number: int
+
+
+CHANGES = {"any": mutated, "bit": lambda name, content, chance: flipped(content, chance), "heavy": weighted}
 
 
 class Late(BaseException):
@@ -197,11 +200,11 @@ def change(kind: Kind, case: Case, copy: Path, seed: int) -> str:
         return f"{chosen.relative_to(copy)}: {what}"
     chance = random.Random(f"{seed} {case}")
     files = kind.files(copy)
-    chosen = chance.choice(files)
+    chosen = chance.choice([path for path in files if is_text(path.name)] if case.how == "heavy" else files)
     content = chosen.read_bytes()
     changed = content
     while changed == content:
-        changed = flipped(content, chance) if case.how == "bit" else mutated(chosen.name, content, chance)
+        changed = CHANGES[case.how](chosen.name, content, chance)
     chosen.write_bytes(changed)
     kind.after(copy)
     return str(chosen.relative_to(copy))
@@ -213,6 +216,8 @@ def _outcome(kind: Kind, case: Case, specimen: Path, place: Path, wanted: str, s
     copy = place / "stranger"
     _fresh(specimen, copy)
     name = change(kind, case, copy, seed)
+    with suppress(OSError):  # the peak of this case alone
+        Path("/proc/self/clear_refs").write_text("5")
     began, why = time.process_time(), ""
     try:
         with within(SECONDS):

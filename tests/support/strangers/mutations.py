@@ -9,6 +9,7 @@ import struct
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,26 @@ def _endless(path: Path) -> None:
     os.truncate(path, 1 << 40)
 
 
+HEAVY: Mapping[type, tuple[Callable[[], str], ...]] = {
+    str: (lambda: '"' + "x" * (24 << 20) + '"',),
+    dict: (
+        lambda: "{" + ",".join(f'"f{i}":{i}' for i in range(200_000)) + "}",
+        lambda: '{"a":' * 300_000 + "1" + "}" * 300_000,
+    ),
+    list: (
+        lambda: "[" + "0," * 6_000_000 + "0]",
+        lambda: "[" + "{}," * 6_000_000 + "{}]",
+        lambda: "[" + '"",' * 6_000_000 + '""]',
+        lambda: "[" + '["a","b"],' * 1_900_000 + '["a","b"]]',
+        lambda: "[" * 300_000 + "]" * 300_000,
+    ),
+    int: (lambda: "9" * 2_000_000, lambda: "1e999999999", lambda: "1e14"),
+}
+"""Values in JSON that are large, by their type."""
+ENOUGH = 16 << 20
+"""Bytes of a log of many lines."""
+
+
 SPECIAL: Mapping[str, Callable[[Path], None]] = {
     "a pipe": os.mkfifo,
     "a device": lambda path: path.symlink_to("/dev/zero"),
@@ -75,6 +96,41 @@ def flipped(content: bytes, chance: random.Random) -> bytes:
     changed = bytearray(content)
     changed[at // 8] ^= 1 << at % 8
     return bytes(changed)
+
+
+def is_text(name: str) -> bool:
+    """True if a file of this name can hold a heavy value."""
+    return name.removesuffix(".gz").endswith((".jsonl", ".json", ".yaml", ".csv", ".toml", ".md"))
+
+
+def weighted(name: str, content: bytes, chance: random.Random) -> bytes:
+    """The content with a heavy value in one place, most often of the type that belongs there, or with many lines."""
+    if name.endswith(".gz"):
+        return gzip.compress(weighted(name.removesuffix(".gz"), gzip.decompress(content), chance), 1)
+    lines = content.splitlines(keepends=True) if name.endswith((".jsonl", ".csv")) else [content]
+    at = chance.randrange(len(lines))
+    if len(lines) > 1 and chance.random() < 0.1:
+        return b"".join([*lines[:at], lines[at] * (ENOUGH // len(lines[at])), *lines[at:]])
+    with suppress(ValueError):
+        value = json.loads(lines[at])
+        places = [(holder, key) for holder, key in _places(value) if not isinstance(holder[key], bool | None)]
+        mark = "\ue000here"
+        if isinstance(value, dict) and (not places or chance.random() < 0.1):
+            places = [(value, "further")]
+        if places:
+            holder, key = chance.choice(places)
+            kind = type(holder[key]) if key in holder or isinstance(holder, list) else list
+            holder[key] = mark
+            lines[at] = json.dumps(value).replace(json.dumps(mark), _heavy(kind, chance)).encode() + b"\n"
+            return b"".join(lines)
+    marks = [i for i, byte in enumerate(content) if byte in b":,=\n"] or [0]
+    place = chance.choice(marks) + 1
+    return content[:place] + b" " + _heavy(chance.choice([*HEAVY]), chance).encode() + b"\n" + content[place:]
+
+
+def _heavy(kind: type, chance: random.Random) -> str:
+    kind = int if kind is float else kind if chance.random() < 0.8 else chance.choice([*HEAVY])
+    return chance.choice(HEAVY[kind])()
 
 
 def change_of(name: str) -> Change:

@@ -211,6 +211,38 @@ def read_mlflow(folder: Path) -> Any:
         return len(copy.unsent), opened.note(folder).read_text()
 
 
+def make_database(folder: Path) -> None:
+    _copied(folder)
+
+
+def read_database(folder: Path) -> Any:
+    """As a run does that finds MLflow's file in the folder `output`."""
+    return _copied(folder)
+
+
+def _copied(folder: Path) -> Any:
+    from tracked_runs import RAW, record
+
+    from halfway.experiments.config.run import parse_run_config
+    from halfway.experiments.tracking import recording
+    from halfway.experiments.tracking.mlflow_store import Mlflow
+
+    vars(recording)["time"] = SimpleNamespace(sleep=lambda seconds: None, monotonic=lambda: 0.0, time=lambda: 0.0)
+    config = parse_run_config({**RAW, "tracking": {"mlflow": True}})
+    opened = Mlflow.open(config.tracking, folder)
+    if opened is None:
+        return "not tracked"
+    (folder / "run").mkdir(exist_ok=True)
+    copy = opened.run(config, folder / "run")
+    copy.step(record(1))
+    copy.close("finished")
+    return len(copy.unsent)
+
+
+def database_files(folder: Path) -> list[Path]:
+    return [folder / "mlflow.db"]
+
+
 def make_stepped(folder: Path) -> None:
     (folder / "run.json").write_text(json.dumps({"id": "abc", "name": "run", "url": "https://x"}))
     (folder / "note.json").write_text(json.dumps({"run_id": "abc", "complete": False, "step": 0, "evaluation": -1}))
@@ -244,6 +276,7 @@ SERVICES: dict[str, Kind] = {
     "vLLM's answers": Kind(make_answers, read_answers),
     "vLLM's answer over HTTP": Kind(make_http, read_http),
     "MLflow's answers": Kind(make_mlflow, read_mlflow),
+    "MLflow's database": Kind(make_database, read_database, database_files, binary=True, share=0.3),
     "W&B's answers": Kind(make_stepped, partial(read_stepped, "wandb")),
     "Trackio's answers": Kind(make_stepped, partial(read_stepped, "trackio")),
 }

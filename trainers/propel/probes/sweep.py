@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.support.atomic import read_whole, reading, write_bytes
+from halfway.curriculum.support.atomic import read_json_lines, reading, write_bytes
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.propel.probes.activations import ActivationStore, Features
 from halfway.trainers.propel.probes.heads import Probe, Site, save_probe
@@ -121,7 +121,7 @@ def read_cells(folder: Path) -> list[Cell]:
     if not file.exists():
         return []
     remedy = f"remove {folder} and sweep again"
-    lines = read_whole(file, remedy).split(b"\n")[:-1]
+    lines = read_json_lines(file, remedy).split(b"\n")[:-1]
     with reading(file, remedy):
         return [Cell.from_record(json.loads(line)) for line in lines]
 
