@@ -4,7 +4,9 @@ import logging
 import os
 import re
 import shlex
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +28,12 @@ URI = re.compile(
     re.ASCII,
 )
 """A tracking URI whose host is unambiguous."""
+SECONDS = 60  # to wait for another run's lock on the file
+PASSIVE = re.compile(r"CREATE (TABLE|(UNIQUE )?INDEX)\b", re.IGNORECASE)
+WORKS = re.compile(
+    r"\A(?!CREATE TRIGGER\b)|\b(FROM|WITH)\b|\bBEGIN\b.*\b(INSERT|REPLACE|UPDATE|DELETE)\b", re.IGNORECASE | re.DOTALL
+)
+"""Definitions in SQLite that compute nothing, and others that may; MLflow's own trigger only raises an error."""
 
 
 def store_uri(tracking: TrackingOptions, output: Path) -> str:
@@ -184,8 +192,22 @@ def _client(uri: str) -> Any:
     from mlflow.tracking import MlflowClient
 
     if uri.startswith("sqlite:///"):
-        Path(uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+        path = Path(uri.removeprefix("sqlite:///"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            _require_passive(path)
     return MlflowClient(uri)
+
+
+def _require_passive(path: Path) -> None:
+    """Refuse a database that does work of its own: a view or a trigger may never end."""
+    if not path.is_file():
+        raise ValueError("is not a regular file")
+    with closing(sqlite3.connect(path, timeout=SECONDS)) as base:
+        found = [sql for (sql,) in base.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
+    odd = next((sql for sql in found if not PASSIVE.match(sql) and WORKS.search(sql)), None)
+    if odd is not None:
+        raise ValueError(f"has a view or trigger of its own: {one_line(odd, 60)}")
 
 
 def _entities() -> Any:

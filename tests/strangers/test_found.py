@@ -16,6 +16,7 @@ from synthetic_runs import Script, write_run
 from halfway.curriculum import Stream, UserError
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.repositories.harbor import HarborTasks
+from halfway.curriculum.support.atomic import has_more_values, read_json
 from halfway.curriculum.support.errors import LONGEST
 from halfway.experiments import api
 from halfway.experiments.audit.formats.trl import gaps
@@ -119,3 +120,43 @@ def test_the_table_of_decisions_holds_whole_lines_only(content: str | None, kept
     found = api.load(tmp_path / "run").decisions
     assert len(found.fetchall()) == kept * whole.count("\n")
     assert {"arm", "seed", "step", "problem", "k", "n"} <= {*found.columns} & {*columns}
+
+
+WEIGHTS = {
+    "a long text": '"' + "x" * (33 << 20) + '"',
+    "many values": "[" + "{}," * 3_000_000 + "{}]",
+    "many texts": "[" + '"",' * 3_000_000 + '""]',
+}
+
+
+@pytest.mark.parametrize("name", ["decisions", "steps", "evaluations", "samples"])
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_a_record_that_would_fill_the_memory_is_one_line(name: str, weight: str, tmp_path: Path) -> None:
+    """Also in a field that no record has, and in a last line that is cut off."""
+    write_run(tmp_path / "run", Script(), 0, steps=2)
+    log = tmp_path / "run" / f"{name}.jsonl"
+    for end in ("\n", ""):
+        log.write_text(f'{{"step": 0, "further": {WEIGHTS[weight]}}}{end}')
+        with pytest.raises(UserError, match=says(f"{log}:1", "holds more than", "remove it")):
+            trained = api.load(tmp_path / "run")
+            assert trained.texts and trained.decisions
+
+
+def test_a_decision_of_many_megabytes_is_read(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", Script(), 0, steps=2)
+    log = tmp_path / "run" / "decisions.jsonl"
+    whole = log.read_text()
+    log.write_text(whole.replace("{", f'{{"further": "{"x" * (20 << 20)}", ', 1))
+    assert len(api.load(tmp_path / "run").decisions.fetchall()) == whole.count("\n")
+
+
+def test_marks_within_texts_are_no_values() -> None:
+    assert not has_more_values(b'["' + rb",[{\"" * 1000 + b'"]', 10)
+    assert has_more_values(b"[" + b'"",' * 10 + b'""]', 10) and not has_more_values(b"[" + b'"",' * 8 + b'""]', 10)
+
+
+@pytest.mark.parametrize("name", ["status.json", "provenance.json"])
+def test_a_file_of_very_many_values_is_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("[" + "{}," * 3_000_000 + "{}]")
+    with pytest.raises(UserError, match=says(tmp_path / name, "holds more than 2,000,000 values")):
+        read_json(tmp_path / name)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from memory import peak_mib
+from strangers.mutations import SPECIAL
 
 from halfway.curriculum import Stream, UserError
 from halfway.curriculum.tasks.hub import Hub
@@ -44,6 +45,16 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Hub]
         return Hub("a/b")
 
     return keep
+
+
+@pytest.mark.parametrize("special", SPECIAL)
+def test_a_cache_whose_version_has_no_end_is_one_line(special: str, hub: Callable[[str], Hub], tmp_path: Path) -> None:
+    """The client would wait for a pipe, and read a device until the memory is full."""
+    source, ref = hub(head("data/*")), tmp_path / "hub" / "datasets--a--b" / "refs" / "main"
+    ref.unlink()
+    SPECIAL[special](ref)
+    with pytest.raises(UserError, match=r"\A[^\n]*refs/main[^\n]*; (remove it|check hub.name and the network)\Z"):
+        source.load(None, Stream(0))
 
 
 def head(data_files: str, more: str = "") -> str:

@@ -1,10 +1,14 @@
 """The policy's states as features of problems: their means over prompts, their components, and a run that uses them."""
 
+import io
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
 import torch
+from memory import peak_mib
 from paths import REPOSITORY
 
 from halfway.curriculum import Problem, ProblemSet
@@ -86,3 +90,27 @@ def test_a_resumed_run_does_not_compute_them_again(policy: Policy, tmp_path: Pat
     (tmp_path / prompt_states.FILE).write_bytes(b"PK\x03\x04 cut")
     with pytest.raises(AssertionError, match="loaded"):
         with_prompt_states(known, refuse, 4, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "states",
+    [np.zeros((6, 5)), np.zeros((5, 4)), np.zeros(6), np.full((6, 4), np.nan), np.full((6, 4), "x"), np.zeros((6, 0))],
+)
+def test_saved_states_of_another_form_are_computed_again(states: Any, policy: Policy, tmp_path: Path) -> None:
+    known = ProblemSet([Problem(str(i), f"{i}+{i}=", "0") for i in range(6)])
+    wanted = with_prompt_states(known, lambda: policy, 4, tmp_path).column(FEATURE)
+    np.savez(tmp_path / prompt_states.FILE, key=np.array(f"{known.fingerprint()} 4"), states=states)
+    assert np.array_equal(with_prompt_states(known, lambda: policy, 4, tmp_path).column(FEATURE), wanted)
+
+
+def test_saved_states_that_would_fill_the_memory_are_not_unpacked(tmp_path: Path) -> None:
+    """Half a gigabyte of zeros, packed; its header may also be no Python at all."""
+    np.savez_compressed(tmp_path / "large.npz", key=np.array("key"), states=np.zeros((1 << 16, 1 << 10)))
+    odd = io.BytesIO()
+    np.save(odd, np.zeros((6, 4)))
+    with ZipFile(tmp_path / "odd.npz", "w") as packed:
+        packed.writestr("states.npy", odd.getvalue().replace(b"}", b"("))
+    before = peak_mib()
+    for name in ("large.npz", "odd.npz"):
+        assert prompt_states._kept(tmp_path / name, "key", 6, 4) is None
+    assert peak_mib() < before + 100

@@ -1,8 +1,10 @@
 """The MLflow copy of the records: parent and child runs, resumed runs, and a store that does not answer."""
 
 import shlex
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import repeat
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 
 import pytest
 from messages import says
+from strangers.mutations import SPECIAL
 from tracked_runs import RAW, record
 
 from halfway.curriculum import UserError
@@ -24,6 +27,35 @@ from halfway.experiments.tracking.mlflow_store import Mlflow, MlflowRun, ui_comm
 from halfway.experiments.tracking.opening import open_trackers
 from halfway.experiments.tracking.recording import Copy, step_metrics
 from halfway.trainers.loop.loop_options import Budget
+
+LOOP = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT count(*) AS n FROM r"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        f"ALTER TABLE experiments RENAME TO e; CREATE VIEW experiments AS SELECT e.* FROM e, ({LOOP})",
+        "CREATE TRIGGER t AFTER INSERT ON runs BEGIN INSERT INTO tags SELECT name, name, name FROM runs; END",
+        "CREATE TRIGGER t AFTER INSERT ON runs WHEN (SELECT count(*) FROM runs) BEGIN SELECT RAISE(ABORT, 'x'); END",
+        "CREATE VIRTUAL TABLE t USING fts5(x)",
+    ],
+)
+def test_a_database_that_would_work_by_itself_is_not_opened(
+    odd: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as base:
+        base.executescript(
+            "CREATE TABLE experiments (name); CREATE TABLE runs (name); CREATE TABLE tags (a, b, c);" + odd
+        )
+    assert Mlflow.open(parse_run_config(RAW).tracking, tmp_path) is None
+    assert "does not open, so this run is not tracked there" in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("special", SPECIAL)
+def test_what_is_no_database_is_one_line(special: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    SPECIAL[special](tmp_path / "mlflow.db")
+    assert Mlflow.open(parse_run_config(RAW).tracking, tmp_path) is None
+    assert "so this run is not tracked there" in capsys.readouterr().err
 
 
 def test_metrics_of_a_record_are_its_numbers() -> None:
