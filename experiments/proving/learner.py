@@ -8,6 +8,7 @@ checkpoint saved half-way by SAVERS processes, and writes the weights to FOLDER/
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -190,7 +191,7 @@ def _compare(folder: Path, name: str, file: str, remedy: str) -> Check:
     import torch
 
     if not (folder / f"{file}.pt").exists():
-        return Check(PART, name, "FAIL", "it cannot be loaded", remedy)
+        return Check(PART, name, "FAIL", (folder / f"{file}.txt").read_text(), remedy)
     expected, actual = (torch.load(folder / f"{each}.pt") for each in ("plain-by-0-on-1", file))
     gap = max(float((expected[each] - actual[each]).abs().max()) for each in expected)
     return judge(PART, name, gap <= TOLERANCE, f"largest difference of a weight {gap:.1e}", remedy)
@@ -229,8 +230,8 @@ def main(folder: Path, planted: str, *tasks: str) -> None:
         way, _, savers = task.partition(":")
         try:
             train(folder, way, int(savers), planted)
-        except UserError as error:  # a checkpoint that cannot be loaded; the check of its weights will fail
-            print(error, file=sys.stderr)
+        except UserError as error:  # a checkpoint that cannot be loaded; the check of its weights says why
+            (folder / f"{way}-by-{savers}-on-{os.environ.get('WORLD_SIZE', '1')}.txt").write_text(str(error))
         AcceleratorState._reset_state(True)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

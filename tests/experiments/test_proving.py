@@ -19,10 +19,11 @@ import pytest
 from paths import IMPORTABLE, REPOSITORY
 from typer.testing import CliRunner
 
+from halfway.curriculum import UserError
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.run import RunConfig
-from halfway.experiments.proving import agreement, host, prove
+from halfway.experiments.proving import agreement, host, learner, prove
 from halfway.experiments.proving.checks import Check
 from halfway.trainers.learner import batch
 
@@ -259,6 +260,16 @@ def test_a_planted_fault_that_no_check_sees_is_a_failure(tmp_path: Path, monkeyp
 def test_a_doubled_update_on_one_process_is_found(tmp_path: Path) -> None:
     status, checks = proved(tmp_path, "--part", "learner", "--plant", "doubled-update")
     assert status == 1 and checks["learner: plain: the same weights on every process"] == "FAIL"
+
+
+def test_a_checkpoint_that_cannot_be_loaded_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(*_: object) -> None:
+        raise UserError("All shards must have the same step value")
+
+    monkeypatch.setattr(learner, "train", train)
+    learner.main(tmp_path, "doubled-update", "zero-2:2")
+    check = learner._compare(tmp_path, "zero-2 saved by 2, loaded by one", "zero-2-by-2-on-1", "")
+    assert (check.verdict, check.found) == ("FAIL", "All shards must have the same step value")
 
 
 @pytest.mark.engines

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from multiprocessing.managers import BaseManager
 from types import TracebackType
@@ -174,12 +175,15 @@ def hush_lost_connections() -> None:
     beside the line of `ended_sampler`.
     """
     before = sys.excepthook
+    if not (isinstance(before, partial) and before.func is _tell_others):
+        sys.excepthook = partial(_tell_others, before)
 
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if threading.current_thread() is threading.main_thread() or not isinstance(error, EOFError | ConnectionError):
-            before(kind, error, trace)
 
-    sys.excepthook = hook
+def _tell_others(
+    before: Callable[..., object], kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    if threading.current_thread() is threading.main_thread() or not isinstance(error, EOFError | ConnectionError):
+        before(kind, error, trace)
 
 
 class Sampler:

@@ -335,6 +335,9 @@ def test_only_the_main_thread_speaks_of_a_lost_connection(monkeypatch: pytest.Mo
     said: list[type[BaseException]] = []
     monkeypatch.setattr(sys, "excepthook", lambda kind, *_: said.append(kind))
     hush_lost_connections()
+    once = sys.excepthook
+    hush_lost_connections()  # of the next run in this process
+    assert sys.excepthook is once
 
     def speak(error: BaseException) -> None:
         sys.excepthook(type(error), error, None)
