@@ -53,8 +53,10 @@ def remedy(error: ModuleNotFoundError) -> str | None:
 
 def one_line(value: object, limit: int = 160) -> str:
     """Format a value, or an exception with its type, as one line of at most `limit` characters."""
+    most = 100 * limit  # letters that matter: a stranger's text may have millions
+    value = value[:most] if isinstance(value, str | bytes) else value
     text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else repr(value)
-    text = clean(" ".join(text.split()))
+    text = clean(" ".join(text[:most].split()))
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

@@ -48,6 +48,8 @@ MOST_BAD = 1_000_000
 """Bad rows after which to give up a file if more than four rows in five are bad."""
 COMPARING = ("exact", "numeric", "symbolic")
 """Verifiers that compare a response with the answer's text."""
+LONGEST_VERIFIER = 1000
+"""Letters of a verifier's name with its options."""
 MOST_NAMES = 8
 """Most columns to list in a complaint about a row."""
 NO_FEATURES: Mapping[str, float] = {}
@@ -464,7 +466,9 @@ class _Reader:
             features[column] = feature
         verifier = (value_at(values, file.verifier_column) if file.verifier_column else None) or file.verifier
         if verifier is not file.verifier and not (
-            isinstance(verifier, str) and (verifier in self._verifiers or _is_found(verifier))
+            isinstance(verifier, str)
+            and len(verifier) <= LONGEST_VERIFIER
+            and (verifier in self._verifiers or _is_found(verifier))
         ):
             return Bad("unknown verifier", one_line(verifier))
         solution = _optional(values, file.solution_column)
