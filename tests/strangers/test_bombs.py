@@ -31,8 +31,9 @@ from halfway.curriculum import Stream, UserError
 from halfway.curriculum.tasks.files import File
 from memory import peak_mib
 for path in sys.argv[1:]:
+    options = {"verifier_column": "verifier"} if "named" in path else {}
     try:
-        print(path, len(File(path, on_bad_row="drop").load(None, Stream(0)).problems))
+        print(path, len(File(path, on_bad_row="drop", **options).load(None, Stream(0)).problems))
     except UserError as error:
         print(error)
 print(peak_mib())
@@ -72,6 +73,7 @@ BOMBS = {
     "texts.parquet": lambda path: table(path, one_list(texts(np.zeros(60, np.int32), LONG))),
     "objects.json.gz": lambda path: packed(path, "[" + "{}," * (10 * MIB) + "{}]"),
     "line.jsonl.gz": lambda path: packed(path, '{"prompt": "x", "answer": "1", "c": [' + "{}," * (9 * MIB) + "{}]}\n"),
+    "named.jsonl.gz": lambda path: packed(path, f'{{"prompt": "x", "answer": "1", "verifier": "{LONG * 4}"}}\n'),
     "columns.csv.gz": lambda path: packed(path, f"prompt,answer{',' * 500_000}\nx,1{',' * 500_000}\n"),
     "later.jsonl.zst": lambda path: zstd(path, SHORT_LINES + ('{"prompt": "' + LONG + '", "answer": "1"}\n') * 200),
 }

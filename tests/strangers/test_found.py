@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.repositories.harbor import HarborTasks
 from halfway.curriculum.support.atomic import has_more_values, read_json
 from halfway.curriculum.support.errors import LONGEST
+from halfway.curriculum.support.extras import one_line
 from halfway.experiments import api
 from halfway.experiments.audit.formats.trl import gaps
 from halfway.experiments.audit.reading import read_logs
@@ -32,6 +34,16 @@ def test_a_message_is_one_line_of_a_bounded_length() -> None:
     line = str(UserError(f"arms: {'x' * 10**6}\r\nis not acceptable; remove it"))
     assert len(line) <= LONGEST and line.startswith("arms: xx") and line.endswith("xx is not acceptable; remove it")
     assert str(UserError("a: 1\u2028is bad; b")) == "a: 1 is bad; b" and str(UserError("a;  b")) == "a;  b"
+
+
+def test_a_long_value_is_shown_without_copies_of_all_of_it() -> None:
+    text = "a\x1b\n" * 10**7
+    tracemalloc.start()
+    shown = [one_line(value) for value in (text, text.encode(), ValueError(text))]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert {len(line) for line in shown} == {160} and all(line.isprintable() for line in shown) and peak < 10**8
+    assert one_line("a b") == "'a b'" and one_line([1, "x" * 200]).endswith("xxx...")
 
 
 def test_gaps_of_enormous_steps_cost_nothing() -> None:
