@@ -91,8 +91,8 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
         return verdict
     if final is None and _is_bare(response):
         final = response.strip().removesuffix(".")
-    if final is None and (said := _SAID.search(response)) and _is_bare(said[1]):
-        final = _unbold(said[1])
+    if final is None and (said := _said(response)) and _is_bare(said):
+        final = _unbold(said)
     reference, given = plain_number(expected), plain_number(response if final is None else final)
     if reference is not None and given is None and final is not None:
         given = plain_number(without_unit(final))
@@ -140,9 +140,19 @@ def _unbold(final: str | None) -> str | None:
     return final and re.sub(r"^\s*\*\*(.*?)\*\*\s*$", r"\1", final)
 
 
+_END = 300
+"""Characters at the end of a response in which to search for "answer is"."""
 _SAID = re.compile(
     "(?:\\banswer(?: is|:)\\s+|\u7b54\u6848[\u662f\u4e3a:\uff1a]+\\s*)(\\S[^\\n]*?)[.\u3002]?\\s*$", re.I
 )
+
+
+def _said(response: str) -> str:
+    """The text after "answer is" or "answer:" at the end of a response; "" if there is none."""
+    found = _SAID.search(response.rstrip()[-_END:])
+    return found[1] if found else ""
+
+
 _FORMULA = re.compile(r"(?:\$|\\\()([^$]+?)(?:\$|\\\))")
 _BARE_WORD = re.compile(r"(?<!\\)(?<![^\W\d_])(?!(?:sqrt|log|ln|exp|sin|cos|tan|pi)(?![^\W\d_]))[^\W\d_]{2,}")
 
@@ -183,9 +193,7 @@ def _judge_text(expected: str, response: str, final: str | None, seconds: int) -
         same = True
     elif words is not None:
         same = words == read_words(expected)
-    elif (stated := said[1] if final is None and (said := _SAID.search(response)) else final) and (
-        _letters(stated) == _letters(expected)
-    ):
+    elif (stated := _said(response) if final is None else final) and _letters(stated) == _letters(expected):
         same = True
     elif options and (given_options := read_choices(stated_words(response) if final is None else final)):
         same = given_options == options
@@ -264,6 +272,13 @@ _ABOVE = r"(>|\\g(?:eq?|t)(?![a-zA-Z])|\u2265)"
 _DESCENDING = re.compile(rf"(?<![\w.+\\}}-])({_TERM})\s*{_ABOVE}\s*({_TERM})\s*{_ABOVE}\s*({_TERM})(?!\s*[<>=\\])")
 """A chain such as 5>x>2, which math-verify does not compare with 2<x<5."""
 _DEGREES = re.compile(r"\s?\N{DEGREE SIGN}|\\degree(?![a-zA-Z])")
+_SPELLINGS = {
+    "\\fbox": "\\boxed",
+    "\\varnothing": "\\emptyset",
+    "\N{INFINITY}": "\\infty ",
+    "\\langle": "(",
+    "\\rangle": ")",
+}
 _PRODUCT = re.compile("[\N{MIDDLE DOT}\N{DOT OPERATOR}]")
 _FUNCTION = re.compile(r"(?<![\\a-zA-Z])(sin|cos|tan|log|ln|exp)(?=\s?\()")
 
@@ -281,7 +296,9 @@ def _spell_out(text: str) -> str:
     text = re.sub(r"\\(?:mathrm|operatorname)\s*\{\s*([ei])\s*\}", r" \1", text)  # upright constants
     braced = re.sub(r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)  # otherwise it reads only the factor before it
     plain = tidy(re.sub(r"\\\$\s?(?=[\d.])", "", braced))
-    return plain.replace("\\fbox", "\\boxed").replace("\\varnothing", "\\emptyset")
+    for written, usual in _SPELLINGS.items():
+        plain = plain.replace(written, usual)
+    return plain
 
 
 def _ascending(found: "re.Match[str]") -> str:

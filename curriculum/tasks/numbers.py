@@ -28,6 +28,7 @@ _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
 _FOREIGN_MONEY = re.compile(
     r"(?:[\u00a3\u00a5\u20ac\u20b9]|\\(?:euro|pounds)(?![a-zA-Z]))\s?(?=[\d.])|(?<=\d)\s?[\u00a3\u00a5\u20ac\u20b9]"
 )
+_DIVIDED = re.compile(r"\\div(?![a-zA-Z])\s?|[\N{DIVISION SIGN}\N{DIVISION SLASH}\N{FRACTION SLASH}]")
 _COLOUR = re.compile(r"\\textcolor\s*\{[^{}]*\}\s*\{([^{}]*)\}|\\color\s*\{[^{}]*\}\s*")
 _FRACTION = re.compile(r"\\[cdt]?frac\s?(?:(\d)|\{\s?(-?\d+)\s?\})\s?(?:(\d)|\{\s?(-?\d+)\s?\})")
 _SCIENTIFIC = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?|\.\d+)[eE]([+-]?\d{1,3})(?![\w.]*\d)(?!\w)")
@@ -69,7 +70,7 @@ def tidy(text: str) -> str:
     """
     text = _VULGAR.sub(_fraction_in_ascii, text)
     text = _SUPERSCRIPT.sub(lambda found: f"^{{{found[0].translate(_SUPERSCRIPTS)}}}", text)
-    text = _DASH_AS_MINUS.sub("-", _COLOUR.sub(r"\1", text))
+    text = _DASH_AS_MINUS.sub("-", _DIVIDED.sub("/", _COLOUR.sub(r"\1", text)))
     text = text.replace("\N{MINUS SIGN}", "-").replace("\\$", "$").replace(",\\!", ",").replace("{:}", ":")
     text = _SPACED.sub("", _ZERO_COMMA.sub("0.", _FOREIGN_MONEY.sub("", text)))
     text = _GROUPS.sub(_without_groups, _DECIMAL_COMMA.sub(".", text)).replace("~", " ")

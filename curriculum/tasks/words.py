@@ -194,7 +194,18 @@ def units_differ(answer: str, final: str) -> bool:
     return None not in units and (units[0] != units[1] or len(powers) > 1)
 
 
+_COUNTED = re.compile(r"(.*\d)\s+([^\W\d_]{3,}(?: [^\W\d_]{3,})?)\s*")
+_NO_NOUN = re.compile(
+    r"\b(?:or|and|not|mod|pi|sin|cos|tan|log|exp|sqrt|squared|cubed|factorial|percent|dozen|hundred|thousand|[mbtr]+illion"
+    r"|times|plus|minus|over|half|halves|thirds?|quarters?|more|less)\b",
+    re.I,
+)
+
+
 def without_unit(text: str) -> str:
-    """Remove a known unit after the number of a text, as in "12 dollars"."""
+    """Remove a known unit or a noun after the number of a text, as in "12 kg" and "12 red apples"."""
     found = re.fullmatch(r"(.*\d)\s*([A-Za-z]+)\s*", text)
-    return found[1] if found and found[2].lower() in _UNITS else text
+    if found and found[2].lower() in _UNITS:
+        return found[1]
+    found = _COUNTED.fullmatch(text)
+    return found[1] if found and is_word(found[2]) and not _NO_NOUN.search(found[2]) else text

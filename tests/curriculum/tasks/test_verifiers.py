@@ -226,6 +226,7 @@ NOTATIONS: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("1234567", ("1.234.567", "1'234'567", "1_234_567", "1~234~567"), ("1.234.568", "1.234")),
     ("1234567.8", ("1.234.567,8", "1'234'567.8"), ("1.234.667,8",)),
     ("0.125", ("0{,}125", r"\frac 18", r"\frac1{8}", r"\frac{-1}{-8}"), ("125", "0{,}0125")),
+    ("7/3", (r"7 \div 3", "7 \u00f7 3", "7\u22153"), (r"3 \div 7",)),
     ("12.5", ("12{,}5", r"12\frac12"), ("125", "12")),
     ("-1/2", (r"\frac{1}{-2}", r"-\frac{-1}{-2}"), (r"\frac{-1}{-2}",)),
     (
@@ -258,6 +259,15 @@ def test_a_box_that_is_cut_off_is_the_last_one(verifier: str, response: str, pas
 
 
 SYMBOLIC = [
+    ("72", "#### 72 clips", True),
+    ("72", r"\boxed{72 red apples}", True),
+    ("72", r"\boxed{72 percent}", True),
+    ("72", r"\boxed{72 million}", False),
+    ("72", r"\boxed{72 or more}", False),
+    ("72", r"\boxed{72 abc}", False),
+    (r"[2,\infty)", "\\boxed{[2,\u221e)}", True),
+    (r"-\infty", "\\boxed{\u221e}", False),
+    ("(1,2,3)", r"\boxed{\langle 1,2,3\rangle}", True),
     ("ACD", r"\boxed{A, C \text{ and } D}", True),
     ("ACD", "The answer is (A), (C), (D).", True),
     ("ACD", r"\boxed{A, C}", False),
