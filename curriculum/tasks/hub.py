@@ -89,24 +89,25 @@ class Hub(Rows):
 
     def _fetch(self, patterns: list[str]) -> Path:
         """Download the matching files; returns the local folder. Without a network, the folder has the cached files."""
-        hub = load_extra("huggingface_hub", f"the data set {self.name}")
+        names = ("huggingface_hub", "huggingface_hub.constants", "huggingface_hub.errors")  # it imports none by itself
+        hub, constants, errors = (load_extra(name, f"the data set {self.name}") for name in names)
         options: dict[str, Any] = {"repo_type": "dataset", "revision": self.revision, "allow_patterns": patterns}
-        cached = Path(hub.constants.HF_HUB_CACHE, f"datasets--{self.name.replace('/', '--')}", "refs", self.revision)
+        cached = Path(constants.HF_HUB_CACHE, f"datasets--{self.name.replace('/', '--')}", "refs", self.revision)
         with reading(cached, "remove it"):  # the client reads it whole, even if it is a pipe
             if cached.exists() and cached.stat().st_size > LONGEST_REF:
                 raise ValueError("is no hash of a commit")
         try:
             return Path(hub.snapshot_download(self.name, **options))
-        except hub.errors.LocalEntryNotFoundError:
+        except errors.LocalEntryNotFoundError:
             raise UnreachableError(
                 f"hub: {self.name} is not in the local cache, and the hub does not answer; check the network and "
                 "HF_HUB_OFFLINE"
             ) from None
-        except hub.errors.GatedRepoError:
+        except errors.GatedRepoError:
             why = "needs access; accept its terms on its page, then `hf auth login`"
-        except hub.errors.RevisionNotFoundError:
+        except errors.RevisionNotFoundError:
             why = f"has no revision {self.revision!r}; correct hub.revision"
-        except hub.errors.RepositoryNotFoundError:
+        except errors.RepositoryNotFoundError:
             why = "is not on the hub, or private; correct hub.name, or `hf auth login`"
         except (OSError, ValueError, RuntimeError) as error:
             why = f"could not be fetched ({one_line(error)}); check hub.name and the network"

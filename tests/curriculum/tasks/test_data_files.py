@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -527,6 +529,16 @@ def test_a_data_set_is_read_from_the_hubs_cache_by_name(hub: Callable[..., str])
     ):
         with pytest.raises(UserError, match=complaint):
             Hub(name, **options).load(None, STREAM)
+
+
+def test_a_data_set_is_read_where_nothing_else_has_imported_the_hubs_client(tmp_path: Path) -> None:
+    """The client imports its own modules only when they are asked for by name."""
+    command = [sys.executable, "-m", "halfway.experiments.cli", "init", str(tmp_path / "own.yaml"), "--data", "a/b"]
+    offline = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    ended = subprocess.run(command, env=offline, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 2 and ended.stderr == (
+        "error: hub: a/b is not in the local cache, and the hub does not answer; check the network and HF_HUB_OFFLINE\n"
+    )
 
 
 def test_a_recipe_is_checked_without_its_data_set(hub: Callable[..., str]) -> None:
