@@ -70,9 +70,12 @@ PACKED_BEGINNINGS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 """First bytes of files that are something else, and of packed files."""
 SPEAKERS = {"role", "from"}
 """Fields of a message that name its author, the second one in ShareGPT's."""
-EXCEL_DELIMITER = re.compile(r"sep=([,;\t])", re.IGNORECASE)
+DELIMITERS = ",;\t|"
+EXCEL_DELIMITER = re.compile(rf"sep=([{DELIMITERS}])", re.IGNORECASE)
 """The line before the column names that tells Excel the delimiter."""
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
+ADVICE = re.compile(r"\s*Possible (?:fixes|solution):", re.IGNORECASE)
+"""The beginning of DuckDB's advice about its own options."""
 UNREADABLE = (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
 """Exceptions of decoding JSON, also for text that is not UTF-8."""
 EXPONENT = re.compile(r"[+-]?(?:\d++\.?\d*+|\.\d++)[eE][+-]?\d+|nan", re.IGNORECASE)
@@ -225,6 +228,8 @@ def shards(path: str) -> list[Path]:
     Raises:
         UserError: if there are none, or a folder has files of several kinds or splits.
     """
+    if "://" in path:
+        raise UserError(f"{path}: is an address; download the file, or name a data set of the hub as owner/name")
     with path_errors(path):
         given = Path(path).expanduser()
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -535,7 +540,8 @@ def _fetch(path: Path, query: str, what: str, rows: int = FEW) -> Iterator[list[
     except (duckdb.Error, RuntimeError, UnicodeError) as error:
         if "not utf-8 encoded" in str(error):
             raise UserError(f"{path}: is not encoded as UTF-8; save it as UTF-8") from error
-        raise UserError(f"{path}: not {what} ({one_line(error, 300)}); correct it") from error
+        why = one_line(duckdb.Error(ADVICE.split(str(error))[0]), 300)
+        raise UserError(f"{path}: not {what} ({why}); correct it") from error
 
 
 @contextmanager
@@ -640,7 +646,7 @@ def _heading(path: Path, packed: str) -> tuple[list[str], str, int]:
     text = beginning.decode("utf-8", "replace")
     line = re.split("[\r\n]", text, maxsplit=1)[0]
     stated = EXCEL_DELIMITER.fullmatch(line)
-    delimiter = stated[1] if stated else max(",", ";", "\t", key=line.count)
+    delimiter = stated[1] if stated else max(DELIMITERS, key=line.count)
     try:
         lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         return next(islice(lines, 1, None) if stated else lines, []), delimiter, int(bool(stated))

@@ -337,7 +337,7 @@ class _Reader:
         """What to do if all rows are bad, by the reason that most of them have."""
         reason, answer = self.bad.most_common(1)[0][0], self.file.answer_column
         if reason in ("not JSON", "not an object"):
-            return "write one object per line"
+            return "write one object per line, as json.dumps does"
         if reason == f"no {answer}":
             return "name the column of final answers with answer_column, or add one, since a verifier compares them"
         if reason.startswith("answer that verifier"):
@@ -477,7 +477,10 @@ class _Reader:
         return Problem(identity, prompt, answer, self._label, verifier, features, messages, solution)
 
     def _prompt(self, values: Mapping[str, Any]) -> str | Bad:
-        prompt, context = _text(values, self.file.prompt_column), _optional(values, self.file.context_column)
+        prompt, context = (
+            _text(values, self.file.prompt_column, listed=True),
+            _optional(values, self.file.context_column),
+        )
         if isinstance(prompt, Bad) or not context:
             return prompt
         return context if isinstance(context, Bad) else f"{prompt}\n\n{context}"

@@ -131,6 +131,7 @@ def source_of(data: str) -> dict[str, dict[str, str]]:
         name = data.removeprefix("taskset:")
         require(bool(NAME.fullmatch(name)), "--data taskset", name, "give the name of a package")
         return {"taskset": {"name": name}}
+    data = re.sub(r"^(?:https://huggingface\.co|hf:/)/datasets/([^/]+/[^/]+)/?$", r"\1", data)
     on_hub = re.fullmatch(r"[\w-]+/[\w.-]+", data) and not kind_of(Path(data))[0] and not exists(Path(data))
     where = {"hub": {"name": data}} if on_hub else {"file": {"path": data}}
     return {kind: {**options, "verifier": "symbolic"} for kind, options in where.items()}

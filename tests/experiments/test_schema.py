@@ -9,11 +9,12 @@ import pytest
 from paths import REPOSITORY
 from typer.testing import CliRunner
 
-from halfway.curriculum import UserError
+from halfway.curriculum import Stream, UserError
 from halfway.curriculum.support import yaml_bases
+from halfway.curriculum.tasks.files import File
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
-from halfway.experiments.config.starter import HOSTS, write_starter
+from halfway.experiments.config.starter import HOSTS, source_of, write_starter
 from halfway.experiments.schema import schema
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema checks the schema")
@@ -87,6 +88,13 @@ def test_a_starter_is_accepted_by_the_schema_and_by_the_loader(
     config = load_run_config(Path("my.yaml"))
     assert (config.model.path, config.cluster.devices_per_node) == ("owner/name", max(1, gpus))
     assert CliRunner().invoke(app, words).exit_code == 2, "an existing file is left alone"
+
+
+@pytest.mark.parametrize("scheme", ["", "https://huggingface.co/datasets/", "hf://datasets/"])
+def test_a_data_set_of_the_hub_may_be_named_by_its_address(scheme: str) -> None:
+    assert source_of(f"{scheme}openai/gsm8k") == {"hub": {"name": "openai/gsm8k", "verifier": "symbolic"}}
+    with pytest.raises(UserError, match="is an address; download the file"):
+        File("https://x.org/train.jsonl").load(None, Stream(0))
 
 
 @pytest.mark.parametrize("host", HOSTS[1:])

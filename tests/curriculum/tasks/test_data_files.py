@@ -764,6 +764,11 @@ SUMS = [{"prompt": "1+1?", "answer": "2"}, {"prompt": "1+2?", "answer": "3"}]
         ("by_number.json", json.dumps({"0": SUMS[0], "1": SUMS[1]})),
         ("orz.json", json.dumps([[SHAREGPT[0], {"from": "assistant", "ground_truth": {"value": i}}] for i in "23"])),
         ("excel.csv", "sep=;\nprompt;answer\n1+1?;2\n1+2?;3\n"),
+        ("pipes.csv", "prompt|answer\n1+1?|2\n1+2?|3\n"),
+        (
+            "prompts_in_lists.jsonl",
+            "".join(lines([{"prompt": [row["prompt"]], "answer": row["answer"]}]) for row in SUMS),
+        ),
         ("mac.csv", "sep=,\rprompt,answer\r1+1?,2\r1+2?,3\r"),
     ],
 )
@@ -810,7 +815,8 @@ def test_a_text_beside_the_prompt_follows_it(tmp_path: Path) -> None:
         ("t.jsonl", lines([{"conversations": SHAREGPT}]), "column of final answers with answer_column, or add one"),
         ("t.jsonl", lines([VERL | {"reward_model": {"ground_truth": {"target": 9}}}]), "write answers as text"),
         ("t.jsonl", lines([{"question_text": "?", "answer": "2"}]), "name the file's columns with prompt_column"),
-        ("t.jsonl", "1+1? 2\n", "write one object per line"),
+        ("t.jsonl", "{'prompt': '1+1?'}\n", "write one object per line, as json.dumps does"),
+        ("t.csv", "prompt,answer\na,1,2\nb,2\n", r"Expected Number of Columns: 2 Found: 3\); correct it"),
         ("t.jsonl", lines([{"prompt": "?", "answer": "1 or 2"}]), "take another verifier"),
         ("t.json", json.dumps({"train": SUMS, "test": SUMS}), "give a list of objects"),
         ("t.csv", "prompt,answer\ncaf\xe9?,1\n", "save it as UTF-8"),

@@ -259,7 +259,7 @@ GOOD = {"prompt": "1+1=", "answer": "2"}
         ({"prompt": "2+2=", "answer": " "}, "empty answer"),
         ({"answer": "4"}, "no prompt"),
         ({"prompt": "", "answer": "4"}, "empty prompt"),
-        ({"prompt": ["2+2="], "answer": "4"}, "prompt is not text"),
+        ({"prompt": ["2+2=", "?"], "answer": "4"}, "prompt is not text"),
         ({"prompt": "2+2=", "answer": True}, "answer is not text"),
         ({"prompt": "2+2=", "answer": "4", "judge": "oracle"}, "unknown verifier"),
         ({"prompt": "2+2=", "answer": "4", "judge": 3}, "unknown verifier"),
