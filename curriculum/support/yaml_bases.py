@@ -24,6 +24,8 @@ TEXT = "tag:yaml.org,2002:str"
 TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "str", "seq", "map"))
 """The kinds of values that a file may hold."""
 
+TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
+"""Endings of files of problems."""
 Prepare = Callable[[Mapping[str, Any], Path], dict[str, Any]]
 """Changes the content of each file before the merge, given the file's folder."""
 
@@ -106,6 +108,8 @@ def parse(path: Path) -> dict[str, Any]:
     """Parse the mapping in one YAML file. "3e-4" is a number here, unlike in plain YAML 1.1."""
     import yaml
 
+    if path.suffix.lower() in TABLES:
+        raise UserError(f"{path}: is no recipe; if it holds problems, `halfway init own.yaml --data {path}` writes one")
     try:
         content = load(_text(path))
     except FileNotFoundError:

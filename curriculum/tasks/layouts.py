@@ -9,8 +9,8 @@ from halfway.curriculum.tasks.data_files import column_names, mapping_in, value_
 GYM_PROMPT = "responses_create_params.input"
 CONVERSATIONS = ("messages", "conversations", "conversation", "context_messages", GYM_PROMPT)
 """Columns of messages, perhaps with the response of a supervised data set."""
-INSTRUCTION, CONTEXT = "instruction", "input"
-"""Alpaca's columns of prompts, and of texts after them."""
+INSTRUCTION, CONTEXT, OUTPUT = "instruction", "input", "output"
+"""Alpaca's columns of prompts, of texts after them, and of answers."""
 PROMPTS = ("prompt", *CONVERSATIONS, "question", "problem", "query", INSTRUCTION, "input", "0.value")
 VERL_ANSWER = "reward_model.ground_truth"
 ANSWERS = {
@@ -27,7 +27,7 @@ ANSWERS = {
     "ground_truth": "",
     "label": "OpenRLHF",
     "solution": "",
-    "output": "",
+    OUTPUT: "",
 }
 """Columns of prompts and answers, of which the first one in a row counts; whose layout it is, if the name tells."""
 NAMES = {"prompt": "TRL", "messages": "TRL", "conversations": "ShareGPT", GYM_PROMPT: "NeMo Gym", INSTRUCTION: "Alpaca"}
@@ -78,7 +78,8 @@ def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | No
     filled = {name: True for name in known if any(value_at(row, name) is not None for row in rows)}
     prompt = _first(filled, given.prompt_column, PROMPTS)
     answer = _first(known, given.answer_column, ANSWERS)
-    if answer == SOLUTION != given.answer_column and not all(_is_final(value_at(row, answer)) for row in rows):
+    prose = answer == SOLUTION and not all(_is_final(value_at(row, answer)) for row in rows)
+    if prose or (answer == OUTPUT and prompt != INSTRUCTION):  # elsewhere, the response of a model
         answer = given.answer_column
     columns = {"prompt_column": prompt, "answer_column": answer}
     if prompt == INSTRUCTION and CONTEXT in known and not given.context_column:

@@ -11,7 +11,7 @@ from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.extras import clean
-from halfway.curriculum.tasks.data_files import stem
+from halfway.curriculum.tasks.data_files import kind_of, stem
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import load_run_config, to_plain
 from halfway.experiments.config.names import name_of
@@ -56,7 +56,7 @@ def survey_config(words: Sequence[str], samples: int) -> RunConfig:
     match [word for word in words if "=" not in word]:
         case [recipe] if Path(recipe).suffix in (".yaml", ".yml"):
             return load_run_config(Path(recipe), changes)
-        case [model, data]:
+        case [model, data] if not kind_of(Path(model))[0]:
             chat, response = fitting(model)
             given = {
                 "name": name_of(stem(data)),

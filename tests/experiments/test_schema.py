@@ -90,6 +90,12 @@ def test_a_starter_is_accepted_by_the_schema_and_by_the_loader(
     assert CliRunner().invoke(app, words).exit_code == 2, "an existing file is left alone"
 
 
+def test_a_file_of_problems_instead_of_a_recipe_is_told_what_writes_one() -> None:
+    for command in ("validate", "run"):
+        done = CliRunner().invoke(app, [command, "rows.jsonl"])
+        assert done.exit_code == 2 and "`halfway init own.yaml --data rows.jsonl` writes one" in done.stderr
+
+
 @pytest.mark.parametrize("scheme", ["", "https://huggingface.co/datasets/", "hf://datasets/"])
 def test_a_data_set_of_the_hub_may_be_named_by_its_address(scheme: str) -> None:
     assert source_of(f"{scheme}openai/gsm8k") == {"hub": {"name": "openai/gsm8k", "verifier": "symbolic"}}

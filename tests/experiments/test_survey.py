@@ -211,5 +211,6 @@ def test_a_model_and_a_file_are_taken_as_a_starter_takes_them(tmp_path: Path) ->
 
 
 def test_words_that_name_neither_a_recipe_nor_a_model_with_data_are_refused() -> None:
-    done = CliRunner().invoke(app, ["survey", "a", "b", "c"])
-    assert done.exit_code == 2 and "MODEL and DATA" in done.stderr
+    for words in (["a", "b", "c"], ["rows.jsonl"], ["rows.jsonl", "model"]):
+        done = CliRunner().invoke(app, ["survey", *words])
+        assert done.exit_code == 2 and "MODEL and DATA" in done.stderr

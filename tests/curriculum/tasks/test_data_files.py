@@ -814,6 +814,7 @@ def test_a_text_beside_the_prompt_follows_it(tmp_path: Path) -> None:
     [
         ("t.jsonl", lines([{"conversations": SHAREGPT}]), "column of final answers with answer_column, or add one"),
         ("t.jsonl", lines([VERL | {"reward_model": {"ground_truth": {"target": 9}}}]), "write answers as text"),
+        ("t.jsonl", lines([{"input": "?", "output": "So 2.", "gts": "2", "score": 1.0}]), "answer_column, or add one"),
         ("t.jsonl", lines([{"question_text": "?", "answer": "2"}]), "name the file's columns with prompt_column"),
         ("t.jsonl", "{'prompt': '1+1?'}\n", "write one object per line, as json.dumps does"),
         ("t.csv", "prompt,answer\na,1,2\nb,2\n", r"Expected Number of Columns: 2 Found: 3\); correct it"),
