@@ -118,12 +118,13 @@ def make_batch(groups: Sequence[Group], options: LearnerOptions, join: Join = np
         if group.size < 2 and options.advantage != "gae" and not (group.weights and group.weights.steers):
             left_out[UNGROUPED] += group.size
             continue
+        newest = group.policy_version + group.lag if group.lag and group.policy_versions else None
         for i, advantage in enumerate(group_advantages(group, options)):
             reason = _left_out(group, i, options)
             if reason:
                 left_out[reason] += 1
             else:
-                sequences.append(replace(_sequence(group, i, float(advantage), options, join), group=position))
+                sequences.append(replace(_sequence(group, i, float(advantage), options, newest, join), group=position))
     return Batch(tuple(sequences), dict(left_out))
 
 
@@ -139,8 +140,14 @@ def _left_out(group: Group, i: int, options: LearnerOptions) -> str:
     return "" if group.weights_N[i] > 0 else WEIGHED_OUT
 
 
-def _sequence(group: Group, i: int, advantage: float, options: LearnerOptions, join: Join) -> TrainingSequence:
-    """Make the sequence of rollout i of a group."""
+def _sequence(
+    group: Group, i: int, advantage: float, options: LearnerOptions, newest: int | None, join: Join
+) -> TrainingSequence:
+    """Make the sequence of rollout i of a group.
+
+    Args:
+        newest: the learner's version; None = it sampled the group.
+    """
     rollout, advantages_NT = group.rollouts[i], group.weights and group.weights.advantages_NT
     sequence = make_sequence(group.prompt_tokens_P, rollout, advantage, join)
     _require_start_outside(group, sequence)
@@ -155,7 +162,7 @@ def _sequence(group: Group, i: int, advantage: float, options: LearnerOptions, j
         old_logprobs_T=sequence.engine_logprobs_T if own else None,
         reward=rollout.trained_reward,
         weight=float(group.weights_N[i]),
-        lags_T=_lags(group, rollout) if group.lag else None,
+        lags_T=None if newest is None else _lags(len(group.prompt_tokens_P), rollout, newest),
         advantages_T=advantages_T,
     )
 
@@ -175,11 +182,11 @@ def _require_start_outside(group: Group, sequence: TrainingSequence) -> None:
         )
 
 
-def _lags(group: Group, rollout: Rollout) -> IntArray:
-    """Compute `TrainingSequence.lags_T`; the group's lag is that of its oldest weights."""
-    pieces = [np.zeros(len(group.prompt_tokens_P), np.int32)]
+def _lags(num_prompt: int, rollout: Rollout, newest: int) -> IntArray:
+    """Compute `TrainingSequence.lags_T`."""
+    pieces = [np.zeros(num_prompt, np.int32)]
     for turn in rollout.turns:
-        ages_T = group.lag + group.policy_version - turn.versions_T
+        ages_T = newest - turn.versions_T
         pieces += [ages_T, np.zeros(len(turn.observation_tokens_O), np.int32)]
     return np.concatenate(pieces)
 

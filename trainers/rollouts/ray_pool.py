@@ -22,6 +22,8 @@ from halfway.trainers.rollouts.collector import Collector
 from halfway.trainers.rollouts.sampling_process import Done, Sampler, WorkerPool
 
 NAMESPACE = "halfway"
+AUTHENTICATION = "RAY_AUTH_MODE"
+"""Set by Ray in the process that starts a cluster."""
 SECONDS_TO_CONNECT = 5.0
 TRIES, RESTART_SECONDS = 3, 300.0
 """Times that an actor may end while it works on one submission, and how long its restart may take."""
@@ -205,15 +207,17 @@ class RayScatter:
         Raises:
             UserError: if Ray is not installed, or no cluster responds.
         """
-        place: tuple[str, str] = ("", "")
-        if distributed.get_rank() == 0:
+        first, name = distributed.get_rank() == 0, uuid4().hex
+        address, authentication = "", ""
+        if first:
             self.ray = connect_to_ray("rollouts.workers")
-            place = (self.ray.get_runtime_context().gcs_address, uuid4().hex)
-            named = self.ray.remote(num_cpus=0)(Shares).options(name=place[1], namespace=NAMESPACE)
-            self.shares = named.remote()
+            self.shares = self.ray.remote(num_cpus=0)(Shares).options(name=name, namespace=NAMESPACE).remote()
             self._call("put", [])
-        address, name = broadcast_from_first(place)
-        if distributed.get_rank() > 0:
+            address, authentication = self.ray.get_runtime_context().gcs_address, os.environ.get(AUTHENTICATION, "")
+        name, address, authentication = broadcast_from_first((name, address, authentication))
+        if not first:
+            if authentication:
+                os.environ.setdefault(AUTHENTICATION, authentication)
             self.ray = connect_to_ray("rollouts.workers", address=address)
             self.shares = self.ray.get_actor(name, namespace=NAMESPACE)
 
