@@ -52,7 +52,7 @@ def _judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     """Compare final expressions with answers: plain numbers exactly, words as text, all else by math-verify.
 
     Integers must be equal; other plain numbers may differ by a millionth of the answer. Words ignore case and articles.
-    Options are equal by letter or, as in (A) 12, by content. Dates and scores such as 3-1 are not subtractions. Even if
+    Options are equal by letter or, as in (A) 12, by content; several, as in ACD or A, C and D, as a set. Dates and scores such as 3-1 are not subtractions. Even if
     math-verify says "equal", these fail: numbers with different leading digits below 1e-6, different known units (feet,
     meters), different bases (1010_2, 1010_3), a chain of equations with two values (2+2=5), an equation to solve
     instead of a value (x^2=4 for 4), and an answer that the response denies outside a box.
@@ -191,12 +191,12 @@ def _judge_text(expected: str, response: str, final: str | None, seconds: int) -
         same = _is_same(right.rest, final, seconds)
     elif given is not None and given.rest and _is_same(expected, given.rest, seconds):
         same = True
+    elif options and (given_options := read_choices(stated_words(response) if final is None else final)):
+        same = given_options == options
     elif words is not None:
         same = words == read_words(expected)
     elif (stated := _said(response) if final is None else final) and _letters(stated) == _letters(expected):
         same = True
-    elif options and (given_options := read_choices(stated_words(response) if final is None else final)):
-        same = given_options == options
     else:
         return None
     return same and not hedges(response)
@@ -375,7 +375,7 @@ def _kind(text: str) -> str | None:
 
 
 _RELATION = re.compile(
-    r"\\(?:to|rightarrow|neq?|leq?|geq?|lt|gt|not)(?![a-zA-Z])|\\text\s*\{\s*not\b|[<>\u2260\u2264\u2265]"
+    r"\\(?:to|rightarrow|neq?|leq?|geq?|lt|gt|not)(?![a-zA-Z])|\\text\s*\{\s*(?:not|or)\b|[<>\u2260\u2264\u2265]"
 )
 
 

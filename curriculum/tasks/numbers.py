@@ -47,7 +47,9 @@ _OPERATION = re.compile(
     r"|\b(?:not|or|sqrt|log|ln|exp|sin|cos|tan)\b",
     re.I,
 )
-_IN_WORDS = re.compile(r"\b(?:not|or|refuse|cannot|can't|unsure|hundred|thousand|million|billion|trillion)\b", re.I)
+_IN_WORDS = re.compile(
+    r"\b(?:not|or|refuse|cannot|can't|unsure|squared|cubed|dozen|hundred|thousand|million|billion|trillion)\b", re.I
+)
 _FACTOR = re.compile(r"\s?(?:/\s?)?[eiknxyz](?![^\W\d_])|[!_(]")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?: \d{3})+")
 _LONE_SIGN = re.compile(r"(^|=)(\s*\$?)-\s+(?=[\d.\\$])")

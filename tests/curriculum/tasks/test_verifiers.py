@@ -127,6 +127,8 @@ def test_any_text_can_be_searched_for_a_number(text: str) -> None:
         ("#### 1,000", "the total is 1000", True),
         ("6", r"<think>\boxed{7}?</think> It is 6.", True),
         ("6", "<think>It is 6.</think> I do not know.", False),
+        ("6", r"\boxed{6 dozen}", False),
+        ("6", r"\boxed{6 squared}", False),
         ("1/3", "0.3333333", True),
         ("1/3", "0.3333", False),
         ("1/3", "0.333333", True),  # one part in a million
@@ -264,6 +266,8 @@ SYMBOLIC = [
     ("72", r"\boxed{72 percent}", True),
     ("72", r"\boxed{72 million}", False),
     ("72", r"\boxed{72 or more}", False),
+    ("72", r"\boxed{72 \text{ or more}}", False),
+    ("AB", r"\boxed{A and B}", True),
     ("72", r"\boxed{72 abc}", False),
     (r"[2,\infty)", "\\boxed{[2,\u221e)}", True),
     (r"-\infty", "\\boxed{\u221e}", False),
