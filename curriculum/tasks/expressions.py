@@ -52,10 +52,11 @@ def _judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
     """Compare final expressions with answers: plain numbers exactly, words as text, all else by math-verify.
 
     Integers must be equal; other plain numbers may differ by a millionth of the answer. Words ignore case and articles.
-    Options are equal by letter or, as in (A) 12, by content; several, as in ACD or A, C and D, as a set. Dates and scores such as 3-1 are not subtractions. Even if
-    math-verify says "equal", these fail: numbers with different leading digits below 1e-6, different known units (feet,
-    meters), different bases (1010_2, 1010_3), a chain of equations with two values (2+2=5), an equation to solve
-    instead of a value (x^2=4 for 4), and an answer that the response denies outside a box.
+    Options are equal by letter or, as in (A) 12, by content; several, as in ACD or A, C and D, as a set. Dates and
+    scores such as 3-1 are not subtractions. Even if math-verify says "equal", these fail: numbers with different
+    leading digits below 1e-6, different known units (feet, meters), different bases (1010_2, 1010_3), a chain of
+    equations with two values (2+2=5), an equation to solve instead of a value (x^2=4 for 4), and an answer that the
+    response denies outside a box.
 
     Text before </think> does not count. A response in one line without words is its own final expression, and so is the
     text after "answer is" or "answer:" at the end of an unmarked response. In other unmarked text with several numbers
