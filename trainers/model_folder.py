@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.atomic import reading, require_regular_files
+from halfway.curriculum.support.atomic import has_more_values, reading, require_regular_files
 from halfway.curriculum.support.errors import UserError, require
 
-JSON_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json")
 INDEX = "model.safetensors.index.json"
+MOST_MIB = {"config.json": 2, "tokenizer.json": 128, "tokenizer_config.json": 4, "generation_config.json": 2, INDEX: 32}
+"""Most megabytes of each file of JSON."""
+MOST_VALUES = 4_000_000
+"""Most values of such a file, as of a tokenizer with a million tokens and merges."""
 MOST_LAYERS, LARGEST = 10_000, 2**32
 """Most layers of a model, and the largest other whole number of its configuration."""
 MOST_TOKENS, MOST_ENDS = 1_000_000, 1000
@@ -33,7 +36,7 @@ def check_model_folder(folder: Path) -> None:
     require_regular_files(folder)
     if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
         raise UserError(f"{folder / 'adapter_config.json'}: the folder is an adapter without its model; {MERGE}")
-    found = {name: read_object(folder / name) for name in (*JSON_FILES, INDEX) if (folder / name).exists()}
+    found = {name: read_object(folder / name) for name in MOST_MIB if (folder / name).exists()}
     for name, value in found.get("config.json", {}).items():
         most = MOST_LAYERS if name == "num_hidden_layers" else LARGEST
         if isinstance(value, int) and not isinstance(value, bool):
@@ -105,7 +108,13 @@ def _check_safetensors(path: Path) -> None:
 def read_object(path: Path) -> dict[str, Any]:
     """Read the object in a JSON file. Raises UserError, one line that names the file, for any other content."""
     with reading(path, REMEDY):
-        value = json.loads(path.read_text(encoding="utf-8"))
+        most = MOST_MIB[path.name]
+        if path.stat().st_size > most << 20:
+            raise ValueError(f"it has more than {most} MiB")
+        content = path.read_bytes()
+        if has_more_values(content, MOST_VALUES):
+            raise ValueError(f"it has more than {MOST_VALUES:,} values")
+        value = json.loads(content.decode())
         if not isinstance(value, dict):
             raise ValueError("it is not a JSON object")
         return value

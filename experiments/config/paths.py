@@ -97,6 +97,10 @@ def paths_of(part: Any) -> dict[str, str]:
     return {name: value for name, value in options.items() if is_path(name, value)}
 
 
+LONGEST_CONFIG = 2 << 20
+"""Bytes of a model's config.json."""
+
+
 def openable(part: Part) -> Part:
     """Resolve the paths of a component, so that they can be opened from the current folder."""
     opened = {name: str(find(value)) for name, value in paths_of(part).items()}
@@ -125,7 +129,10 @@ def model_config(path: str) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        content = json.loads(read_whole(file, "give a folder saved by transformers"))
+        text = read_whole(file, "give a folder saved by transformers")
+        if len(text) > LONGEST_CONFIG:
+            raise ValueError(f"it has more than {LONGEST_CONFIG >> 20} MiB")
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"model.path: {file} is not JSON ({error}); give a folder saved by transformers") from None
     return content if isinstance(content, dict) else {}

@@ -17,8 +17,9 @@ from paths import IMPORTABLE, REPOSITORY
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.tasks import answer_checks, files
 from halfway.curriculum.tasks.files import File
-from halfway.experiments.config.paths import locate
+from halfway.experiments.config.paths import locate, model_config
 from halfway.experiments.running import checks
+from halfway.trainers.model_folder import check_model_folder
 from halfway.trainers.rollouts.chat import Prompts
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed (extra propel)")
@@ -187,6 +188,26 @@ def test_a_file_of_answers_that_take_long_is_given_up(
 SUMS = REPOSITORY / "experiments" / "starting_models" / "sums"
 COSTLY = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
 PREPENDED = {"type": "Prepend", "prepend": "a" * 10**6}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("config.json", "[" + "{}," * 700_000 + "{}]", "it has more than 2 MiB"),
+        ("generation_config.json", "[" + "{}," * 700_000 + "{}]", "it has more than 2 MiB"),
+        ("tokenizer_config.json", '"' + "x" * (5 << 20) + '"', "it has more than 4 MiB"),
+        ("tokenizer.json", "[" + "{}," * 4_000_000 + "{}]", "it has more than 4,000,000 values"),
+    ],
+)
+def test_a_model_described_at_length_is_one_line(name: str, value: str, words: str, tmp_path: Path) -> None:
+    """transformers copies a configuration many times."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / name).write_text(f'{{"further": {value}}}')
+    with pytest.raises(UserError, match=rf"^\S+/{name}: is damaged \(ValueError: {words}\); copy or download"):
+        check_model_folder(tmp_path)
+    if name == "config.json":
+        with pytest.raises(UserError, match=words):
+            model_config(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def leave_out(weight: str) -> Any:
         (set_in("config.json", hidden_size=10**5), "config.json", "weights, and the folder's files have"),
         (set_in("config.json", num_attention_heads=10**6), "config.json", "weights, and the folder's files have"),
         (set_in("config.json", head_dim=10**6), "config.json", "weights, and the folder's files have"),
-        (set_in("config.json", eos_token_id=[1] * 10**6), "config.json", "list of tokens"),
+        (set_in("config.json", eos_token_id=[1] * 10**5), "config.json", "list of tokens"),
         (
             set_in("tokenizer.json", normalizer={"type": "Prepend", "prepend": "a" * 10**6}),
             "tokenizer.json",

@@ -8,6 +8,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -307,6 +308,7 @@ def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
             file.write(json.dumps({**row, "input": f"question {i // 8}", "score": float(i % 3 == 0)}) + "\n")
     script = """
 import sys
+import tracemalloc
 from pathlib import Path
 from memory import peak_mib
 import halfway.experiments.audit.formats.verl
@@ -480,3 +482,15 @@ def test_a_database_whose_schema_is_not_text_is_refused_in_one_line(change: str,
         base.commit()
     with pytest.raises(UserError, match=says("explorer.db", "db file")):
         read_logs([path])
+
+
+def test_a_long_text_among_numbers_costs_its_own_size(tmp_path: Path) -> None:
+    """In an array of texts, each would take the room of the longest: a gigabyte for 64 rows."""
+    rows = [{"problem": f"p{i // 4}", "step": i // 8, "reward": i % 2} for i in range(64)]
+    rows[5]["step"] = "x" * (1 << 22)
+    (tmp_path / "table.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tracemalloc.start()
+    [log] = read_logs([tmp_path])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert log.history.num_rollouts == 63 and peak < 2 * 10**8
