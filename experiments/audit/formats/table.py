@@ -558,7 +558,7 @@ def _rewards(values: Sequence[Any]) -> Sequence[float | None] | NDArray[Any]:
 
 def _array(values: Sequence[Any], kinds: str) -> NDArray[Any] | None:
     """Convert values to an array if all are numbers of these numpy kinds, the usual case; otherwise None."""
-    if not isinstance(values, np.ndarray) and not {*map(type, values)} <= {bool, int, float}:
+    if not {*map(type, values)} <= {bool, int, float}:
         return None  # in an array of texts, each takes the room of the longest
     try:
         array = np.asarray(values)
