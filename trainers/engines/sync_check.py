@@ -78,7 +78,8 @@ class SyncCheck:
         if not gap <= self.tolerance:
             raise UserError(
                 f"rollouts.sync_tolerance: after a weight sync the engine's log-probabilities are {gap:.2g} nats from "
-                f"the learner's on average, more than {self.tolerance:g}; the engine has other weights"
+                f"the learner's on average, more than {self.tolerance:g}; the engine has other weights or another "
+                "temperature"
             )
         return gap
 

@@ -240,11 +240,17 @@ class Collector:
                 self._answer(attempt, turn, result)
 
     def _response(self, attempt: Attempt, completion: Completion) -> Turn:
-        """Make the turn of a completion. Raises UserError if the engine continued after an end token."""
+        """Make the turn of a completion. Raises UserError if the engine continued after an end token, or left it out."""
         if self.end_tokens and np.isin(completion.tokens_T[:-1], self.end_tokens).any():
             raise UserError(
                 f"rollouts.engine: a response continues after an end token of {list(self.end_tokens)}; have the engine "
                 "stop at these tokens"
+            )
+        left_out = completion.stop == "end" and not np.isin(completion.tokens_T[-1:], self.end_tokens).any()
+        if self.end_tokens and left_out:
+            raise UserError(
+                f"rollouts.engine: a response ended without one of the end tokens {list(self.end_tokens)}; have the "
+                "engine return the token too, or no response learns to end"
             )
         return response_of(attempt.start_T, completion)
 

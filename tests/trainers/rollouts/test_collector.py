@@ -699,6 +699,8 @@ def test_an_engine_that_continues_after_an_end_token_is_refused(tiny_tokenizer: 
     collector = Collector(engine, OneTurn(), tiny_tokenizer, 8, end_tokens=(END,))
     [group] = collector.run([Request(problem(), 2)], STREAM)
     assert group.num_passed == 2  # an end token may be the last
-    four = tiny_tokenizer.encode("4", add_special_tokens=False)[0]
+    four, five = (tiny_tokenizer.encode(digit, add_special_tokens=False)[0] for digit in "45")
     with pytest.raises(UserError, match=says("rollouts.engine", four, "stop")):
         replace(collector, end_tokens=(four,)).run([Request(problem(), 2)], STREAM)
+    with pytest.raises(UserError, match=says("rollouts.engine", five, "return the token")):
+        replace(collector, end_tokens=(five,)).run([Request(problem(), 2)], STREAM)
