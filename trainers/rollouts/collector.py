@@ -240,7 +240,7 @@ class Collector:
                 self._answer(attempt, turn, result)
 
     def _response(self, attempt: Attempt, completion: Completion) -> Turn:
-        """Make the turn of a completion. Raises UserError if the engine continued after an end token, or left it out."""
+        """Make the turn of a completion. Raises UserError if it continues after an end token, or ended without one."""
         if self.end_tokens and np.isin(completion.tokens_T[:-1], self.end_tokens).any():
             raise UserError(
                 f"rollouts.engine: a response continues after an end token of {list(self.end_tokens)}; have the engine "
