@@ -79,7 +79,7 @@ class SyncCheck:
             raise UserError(
                 f"rollouts.sync_tolerance: after a weight sync the engine's log-probabilities are {gap:.2g} nats from "
                 f"the learner's on average, more than {self.tolerance:g}; the engine has other weights or another "
-                "temperature"
+                "temperature, or reads other tokens"
             )
         return gap
 
