@@ -6,7 +6,8 @@ import json
 import math
 import os
 import re
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Protocol
@@ -235,12 +236,23 @@ def save_policy(policy: Any, folder: Path, writes: bool) -> None:
     small = {name: full_tensor(parameter).to("cpu", copy=True) for name, parameter in adapters.items()}
     if not writes:
         return
-    try:
+    with os_errors():
         policy.save_pretrained(folder / POLICY_FOLDER, state_dict=weights)
         if adapters:
             save_adapters(policy, small, folder)
-    except SafetensorError as error:
+
+
+@contextmanager
+def os_errors() -> Iterator[None]:
+    """Turn a failed write of safetensors or tokenizers, which name the system's error in a text, into an OSError."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:  # tokenizers raises no other class
         number = re.search(r"os error (\d+)", str(error))
+        if number is None and not isinstance(error, SafetensorError):
+            raise
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
 
 

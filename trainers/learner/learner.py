@@ -23,7 +23,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.distributed.collectives import lost_processes
 from halfway.trainers.learner.adapters import add_adapters, has_adapters, require_same_scale
-from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend
+from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend, os_errors
 from halfway.trainers.learner.batch import Batch, Floats, TrainingSequence, continuation, lags_of, make_batch
 from halfway.trainers.learner.critic import Critic, generated_sequences, valued_groups
 from halfway.trainers.learner.learner_options import LearnerOptions, LoraOptions
@@ -211,7 +211,8 @@ class PolicyGradientLearner:
         self._backend.save(folder)
         if self._accelerator.is_main_process:
             if self.tokenizer is not None:
-                self.tokenizer.save_pretrained(folder / POLICY_FOLDER)
+                with os_errors():
+                    self.tokenizer.save_pretrained(folder / POLICY_FOLDER)
             if self._critic is not None:
                 self._critic.save(folder)
             counters = {

@@ -31,6 +31,7 @@ from messages import says
 from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 
 from halfway.curriculum import Rollout, Stream, UserError
+from halfway.experiments.starting_models.warm_start import build_tokenizer
 from halfway.trainers.learner import backend
 from halfway.trainers.learner.learner import PolicyGradientLearner, lr_factor
 from halfway.trainers.learner.learner_options import LearnerOptions
@@ -419,12 +420,16 @@ def test_a_full_disk_is_reported_as_the_operating_system_does(
     assert error.value.errno == errno.ENOSPC
 
 
-def test_a_failed_write_of_the_weights_is_reported_as_the_operating_system_does(
-    tiny_model: Qwen3ForCausalLM, tmp_path: Path
+@pytest.mark.parametrize("part", ["weights", "tokenizer"])
+def test_a_failed_write_is_reported_as_the_operating_system_does(
+    tiny_model: Qwen3ForCausalLM, tmp_path: Path, part: str
 ) -> None:
     trained = learner(tiny_model)
+    if part == "tokenizer":
+        trained.tokenizer = build_tokenizer()
+        trained._backend.save = lambda folder: None  # type: ignore[method-assign]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))  # less than the weights take
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))  # less than either takes
     try:
         with pytest.raises(OSError) as error:
             trained.save(tmp_path)
