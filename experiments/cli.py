@@ -234,10 +234,10 @@ def compare(
         for pair in absent_contrasts(config, only):
             now().warn(now().progress, f"contrasts: {' vs '.join(pair)} is left out, since --arms names one of the two")
         config = with_arms(config, only)
-    drawn: dict[str, Any] = {}
+    prepared, drawn = prepare_comparison(config, config.folder), dict[str, Any]()
     with busy("checking the arms"):
         check_chains(config, drawn)
-    _train_comparison(prepare_comparison(config, config.folder), config.folder, jobs, only, on, drawn)
+    _train_comparison(prepared, config.folder, jobs, only, on, drawn)
 
 
 @command("quiet", "json")

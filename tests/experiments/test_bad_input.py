@@ -172,7 +172,7 @@ def test_a_configuration_that_cannot_work(run_file: Path, override: str, field: 
             "on_bad_row to drop",
         ),
         ([{"prompt": "1+1", "answer": " "}], "problems.jsonl:1", "empty answer", "no row is left"),
-        ([{"question": "1+1"}], "problems.jsonl:1", "no answer (the row has question)", "prompt_column, answer_column"),
+        ([{"question": "1+1"}], "problems.jsonl:1", "no answer (the row has question)", "answer_column"),
     ],
 )
 def test_a_problem_file_that_cannot_be_used(

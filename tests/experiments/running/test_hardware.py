@@ -228,6 +228,7 @@ def test_another_allocation_continues_the_same_run(tmp_path: Path) -> None:
 def test_another_allocation_with_other_settings_is_refused(tmp_path: Path) -> None:
     first, folder = allocated("a b c d", tmp_path), tmp_path / "two_pools"
     prepare(first, folder)
+    (folder / "steps.jsonl").write_text("{}\n")
     with pytest.raises(UserError, match=says("learner.lr", "1e-06", "2e-06")):
         prepare(allocated("e f g h", tmp_path, "learner.lr=2e-6"), folder)
     with pytest.raises(UserError, match=says("cluster.devices_per_node", "8", "4")):

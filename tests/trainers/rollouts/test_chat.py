@@ -170,7 +170,7 @@ def test_rows_hold_messages(tmp_path: Path) -> None:
     ("prompt", "message"),
     [
         ([{"role": "user"}], "role.*content"),
-        (["2+3"], "prompt is not text"),
+        (["2+3", "4"], "prompt is not text"),
         ([], "prompt.*end"),
         ([{"role": "assistant", "content": "5"}], "prompt.*end"),
     ],
