@@ -111,7 +111,7 @@ def test_the_ways_to_end_are_distinguished(reader: str, tmp_path: Path, monkeypa
 def test_another_result_of_a_file_with_a_hash_is_a_failure(
     sealed: bool, wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forks, "MEBIBYTES", fork_mib(tmp_path / "least") + 150)  # what ran before in this process counts
+    monkeypatch.setattr(forks, "MEBIBYTES", fork_mib(tmp_path / "least") + 150)
     kind = Kind(write, lambda folder: (folder / "a.json").read_bytes(), sealed=sealed)
     assert outcomes(kind, tmp_path) == [wanted]
 
