@@ -13,6 +13,7 @@ from halfway.curriculum.support.extras import load_extra
 from halfway.curriculum.tasks import helpers
 from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.numbers import (
+    PROSE,
     after_thoughts,
     bases_differ,
     close,
@@ -113,7 +114,7 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
             return False
         text = response
         if final is not None and "\\boxed" not in _spell_out(response):  # between tags, which math-verify ignores
-            prose = re.search(r"[^\W\d_]{2,} [^\W\d_]{2,}|[^$]\$|\\[(\[]", final)
+            prose = PROSE.search(final) or re.search(r"[^$]\$|\\[(\[]", final)
             text = final if prose else f"\\boxed{{{final.strip().strip('$')}}}"
         found = math_verify.parse(_spell_out(text), parsing_timeout=seconds)
         equal = math_verify.verify(list(parsed), found, timeout_seconds=seconds) or _equal_if_imaginary(parsed, found)

@@ -203,6 +203,10 @@ def _before_chatter(response: str) -> Fraction | None:
         return None
 
 
+PROSE = re.compile(r"(?<![^\W\d_])[^\W\d_]{2,} [^\W\d_]{2,}")
+"""Two words; the search begins at beginnings of words only, so that its time is in proportion to the text."""
+
+
 def stated_number(response: str) -> Fraction | None:
     """Read the number that a response gives as its answer: its `final_answer`, or else its last number.
 
@@ -226,7 +230,7 @@ def stated_number(response: str) -> Fraction | None:
     try:
         return _only_number(side)
     except ValueError:  # sentences are allowed between tags, but not in boxes
-        prose = re.search(r"[^\W\d_]{2,} [^\W\d_]{2,}", side) and not re.search(r"\b(?:or|not)\b", side)
+        prose = PROSE.search(side) and not re.search(r"\b(?:or|not)\b", side)
         return last_number(side) if prose and not _BOX.search(response) else None
 
 

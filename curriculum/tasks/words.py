@@ -207,5 +207,5 @@ def without_unit(text: str) -> str:
     found = re.fullmatch(r"(.*\d)\s*([A-Za-z]+)\s*", text)
     if found and found[2].lower() in _UNITS:
         return found[1]
-    found = _COUNTED.fullmatch(text) if len(text) <= 200 else None  # it takes time with the square of the length
+    found = _COUNTED.fullmatch(text)
     return found[1] if found and is_word(found[2]) and not _NO_NOUN.search(found[2]) else text

@@ -18,7 +18,7 @@ from halfway.curriculum.tasks.function_induction import Reference
 from halfway.curriculum.tasks.helpers import take_counts
 from halfway.curriculum.tasks.lab import sums
 from halfway.curriculum.tasks.lab.sources import OperatorSheets
-from halfway.curriculum.tasks.numbers import stated_number
+from halfway.curriculum.tasks.numbers import after_thoughts, stated_number
 from halfway.curriculum.tasks.reasoning_gym import ARITHMETIC, EVALUATING, LITERAL, ReasoningGym, require_harmless
 from halfway.curriculum.tasks.verifiers import VERIFIERS, verify_all
 
@@ -66,6 +66,7 @@ def test_long_answers_take_time_in_proportion(piece: str) -> None:
     """A search that began anew at each character took 1 to 6 s for 10,000 of them."""
     text, begun = piece * (200_000 // len(piece)), time.process_time()
     stated_number(text)
+    stated_number(after_thoughts(rf"\boxed{{{text}"))  # a box that is cut off
     expressions._DESCENDING.sub("", text)
     assert time.process_time() - begun < 5
 
