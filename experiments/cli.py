@@ -234,9 +234,9 @@ def compare(
         for pair in absent_contrasts(config, only):
             now().warn(now().progress, f"contrasts: {' vs '.join(pair)} is left out, since --arms names one of the two")
         config = with_arms(config, only)
-    prepared, drawn = prepare_comparison(config, config.folder), dict[str, Any]()
+    drawn: dict[str, Any] = {}
     with busy("checking the arms"):
-        check_chains(config, drawn)
+        prepared = prepare_comparison(config, config.folder, lambda: check_chains(config, drawn))
     _train_comparison(prepared, config.folder, jobs, only, on, drawn)
 
 

@@ -1,6 +1,6 @@
 """Runs comparisons: a sweep for every arm with a grid, then every arm with every seed; each run can be resumed."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -19,8 +19,13 @@ from halfway.experiments.running.runs import COMPARISON, is_prepared, prepare, r
 from halfway.experiments.tracking.recording import Tracker
 
 
-def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConfig:
+def prepare_comparison(
+    config: ComparisonConfig, folder: Path, check_more: Callable[[], None] = lambda: None
+) -> ComparisonConfig:
     """Give a comparison its directory; if it already has one, add what is new (see `extended`).
+
+    Args:
+        check_more: further checks, made before anything is written.
 
     Raises:
         UserError: if the directory has a comparison with other settings or files of another kind, or this machine
@@ -36,6 +41,7 @@ def prepare_comparison(config: ComparisonConfig, folder: Path) -> ComparisonConf
         refuse_other_settings(differences(earlier, restricted(config, earlier)), folder)
     else:
         require_unused(folder)
+    check_more()
     save(config, path)
     return config
 
