@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import IMPORTABLE, REPOSITORY
 from preloaded import Preloaded
+from ranks import run_ranks
 from torch import distributed
 
 from halfway.curriculum import Group, Origin, Problem, Request, Stream, UserError
@@ -214,22 +215,7 @@ MEETING_TIMEOUT = timedelta(seconds=100)
 @pytest.fixture(scope="module")
 def two_processes() -> list[subprocess.CompletedProcess[str]]:
     """A leader that is late for one weight sync and dies in the next, and its follower."""
-    environment = os.environ | {"PYTHONPATH": IMPORTABLE, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1"}
-    from halfway.trainers.distributed.ports import free_port
-
-    environment |= {"MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, __file__],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment | {"RANK": str(rank)},
-        )
-        for rank in range(2)
-    ]
-    outputs = [process.communicate(timeout=120)[0] for process in started]
-    return [subprocess.CompletedProcess(p.args, p.returncode, o) for p, o in zip(started, outputs, strict=True)]
+    return run_ranks(__file__, PYTHONPATH=IMPORTABLE)
 
 
 def test_a_slow_leader_is_waited_for_longer_than_training_would(

@@ -5,7 +5,6 @@ import importlib
 import os
 import pickle
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from five_chains import Place, build, digests, in_files, in_ray
 from loop_harness import records
 from messages import says
+from ranks import run_ranks
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Turn, UserError
 from halfway.curriculum.states import from_plain, to_plain
@@ -238,19 +238,8 @@ def share_by_ray() -> None:
 
 def test_training_processes_fetch_what_they_read_and_ray_forgets_it(ray: Place) -> None:
     address = importlib.import_module("ray").get_runtime_context().gcs_address
-    environment = {"RAY_ADDRESS": address, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    environment |= {"WORLD_SIZE": "2", "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, __file__],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=os.environ | environment | {"RANK": str(rank)},
-        )
-        for rank in range(2)
-    ]
-    leader, follower = (process.communicate(timeout=120)[0] for process in started)
+    paths = os.pathsep.join(sys.path)
+    leader, follower = (each.stdout for each in run_ranks(__file__, RAY_ADDRESS=address, PYTHONPATH=paths))
     assert re.findall(r"read (\d+)", follower) == [str(30 * step) for step in range(6)], follower
     assert "spilled 0\n" in leader, leader  # 180 MiB went through nodes of 80
 
