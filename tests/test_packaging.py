@@ -17,7 +17,7 @@ from typing import Any
 
 import jedi
 import pytest
-from paths import REPOSITORY
+from paths import REPOSITORY, count_lines
 
 from halfway.controllers import CONTROLLERS
 
@@ -215,12 +215,12 @@ def workplace(tmp_path: Path) -> Path:
 
 
 def records(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def wait_for_a_step(run: Path, process: "subprocess.Popen[str]") -> None:
     end = time.monotonic() + PATIENCE_SECONDS
-    while not records(run / "steps.jsonl"):
+    while not count_lines(run / "steps.jsonl"):
         assert process.poll() is None and time.monotonic() < end, process.communicate()
         time.sleep(0.02)
 

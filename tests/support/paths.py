@@ -10,6 +10,11 @@ DRIVERS = REPOSITORY / "tests" / "support" / "drivers"
 IMPORTABLE = os.pathsep.join(str(REPOSITORY / folder) for folder in ("src", "tests/support"))
 
 
+def count_lines(path: Path) -> int:
+    """The whole lines of a log that may still be written, 0 before there is one."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 TINY = [
     "problems.train=12",  # two of each of the six strata of operator sheets
     "rollouts.num_rollouts=4",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from installed_package import install
-from paths import IMPORTABLE, REPOSITORY
+from paths import IMPORTABLE, REPOSITORY, count_lines
 from preloaded import Preloaded
 from typer.testing import CliRunner
 
@@ -121,8 +121,7 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> None:
 
 def steps_of(run: Path) -> int:
     """The steps that a run has recorded."""
-    steps = run / "steps.jsonl"
-    return steps.read_text().count("\n") if steps.exists() else 0
+    return count_lines(run / "steps.jsonl")
 
 
 def digests(folder: Path) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import IMPORTABLE
+from paths import IMPORTABLE, count_lines
 
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running import stop_signals
@@ -50,9 +50,8 @@ def await_that(what: Callable[[], bool], process: "subprocess.Popen[str]") -> No
         time.sleep(0.02)
 
 
-def lines_of(folder: Path, name: str = "steps.jsonl") -> int:
-    path = folder / name
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+def lines_of(folder: Path) -> int:
+    return count_lines(folder / "steps.jsonl")
 
 
 def children_of(pid: int) -> list[int]:

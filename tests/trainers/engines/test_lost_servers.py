@@ -317,9 +317,10 @@ def test_shared_memory_of_a_killed_server_is_removed(tmp_path: Path, by_another:
     server = Server("127.0.0.1:9", (sys.executable, "-c", code), tmp_path / "log")
     server.start()
     deadline = time.monotonic() + 60
-    while not (name := (tmp_path / "log").read_text().strip()):
+    while not (name := (tmp_path / "log").read_text()).endswith("\n"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    name = name.strip()
     assert Path("/dev/shm", name).exists()
     if by_another:
         server.remember_memory()  # as the engine does when it is usable

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paths import DRIVERS, IMPORTABLE, REPOSITORY
+from paths import DRIVERS, IMPORTABLE, REPOSITORY, count_lines
 
 from halfway.experiments.starting_models.widen_heads import widen_heads
 from halfway.trainers.engines.vllm_servers.server.server import Server
@@ -147,7 +147,7 @@ def written(folder: Path) -> Path:
 
 
 def records(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 @pytest.mark.engines
@@ -193,7 +193,7 @@ def test_a_run_killed_with_rollouts_in_flight_observes_nothing_twice_and_can_be_
     written(tmp_path)
     run = tmp_path / "runs" / "streaming"
     killed = halfway(tmp_path, "run", "streaming.yaml")
-    while len(records(run / "steps.jsonl")) < 3:
+    while count_lines(run / "steps.jsonl") < 3:
         assert killed.poll() is None, finished(killed)
         time.sleep(0.05)
     os.kill(killed.pid, signal.SIGKILL)
