@@ -12,7 +12,7 @@ from halfway.experiments.reproduction.judging import write_measured
 from halfway.experiments.reproduction.marks import write_marked
 from halfway.experiments.reproduction.page import write_page
 from halfway.experiments.results.how_fast_is_it import controllers, tokens
-from halfway.experiments.results.when_does_it_pay.choosing import choosing_table
+from halfway.experiments.results.when_does_it_pay.choosing import choosing_table, retries_table
 from halfway.experiments.results.when_does_it_pay.judging import (
     arms_table,
     best_table,
@@ -52,6 +52,7 @@ def tables_of(root: Path) -> dict[Path, dict[str, str]]:
         paying / "README.md": {"headline": headline_table(verdict).markdown()},
         paying / "tables.md": {
             "choosing": choosing_table(paying).markdown(),
+            "retries": retries_table(paying).markdown(),
             "starting inside": starting_inside_table(paying).markdown(),
             "best": best_table(verdict).markdown(),
             "verdict": arms_table(verdict).markdown(),

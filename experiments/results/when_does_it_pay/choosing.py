@@ -1,9 +1,9 @@
 """Collects the runs of the choosing recipes, and writes choosing.json, of which the page's table is made:
 
-    python experiments/results/when_does_it_pay/choosing.py hard=runs/choosing_hard long=runs/choosing_long
+    python experiments/results/when_does_it_pay/choosing.py hard=runs/choosing_hard retries=runs/retries
 
 Adds the finished runs to curves/choosing_KIND.jsonl.gz; without arguments it judges those that are there. Then
-`make reproduction` writes the table.
+`make reproduction` writes the tables.
 """
 
 import sys
@@ -29,6 +29,9 @@ UNIFORM = "uniform"
 LAWS = {"signal": "signal", "mass": "mass, sharpness 2"}
 RATES = ("shared", "remembered", "measured")
 ARMS = (UNIFORM, *(f"{law}_{rates}" for law in LAWS for rates in RATES))
+RETRIES = "retries"
+"""The kind of recipe compare/retries.yaml, whose arms are others."""
+RETRIES_ARMS = {"frontier": "chooses", "ngu": "tries again", "frontier_ngu": "chooses, and tries again"}
 
 
 @script
@@ -43,7 +46,9 @@ def main() -> int:
         curves |= {(each.arm, each.seed): each for each in finished(Path(folder), f"choosing_{kind}")}
         write_curves(path, [curves[key] for key in sorted(curves)])
     files = sorted((FOLDER / "curves").glob("choosing_*.jsonl.gz"))
-    judged = {path.name.removeprefix("choosing_").partition(".")[0]: judge(read_curves(path)) for path in files}
+    kinds = {path.name.removeprefix("choosing_").partition(".")[0]: read_curves(path) for path in files}
+    arms = {kind: (UNIFORM, *RETRIES_ARMS) if kind == RETRIES else ARMS for kind in kinds}
+    judged = {kind: judge(curves, arms[kind]) for kind, curves in kinds.items()}
     write_json(FOLDER / "choosing.json", {kind: rows for kind, rows in judged.items() if rows})
     return 0
 
@@ -103,7 +108,10 @@ rates."""
 def choosing_table(folder: Path) -> TextTable:
     """What knowledge of pass rates gives over uniform choice, and what beliefs get of it."""
     rows = []
-    for kind, arms in read_json(folder / "choosing.json", "run choosing.py").items():
+    judged = read_json(folder / "choosing.json", "run choosing.py")
+    for kind, arms in judged.items():
+        if kind == RETRIES:
+            continue
         for law, title in LAWS.items():
             known = arms[f"{law}_measured"]
             for belief in RATES:
@@ -128,13 +136,34 @@ def choosing_table(folder: Path) -> TextTable:
     return TextTable("What choosing can give", heads, tuple(rows), notes)
 
 
+def retries_table(folder: Path) -> TextTable:
+    """Choosing problems beside trying failed ones again."""
+    arms = read_json(folder / "choosing.json", "run choosing.py")[RETRIES]
+    rows = [(arm, what, *_results(arms[arm])) for arm, what in RETRIES_ARMS.items()]
+    rows.append((UNIFORM, "neither", str(arms[UNIFORM]["runs"]), NONE, NONE, *_ends(arms[UNIFORM])))
+    heads = ("arm", "what it does", "runs", "area over uniform", "rollouts", "end", "mixed")
+    notes = (
+        "Area under held-out pass@1 along rollouts minus that of uniform choice, with 95 % intervals, not adjusted; "
+        "rollouts needed for uniform choice's final score, as a multiple (-: not reached); share of mixed groups."
+    )
+    return TextTable("Choosing, and trying again", heads, tuple(rows), notes)
+
+
 def _row(kind: str, law: str, rates: str, arm: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...]:
+    share = f"{arm['gain'][0] / known['gain'][0]:.0%}" if (known["gain"][1] or 0) > 0 else NONE
+    runs, gain, *others = _results(arm)
+    return (kind, law, rates, runs, gain, share, *others)
+
+
+def _results(arm: Mapping[str, Any]) -> tuple[str, ...]:
     value, low, high = arm["gain"]
-    clear = (known["gain"][1] or 0) > 0
-    share = f"{value / known['gain'][0]:.0%}" if clear else NONE
-    spent = NONE if arm["rollouts"] is None else f"x{arm['rollouts']:.2f}"
     gain = f"{value:+.3f}" + ("" if low is None else f" [{low:+.3f}, {high:+.3f}]")
-    return (kind, law, rates, str(arm["runs"]), gain, share, spent, f"{arm['end']:.3f}", f"{arm['mixed']:.0%}")
+    spent = NONE if arm["rollouts"] is None else f"x{arm['rollouts']:.2f}"
+    return (str(arm["runs"]), gain, spent, *_ends(arm))
+
+
+def _ends(arm: Mapping[str, Any]) -> tuple[str, str]:
+    return f"{arm['end']:.3f}", f"{arm['mixed']:.0%}"
 
 
 if __name__ == "__main__":
