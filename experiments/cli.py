@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from halfway.experiments.config.run import RunConfig, TrackingOptions
     from halfway.experiments.running.checks import Drawn
 
-INTERRUPTED, FAILED = 130, 1
+FAILED = 1
 MOST_SEEDS = 1000
 PROVED = "experiments/recipes/lab/sums.yaml"
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -167,8 +167,8 @@ def resuming(folder: Path) -> str:
 
 
 @contextmanager
-def resumable(folder: Path) -> Iterator[None]:
-    """If a signal ends a run, also before its first step or in its report, print the command that continues it.
+def stoppable(continuing: str = "") -> Iterator[None]:
+    """If a signal ends the work, print the command that continues it, by default the same.
 
     The exit code is 130 or 143.
     """
@@ -178,7 +178,7 @@ def resumable(folder: Path) -> Iterator[None]:
         with interrupt_on_signals():
             yield
     except KeyboardInterrupt as error:
-        typer.secho(f"\nstopped; continue with: {resuming(folder)}", err=True)
+        typer.secho(f"\nstopped; continue with{f': {continuing}' if continuing else ' the same command'}", err=True)
         raise typer.Exit(exit_code(error)) from None
 
 
@@ -441,7 +441,7 @@ def launch(
         for line in kinds(needed):
             typer.echo(line)
         return
-    with resumable(config.folder):
+    with stoppable(resuming(config.folder)):
         status = run_all(needed, through, {auth.VARIABLE: auth.given_token() or auth.new_token()})
     if status:
         complain(f"a training process ended with status {status}, see its own message above")
@@ -608,19 +608,20 @@ def survey(
     check_expression(keep)
     config = survey_config([word if "=" in word else str(recipe(word)) for word in words], samples)
     folder = output or Path(config.output) / f"{config.name}-survey"
-    tried, records = run_survey(config, folder, problems, form, now().progress)
-    findings = finish_survey(config, folder, records)
-    if now().json:
-        typer.echo(as_json(findings))
-        keep_problems(folder, tried, records, keep)
-        return
-    console = _console()
-    for table in (*survey_tables(findings), column_table(findings)) if now().full else (brief(findings),):
-        console.print(table)
-    for line in example_lines(records) if now().full else ():
-        typer.echo(clean(line))
-    typer.echo(f"\n{sentences(findings)}")
-    typer.echo(keep_problems(folder, tried, records, keep))
+    with stoppable():
+        tried, records = run_survey(config, folder, problems, form, now().progress)
+        findings = finish_survey(config, folder, records)
+        if now().json:
+            typer.echo(as_json(findings))
+            keep_problems(folder, tried, records, keep)
+            return
+        console = _console()
+        for table in (*survey_tables(findings), column_table(findings)) if now().full else (brief(findings),):
+            console.print(table)
+        for line in example_lines(records) if now().full else ():
+            typer.echo(clean(line))
+        typer.echo(f"\n{sentences(findings)}")
+        typer.echo(keep_problems(folder, tried, records, keep))
 
 
 @command()
@@ -650,11 +651,8 @@ def propel(
         config = with_seeds(config, chosen)
     check_stage(config, stage, arm, run)
     prepare(config)
-    try:
+    with stoppable():
         run_stages(config, stage, arm, _console(), run)
-    except KeyboardInterrupt:
-        typer.secho("\nstopped; continue with the same command", err=True)
-        raise typer.Exit(INTERRUPTED) from None
 
 
 @command("quiet", "json")
@@ -704,12 +702,9 @@ def reproduce(
     else:
         if quick:
             now().warn(now().progress, "--quick spends a tenth of the budget, so its status is no verdict")
-        try:
-            share, paper_scale = QUICK if quick else 1.0, scale == "paper"
+        share, paper_scale = QUICK if quick else 1.0, scale == "paper"
+        with stoppable():
             found, folder = run_row(paper, chosen, now().progress, jobs, begin[on], share, paper_scale, fresh)
-        except KeyboardInterrupt:
-            typer.secho("\nstopped; continue with the same command", err=True)
-            raise typer.Exit(INTERRUPTED) from None
     written = [folder / f"{chosen}.json", *write_row(folder, paper, chosen, found)] if folder else []
     if now().json:
         typer.echo(as_json(msgspec.to_builtins(found)))
@@ -829,7 +824,7 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
 
 def _train_run(config: "RunConfig", folder: Path, start: int | None = None) -> None:
     output = _output_of(folder, config.name)
-    with resumable(folder):
+    with stoppable(resuming(folder)):
         from halfway.experiments.api import train_run  # takes seconds, in which a signal may come
 
         train_run(config, folder, output, ["halfway", *sys.argv[1:]], now(), start)
@@ -851,7 +846,7 @@ def _train_comparison(
     from halfway.experiments.running.checks import check_chain, describe_visits
     from halfway.experiments.tracking.opening import open_trackers
 
-    with resumable(folder):
+    with stoppable(resuming(folder)):
         begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}[on]
         console, output = now().progress, _output_of(folder, config.name)
         first = config.run(next(iter(config.arms)), config.seeds[0])

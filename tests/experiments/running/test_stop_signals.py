@@ -102,6 +102,19 @@ def test_a_signal_before_the_first_step_or_in_the_report_names_the_command_too(t
     assert process.returncode == 143 and said.strip() == "stopped; continue with: halfway resume runs/run"
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_survey_ends_with_a_line_and_keeps_what_it_tried(tmp_path: Path, number: int, code: int) -> None:
+    (tmp_path / "run.yaml").write_text(RUN.replace("STEPS", "1"))
+    tried = tmp_path / "runs" / "run-survey" / "records.jsonl"
+    words = ("survey", "run.yaml", "problems.train=640", "--problems", "640", "--samples", "8", "--quiet")
+    process = begin(tmp_path, *words)
+    await_that(lambda: count_lines(tried) > 0, process)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code and said.strip() == "stopped; continue with the same command"
+    assert 0 < count_lines(tried) < 640
+
+
 def test_a_comparison_ends_all_of_its_runs_with_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(RUN.replace("budget: {steps: STEPS}\n", ""))
     (tmp_path / "both.yaml").write_text(
