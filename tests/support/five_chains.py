@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +30,7 @@ from stores import StoredRollouts
 from virtual_pool import VirtualPool
 
 from halfway.controllers.chains import from_yaml
-from halfway.curriculum import Group, Request, Stream, Unit
+from halfway.curriculum import Group, Request, Stream, Unit, UserError
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.training import Training
@@ -116,11 +117,11 @@ class Scripted:
 
 @dataclass
 class RayRollouts:
-    """Simulated rollouts in Ray actors. One actor is killed while it works on the fifth call, if `kills`."""
+    """Simulated rollouts in Ray actors. While both work on a call, the fourth or later, `kill` is called."""
 
     pool: RayPool
     rollouts: SimulatedRollouts
-    kills: bool
+    kill: Callable[[], None] | None
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -128,12 +129,14 @@ class RayRollouts:
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         self.calls += 1
-        if self.calls == 5 and self.kills:
-            self.pool.on_engine("become", self.rollouts, 1.0)
+        if self.calls >= 4 and len(requests) > 1 and self.kill:
+            before, kill, self.kill = self.pool.resampled, self.kill, None
+            self.pool.on_engine("become", self.rollouts, 3.0)
             self.pool.submit(requests, stream)
             time.sleep(0.2)
-            self.pool.ray.kill(self.pool.actors[0], no_restart=False)
+            kill()
             self.pool.on_engine("become", self.rollouts)
+            assert self.pool.resampled > before
         else:
             self.pool.submit(requests, stream)
         return self.pool.take([request.ticket for request in requests])
@@ -145,30 +148,56 @@ class RayRollouts:
 
 @contextmanager
 def in_ray() -> Iterator[Place]:
-    """Ray on two nodes, which are processes of this machine; an actor is killed in every tenth run."""
+    """Ray on two nodes, which are processes of this machine.
+
+    In every tenth run the second node is killed and replaced, and in the run after it an actor is killed. All arrays
+    lie where they were sampled, so those on the node are lost.
+    """
     import ray
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 2, "object_store_memory": 80 << 20}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    settings = {"max_direct_call_object_size": 100, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    head = {**node, "include_dashboard": False, "_system_config": settings}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
-        cluster.add_node(**node)
+        seconds = [cluster.add_node(**node)]
         paths = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
         ray.init(address=cluster.address, log_to_driver=False, runtime_env=paths)
         pool, runs = RayPool(Scripted), count()  # type: ignore[arg-type]
-        yield lambda rollouts: RayRollouts(pool, rollouts, next(runs) % 10 == 0)
-        assert pool.resampled or next(runs) == 0  # the first run loses an actor
+
+        def kill_node() -> None:
+            os.kill(seconds[0].all_processes["raylet"][0].process.pid, signal.SIGKILL)
+            cluster.remove_node(seconds.pop(), allow_graceful=False)
+            seconds.append(cluster.add_node(**node))
+
+        def kill_actor() -> None:
+            ray.kill(pool.actors[0], no_restart=False)
+
+        kills = {0: kill_node, 1: kill_actor}
+        yield lambda rollouts: RayRollouts(pool, rollouts, kills.get(next(runs) % 10))
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+def finish(start: Callable[[], Training]) -> Training:
+    """Train to the end. A run that stops since a node was lost is resumed."""
+    run = start()
+    try:
+        run.train()
+    except UserError as error:
+        assert "a node was lost" in str(error)
+        run = start()
+        run.train()
+    return run
 
 
 def all_digests(folder: Path, place: Place = lambda rollouts: rollouts) -> dict[str, dict[str, str]]:
     found = {}
     for chain, way, unit in product(CHAINS, WAYS, UNITS):
         name = f"{chain} {way} {unit}"
-        run = build(folder / name, chain, way, unit, place=place)
-        run.train()
+        run = finish(lambda: build(folder / name, chain, way, unit, place=place))
         found[name] = digests(folder / name, run)
     return found
 

@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from five_chains import Place, build, digests, in_files, in_ray
+from five_chains import Place, build, digests, finish, in_files, in_ray
 from loop_harness import records
 from messages import says
 from ranks import run_ranks
 
-from halfway.curriculum import Group, Problem, Request, Rollout, Turn, UserError
+from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn, UserError
 from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.stored import FIELDS, StoredArray, identity, put_group
+from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
 from halfway.trainers.loop.arrays import CheckpointArrays
@@ -151,9 +152,8 @@ CASES = [("prefix_sampling", "lockstep", "tokens"), ("replay", "in_flight", "ste
 
 def outcomes(folder: Path, place: Place, cases: list[Any]) -> list[dict[str, str]]:
     found = []
-    for i, (chain, way, unit) in enumerate(cases):
-        run = build(folder / str(i), chain, way, unit, place=place)
-        run.train()
+    for i, case in enumerate(cases):
+        run = finish(lambda i=i, case=case: build(folder / str(i), *case, place=place))
         found.append(digests(folder / str(i), run))
     return found
 
@@ -180,9 +180,35 @@ def ray() -> Iterator[Place]:
         yield place
 
 
-def test_runs_on_two_nodes_of_ray_equal_runs_in_memory_although_an_actor_is_killed(tmp_path: Path, ray: Place) -> None:
+def test_runs_on_two_nodes_of_ray_equal_runs_in_memory_although_a_node_and_an_actor_are_killed(
+    tmp_path: Path, ray: Place
+) -> None:
+    begun = []
+
+    def place(rollouts: Any) -> Any:
+        begun.append(ray(rollouts))
+        return begun[-1]
+
     memory = outcomes(tmp_path / "memory", lambda rollouts: rollouts, CASES)
-    assert outcomes(tmp_path / "ray", ray, CASES) == memory
+    assert outcomes(tmp_path / "ray", place, CASES) == memory
+    assert len(begun) == len(CASES) + 1  # with the node went groups that the first run had not trained on
+
+
+def test_what_an_actor_returned_is_sampled_again_if_its_node_is_lost(monkeypatch: pytest.MonkeyPatch, ray: Place) -> None:
+    rollouts = ray(SimulatedRollouts())
+    pool, lost = rollouts.pool, [False]
+
+    def call(self: Any, actor: Any, method: str, *arguments: Any) -> Any:
+        if method == "run" and not lost[0]:
+            lost[0] = True
+            raise pool.ray.exceptions.ObjectLostError("00", None, "")
+        return called(self, actor, method, *arguments)
+
+    called = RayPool._call
+    monkeypatch.setattr(RayPool, "_call", call)
+    before, requests = pool.resampled, [Request(Problem("p", "", ""), 4, ticket="1")]
+    pool.submit(requests, Stream(0))
+    assert len(pool.take(["1"])[0].rollouts) == 4 and pool.resampled == before + 1
 
 
 @pytest.mark.usefixtures("ray")
