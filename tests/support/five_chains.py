@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -197,7 +198,7 @@ def all_digests(folder: Path, place: Place = lambda rollouts: rollouts) -> dict[
     found = {}
     for chain, way, unit in product(CHAINS, WAYS, UNITS):
         name = f"{chain} {way} {unit}"
-        run = finish(lambda: build(folder / name, chain, way, unit, place=place))
+        run = finish(partial(build, folder / name, chain, way, unit, place=place))
         found[name] = digests(folder / name, run)
     return found
 

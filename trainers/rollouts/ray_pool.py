@@ -140,11 +140,11 @@ class RayPool(WorkerPool):
         super().close()
 
     def _ask(self, worker: int, method: str, *arguments: Any) -> Any:
-        actor, tries = self.actors[worker], 0
+        actor, tries, errors = self.actors[worker], 0, self.ray.exceptions
         while True:
             try:
                 return self._call(actor, method, *arguments)
-            except self.ray.exceptions.RayActorError as error:
+            except (errors.RayActorError, errors.ObjectLostError) as error:  # or what it returned, with its node
                 tries += 1
                 if tries == TRIES:
                     raise UserError(

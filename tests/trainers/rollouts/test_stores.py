@@ -7,6 +7,7 @@ import pickle
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ CASES = [("prefix_sampling", "lockstep", "tokens"), ("replay", "in_flight", "ste
 def outcomes(folder: Path, place: Place, cases: list[Any]) -> list[dict[str, str]]:
     found = []
     for i, case in enumerate(cases):
-        run = finish(lambda i=i, case=case: build(folder / str(i), *case, place=place))
+        run = finish(partial(build, folder / str(i), *case, place=place))
         found.append(digests(folder / str(i), run))
     return found
 
@@ -194,8 +195,10 @@ def test_runs_on_two_nodes_of_ray_equal_runs_in_memory_although_a_node_and_an_ac
     assert len(begun) == len(CASES) + 1  # with the node went groups that the first run had not trained on
 
 
-def test_what_an_actor_returned_is_sampled_again_if_its_node_is_lost(monkeypatch: pytest.MonkeyPatch, ray: Place) -> None:
-    rollouts = ray(SimulatedRollouts())
+def test_what_an_actor_returned_is_sampled_again_if_its_node_is_lost(
+    monkeypatch: pytest.MonkeyPatch, ray: Place
+) -> None:
+    rollouts: Any = ray(SimulatedRollouts())
     pool, lost = rollouts.pool, [False]
 
     def call(self: Any, actor: Any, method: str, *arguments: Any) -> Any:
