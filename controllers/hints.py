@@ -86,7 +86,7 @@ class Hints(HintLengths, PassRateController[HintsState]):
         else:
             length = self.cuts.units(problem, self.shares[0])
         hint = self.cuts.hint(problem, length)
-        request = Verdict(True, "again", hint=hint).apply(Request(problem, plan.num_rollouts))
+        request = Request(problem, plan.num_rollouts, **Verdict(True, "again", hint=hint).changes)
         return [] if hint == group.request.hint else [request]
 
     def observe(self, state: HintsState, groups: Sequence[Group], step: int) -> HintsState:

@@ -137,7 +137,7 @@ class Group:
     @property
     def missing(self) -> int:
         """Number of rollouts neither recorded nor lost."""
-        return self.request.num_rollouts - self.size - sum(self.dropped.values())
+        return self.request.num_rollouts - len(self.rollouts) - sum(self.dropped.values())
 
     @property
     def waits(self) -> bool:
@@ -188,8 +188,8 @@ class Group:
     @property
     def trainable_N(self) -> NDArray[np.bool_]:
         """Mask of the rollouts in the loss: not late, not truncated unless `trains_truncated`, weight above 0."""
-        fit_N = [not r.late and (self.trains_truncated or not r.truncated) for r in self.rollouts]
-        return np.asarray(fit_N, np.bool_) & (self.weights_N > 0)
+        fit_N = np.asarray([not r.late and (self.trains_truncated or not r.truncated) for r in self.rollouts], np.bool_)
+        return fit_N if self.weights is None else fit_N & (self.weights.weights_N > 0)
 
     @property
     def draw_order_N(self) -> NDArray[np.intp]:
@@ -205,7 +205,8 @@ class Group:
     def with_weights(self, factors_N: Sequence[float] | Floats) -> "Group":
         """The group with its weights multiplied by the factors; advantages are unchanged."""
         product_N = self.weights_N * np.asarray(factors_N, np.float64)
-        return replace(self, weights=replace(self.weights or LossWeights(product_N), weights_N=product_N))
+        known = self.weights
+        return replace(self, weights=replace(known, weights_N=product_N) if known else LossWeights(product_N))
 
     def with_advantages(
         self, advantages_N: Floats | None = None, advantages_NT: tuple[Floats, ...] | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from halfway.curriculum.groups import Decision, Group, Request
 from halfway.curriculum.prefix import Hint
@@ -102,8 +102,8 @@ class Plan:
     def extend(self, group: Group, num_rollouts: int, action: str) -> "Plan":
         """Request more rollouts of a group in hand, from the same start, which become part of it."""
         asked = group.request
-        more = replace(asked, num_rollouts=num_rollouts, ticket="", extends=asked.ticket)
-        return replace(self, requests=(*self.requests, self._sign(more, action)))
+        more = self._sign(asked, action, num_rollouts=num_rollouts, ticket="", extends=asked.ticket)
+        return replace(self, requests=(*self.requests, more))
 
     def decide(self, verdicts: "Sequence[Verdict]") -> "Plan":
         """Keep, change or drop the `undecided` requests.
@@ -120,14 +120,14 @@ class Plan:
                 continue
             verdict = next(given)
             if verdict.keep:
-                remaining.append(self._sign(verdict.apply(request), verdict.action))
+                remaining.append(self._sign(request, verdict.action, **verdict.changes))
             else:
                 skipped.append(Skip(request.problem.id, self.member, verdict.action))
         refused = {**self.refused, self.member: self.refused.get(self.member, 0) + len(skipped)}
         return replace(self, requests=tuple(remaining), skipped=self.skipped + tuple(skipped), refused=refused)
 
-    def _sign(self, request: Request, action: str) -> Request:
-        return replace(request, decisions=(*request.decisions, Decision(self.member, action)))
+    def _sign(self, request: Request, action: str, **changes: Any) -> Request:
+        return replace(request, decisions=(*request.decisions, Decision(self.member, action)), **changes)
 
 
 class Verdict(NamedTuple):
@@ -143,10 +143,8 @@ class Verdict(NamedTuple):
     num_rollouts: int | None = None
     hint: Hint | None = None
 
-    def apply(self, request: Request) -> Request:
-        """The request as changed by this verdict."""
-        if self.num_rollouts is not None:
-            request = replace(request, num_rollouts=self.num_rollouts)
-        if self.hint is not None:
-            request = replace(request, hint=self.hint, origin=Origin.HINTED)
-        return request
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The fields of the request that this verdict changes."""
+        changes: dict[str, Any] = {} if self.num_rollouts is None else {"num_rollouts": self.num_rollouts}
+        return changes if self.hint is None else {**changes, "hint": self.hint, "origin": Origin.HINTED}

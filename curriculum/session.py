@@ -34,6 +34,9 @@ ALWAYS_PROVIDED = frozenset(NEEDS) - {"values", "generated", "solutions", "measu
 """Needs that Halfway's own loop always meets. The others depend on the problems, on a critic, or on rollouts outside
 the budget."""
 
+PASSED, FAILED = Rollout((), success=True), Rollout((), success=False)
+"""Rollouts of which only the outcome is known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
@@ -172,15 +175,16 @@ class Session:
             unit=unit or group.unit,
             in_pieces=group.in_pieces or bool(rollouts and group.rollouts),
         )
-        if after.missing < 0:
+        missing = after.missing
+        if missing < 0:
             raise UserError(
                 f"ticket: {ticket!r} asks for {group.request.num_rollouts} rollouts but got "
-                f"{-after.missing} more; record each rollout once"
+                f"{-missing} more; record each rollout once"
             )
         self._groups[ticket] = after
-        if after.missing == 0 and ticket in self._reissued:
+        if missing == 0 and ticket in self._reissued:
             self._reissued.remove(ticket)
-        if after.missing == 0 and after.request.extends:
+        if missing == 0 and after.request.extends:
             self._join(ticket)
 
     def record_group(self, ticket: str, group: Group) -> None:
@@ -206,7 +210,7 @@ class Session:
         """
         if not 0 <= passed <= size:
             raise UserError(f"ticket: {ticket!r} has {passed} of {size} passed; give 0 to {size}")
-        self.record(ticket, [Rollout((), success=i < passed) for i in range(size)])
+        self.record(ticket, [PASSED] * passed + [FAILED] * (size - passed))
 
     def abandon(self, ticket: str, reason: str) -> None:
         """Count the missing rollouts of a ticket as lost, for example because they are stale, cancelled or filtered.
@@ -242,10 +246,13 @@ class Session:
 
     def in_hand(self) -> Iterator[Group]:
         """Complete groups that the chain has not yet observed, in the order they were drawn."""
-        extended = {group.request.extends for group in self._groups_in_flight()}
-        for ticket, group in self._groups.items():
-            if group.missing == 0 and ticket not in extended:
-                yield group
+        extended, complete = set[str](), list[Group]()
+        for group in self._groups.values():
+            if group.missing:
+                extended.add(group.request.extends)
+            else:
+                complete.append(group)
+        return (group for group in complete if group.request.ticket not in extended)
 
     def age(self, version: int) -> None:
         """Set the lag of the groups in hand behind these weights, if the versions that sampled them are known."""
@@ -353,10 +360,11 @@ class Session:
 
     def _issue(self, requests: Sequence[Request]) -> list[Ticket]:
         """Issue tickets for new requests. A stored group is already complete, so nothing is expected for it."""
-        in_hand = Counter(group.request.ticket for group in self.in_hand())
-        in_hand.subtract(request.extends for request in requests if request.extends)
-        for request in requests:
-            if request.extends and in_hand[request.extends] < 0:
+        extending = [request for request in requests if request.extends]
+        in_hand = Counter(group.request.ticket for group in self.in_hand()) if extending else Counter[str]()
+        in_hand.subtract(request.extends for request in extending)
+        for request in extending:
+            if in_hand[request.extends] < 0:
                 raise UserError(
                     f"controllers.{request.decisions[-1].member}: a request extends the group {request.extends!r}, "
                     "which is not in hand; extend groups of Plan.in_hand only, each once in a round"

@@ -27,6 +27,7 @@ from halfway.controllers import CONTROLLERS
 from halfway.controllers.beliefs.forest import Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.curriculum import (
+    Decision,
     PassRateController,
     Plan,
     Problem,
@@ -272,9 +273,12 @@ class AsLogged(PassRateController[Proposed]):
     def propose(self, plan: Plan, state: Proposed, stream: Stream) -> tuple[Plan, Proposed]:
         end = len(self.visits) if self.onward else self.ends[plan.step]
         end = min(end, state.visits + max(0, plan.missing))
-        for i, (position, visit) in enumerate(self.visits[state.visits : end], state.visits):
-            plan = plan.add([Request(self.world.problems[position], visit.size)], str(i))
-        return plan, Proposed(max(end, state.visits))
+        due = self.visits[state.visits : end]
+        requests = tuple(
+            Request(self.world.problems[position], visit.size, decisions=(Decision(plan.member, str(i)),))
+            for i, (position, visit) in enumerate(due, state.visits)
+        )
+        return replace(plan, requests=plan.requests + requests), Proposed(max(end, state.visits))
 
 
 def replay(log: Log, names: Sequence[str] = DEFAULTS, most: int = MOST_VISITS) -> list[Replayed | Refused]:
@@ -324,13 +328,20 @@ def _reason(message: str, name: str) -> str:
 class Pool:
     """The undrawn rollouts of a group; draws are without replacement."""
 
-    def __init__(self, visit: Visit, generator: np.random.Generator):
-        self.passed, self.size, self._generator = visit.passed, visit.size, generator
+    def __init__(self, visit: Visit, stream: Stream):
+        self.passed, self.size, self._stream = visit.passed, visit.size, stream
+
+    @cached_property
+    def _generator(self) -> np.random.Generator:
+        return self._stream.generator()
 
     def draw(self, wanted: int) -> tuple[int, int]:
         """Draw up to `wanted` rollouts; returns the numbers of passed and of drawn ones."""
         count = min(wanted, self.size)
-        passed = int(self._generator.hypergeometric(self.passed, self.size - self.passed, count)) if count else 0
+        if count == self.size or self.passed in (0, self.size):  # one outcome; a generator costs 15 us
+            passed = min(count, self.passed)
+        else:
+            passed = int(self._generator.hypergeometric(self.passed, self.size - self.passed, count))
         self.passed, self.size = self.passed - passed, self.size - count
         return passed, count
 
@@ -356,6 +367,7 @@ class Replay:
         members = [own] if self.kind == "chooses" else [("log", self.logged), own]
         self.session = Session(world.problems, chain(*members), world.num_rollouts, provides=PROVIDES, host="a log")
         self.pools: dict[str, Pool] = {}
+        self._stream = Stream(0).at("replay")
         self.unanswered: Counter[str] = Counter()
         self.answers = 0
         self.used: set[int] = set()  # ids of visits; the world keeps them alive
@@ -442,7 +454,7 @@ class Replay:
                 return
             self.answers += 1
             self.used.add(id(visit))
-            pool = self.pools[ticket.id] = Pool(visit, Stream(0).at("replay", step, ticket.id).generator())
+            pool = self.pools[ticket.id] = Pool(visit, self._stream.at(step, ticket.id))
         passed, count = pool.draw(request.num_rollouts)
         self.rollouts += count
         if count:

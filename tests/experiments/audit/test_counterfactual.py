@@ -15,7 +15,7 @@ from halfway.controllers.contrib.pilot import Pilot
 from halfway.controllers.greso import Greso
 from halfway.controllers.retire import Retire
 from halfway.controllers.uniform import Uniform
-from halfway.curriculum import UserError
+from halfway.curriculum import Stream, UserError
 from halfway.experiments.audit.counterfactual import (
     MOST_STEPS,
     NO_MORE,
@@ -192,9 +192,26 @@ def test_what_was_never_visited_near_is_not_answered() -> None:
 
 
 def test_rollouts_are_drawn_without_replacement() -> None:
-    pool = Pool(Visit(0, 3, 8, False), np.random.default_rng(0))
+    pool = Pool(Visit(0, 3, 8, False), Stream(0))
     drawn = [pool.draw(3) for _ in range(4)]
     assert [count for _, count in drawn] == [3, 3, 2, 0] and sum(passed for passed, _ in drawn) == 3
+
+
+@pytest.mark.parametrize("passed", range(N + 1))
+def test_a_draw_with_one_outcome_costs_no_generator_and_changes_no_other(passed: int) -> None:
+    stream = Stream(passed)
+    for wanted in ((8,), (4, 4), (2, 3, 3), (5, 1, 2), (3, 9), (0, 8)):
+        pool, generator, left, made = Pool(Visit(0, passed, N, False), stream), stream.generator(), [passed, N], []
+        for some in wanted:
+            count = min(some, left[1])
+            drawn = int(generator.hypergeometric(left[0], left[1] - left[0], count)) if count else 0
+            left = [left[0] - drawn, left[1] - count]
+            made.append((drawn, count))
+        assert [pool.draw(some) for some in wanted] == made, wanted
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stream, "generator", lambda self: pytest.fail("a generator was made"))
+        assert Pool(Visit(0, passed, N, False), stream).draw(N) == (passed, N)
+        assert isinstance(Replay("retire", Retire(), world_of(history(STEADY))).run(), Replayed)
 
 
 def test_calibration_of_what_is_known() -> None:
