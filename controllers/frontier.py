@@ -26,7 +26,7 @@ LEAST = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrontierState:
-    """The shared belief.
+    """The belief that all problems share: a model of pass rate by features.
 
     Attributes:
         skills: belief about the weights of the features.

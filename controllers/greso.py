@@ -19,7 +19,7 @@ LONGEST_STREAK = np.iinfo(np.int16).max
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GresoState:
-    """State of GRESO.
+    """Streak of every problem, exploration probabilities, and numbers of verdicts, after GRESO.
 
     Attributes:
         streaks: zero-variance streak of each problem, by position, signed: +z easy, -z hard (see `advance_streak`).

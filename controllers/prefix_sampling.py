@@ -37,7 +37,7 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixSamplingState:
-    """State of Prefix Sampling.
+    """Saved rollouts, control loops and event counts, after Prefix Sampling.
 
     Attributes:
         pool: saved rollouts waiting for a slot, oldest first.

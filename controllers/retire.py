@@ -23,7 +23,7 @@ class LatestRate(PassRateBelief):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RetireState:
-    """State of retirement.
+    """Evidence on every problem, and the step at which it was retired.
 
     Attributes:
         forest: counts of each problem, each its own tree.

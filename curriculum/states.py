@@ -137,7 +137,7 @@ def _check_shapes(name: str, saved: Any, expected: Any) -> None:
     if isinstance(expected, np.ndarray) and name.endswith("_P") and saved.shape != expected.shape:
         raise UserError(
             f"checkpoint: its {name} has shape {saved.shape}, but the configuration gives {expected.shape}; "
-            "resume with the controllers' options that wrote it"
+            "resume with the controller options that the checkpoint was written with"
         )
     if is_dataclass(expected) and type(saved) is type(expected):
         for each in fields(expected):

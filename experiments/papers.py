@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 
 class Paper(NamedTuple):
-    """A paper.
+    """A paper and what implements its method here.
 
     Attributes:
         names: names of its method, the best known first.
         address: its number on arXiv, or the address of its page.
         parts: controllers and settings that implement it.
-        yaml: its YAML.
+        yaml: a recipe's lines that use its method.
     """
 
     names: tuple[str, ...]
@@ -27,7 +27,7 @@ class Paper(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The address for citation."""
+        """The address in the form of a citation."""
         return self.address.removeprefix("https://") if "://" in self.address else f"arXiv {self.address}"
 
 

@@ -42,7 +42,7 @@ def one_line_errors(command: str) -> Iterator[None]:
             raise
         refuse(f"{command}: {lacking}")
     except OSError as error:
-        refuse(f"{error.filename or 'system'}: {error.strerror or error}; check space, rights and the path")
+        refuse(f"{error.filename or 'system'}: {error.strerror or error}; check disk space, permissions and the path")
 
 
 def refuse(message: str) -> NoReturn:

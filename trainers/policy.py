@@ -165,7 +165,9 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     except UserError:
         raise
     except Exception as error:  # the libraries that read the folder may raise anything
-        raise UserError(f"model.path: {options.path!r} cannot be loaded: {one_line(error)}") from error
+        raise UserError(
+            f"model.path: {options.path!r} cannot be loaded ({one_line(error)}); give a folder saved by transformers"
+        ) from error
     require_whole(model, sorted(report["missing_keys"]), options.path)
     ends = find_end_tokens(tokenizer, model)
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)

@@ -268,7 +268,7 @@ class PassRateBelief:
 
 @dataclass(frozen=True)
 class DrawnBeta(DiscountedBeta):
-    """`DiscountedBeta` that uses a draw from the posterior."""
+    """`DiscountedBeta` with Thompson sampling: a belief is a draw from the posterior, not its mean."""
 
     draw: bool = True
 

@@ -48,7 +48,7 @@ class Arms:
 
 
 def start_arms(number: int) -> Arms:
-    """Arms without evidence."""
+    """Make arms without evidence."""
     zeros_C = np.zeros(number)
     return Arms(zeros_C, ((),) * number, np.zeros(number, np.int64), zeros_C, zeros_C, zeros_C, zeros_C)
 

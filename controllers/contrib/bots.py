@@ -27,7 +27,7 @@ class BotsBelief(ThompsonBelief):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BotsState:
-    """State of BOTS.
+    """Evidence on every problem, and the policy's capability, after BOTS.
 
     Attributes:
         forest: counts of each problem, implicit evidence included.

@@ -17,14 +17,14 @@ from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Stre
 
 @dataclass(frozen=True)
 class Straddle(Choice):
-    """`Choice` with CDAS' default."""
+    """`Choice` that takes half of the problems from each side of the target by default, as CDAS does."""
 
     kind: ChoiceKind = "straddle"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CdasState:
-    """State of CDAS.
+    """Difficulty and visits of every problem, after CDAS.
 
     Attributes:
         difficulty_P: difficulty of each problem, from -1 to 1; 0 = passes as often as expected.

@@ -14,7 +14,7 @@ from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Stre
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MoppsState:
-    """State of MoPPS.
+    """Evidence on every problem's pass rate, after MoPPS.
 
     Attributes:
         forest: counts of each problem, each its own tree.

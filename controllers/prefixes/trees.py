@@ -31,7 +31,7 @@ BAND = (0.3, 0.7)  # used only for the metric "in_band"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProsState:
-    """State of PROS.
+    """The forest of problems and prefixes with its evidence, and event counts, after PROS.
 
     Attributes:
         forest: evidence and belief; the root of tree t is problem t of the set.
@@ -153,7 +153,7 @@ def evict(state: ProsState, keep_C: NDArray[np.bool_], from_tree: int, from_tota
 
 
 def figures(state: ProsState) -> Mapping[str, float]:
-    """Metrics of `halfway.controllers.pros.Pros`."""
+    """Compute the metrics of `halfway.controllers.pros.Pros`."""
     forest = state.forest
     roots, children = forest.rate_M[: forest.num_trees], forest.rate_M[forest.num_trees :]
     total = state.replayed + state.generated

@@ -112,7 +112,9 @@ Outcome = tuple[Result, ...] | Failure
 
 
 class Sandbox:
-    """A set of workers, started when first needed and stopped by `close` or when this process ends.
+    """Worker processes that run untrusted programs; they start when first needed.
+
+    `close` stops them, and so does the end of this process.
 
     Safe to use from several threads. A process that was forked from this one needs its own sandbox.
     """
@@ -123,7 +125,7 @@ class Sandbox:
             modules: modules that workers import in advance, to save programs the time.
 
         Raises:
-            UserError: if this machine has no sandbox and the user has not agreed to do without.
+            UserError: if this machine has no sandbox and the user has not agreed to run without one.
         """
         self.options = options
         self._command = _command(options, modules)

@@ -70,7 +70,7 @@ def _digest(root: Path) -> str:
             digest.update(repr((str(path.relative_to(root)), mode, len(content))).encode("utf-8", "surrogateescape"))
             digest.update(content)
     except OSError as error:
-        raise UserError(f"repository: {root} cannot be read ({error}); check its rights") from error
+        raise UserError(f"repository: {root} cannot be read ({error}); check its permissions") from error
     return digest.hexdigest()
 
 

@@ -343,7 +343,7 @@ class SweRexBox:
 
 @contextmanager
 def _believed() -> Iterator[None]:
-    """A scope that reads a container's statements, which a command may have forged."""
+    """Raise BoxLostError for errors in a container's statements, which a command may have forged."""
     try:
         yield
     except (ValueError, LookupError, OverflowError, tarfile.TarError) as error:

@@ -129,7 +129,7 @@ class RepositoryArchives(Source):
 
 @dataclass(frozen=True)
 class Project:
-    """One unpacked source distribution.
+    """An unpacked source distribution and its usable tests.
 
     Attributes:
         tests: tests that pass twice on the unchanged tree.

@@ -79,7 +79,7 @@ METHOD = """
 
 @dataclass(frozen=True, slots=True)
 class Canaries:
-    """Tests with random names.
+    """Tests that must fail, under random names: if one does not, the response has tampered with pytest.
 
     Attributes:
         path: path of their file.

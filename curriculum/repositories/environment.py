@@ -96,7 +96,7 @@ class Repository:
 
     @cached_property
     def boxes(self) -> BoxMaker:
-        """The maker of boxes."""
+        """The box maker that `box` names, with its options."""
         [(name, options)] = self.box.items()
         kind = BOXES.get(name)
         try:

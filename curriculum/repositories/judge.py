@@ -88,7 +88,7 @@ def begin(box: Box, task: RepositoryTask, seconds: float) -> None:
     done = box.exec(APPLY, seconds, task.bug.encode())
     if done.status:
         why = " ".join(done.output.split())[:200]
-        raise UserError(f"repository: the fault of {task.name!r} does not apply to its base ({why}); drop the row")
+        raise UserError(f"repository: the bug of {task.name!r} cannot be applied to its base ({why}); drop the row")
 
 
 @dataclass(frozen=True, slots=True)

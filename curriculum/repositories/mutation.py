@@ -33,7 +33,7 @@ ORDERED = (ast.Sub, ast.Div, ast.Mod, ast.FloorDiv)
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault.
+    """An edit that breaks one function.
 
     Attributes:
         path: the file.

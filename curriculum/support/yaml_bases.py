@@ -109,7 +109,9 @@ def parse(path: Path) -> dict[str, Any]:
     import yaml
 
     if path.suffix.lower() in TABLES:
-        raise UserError(f"{path}: is no recipe; if it holds problems, `halfway init own.yaml --data {path}` writes one")
+        raise UserError(
+            f"{path}: is not a recipe; if it holds problems, `halfway init own.yaml --data {path}` writes a recipe"
+        )
     try:
         content = load(_text(path))
     except FileNotFoundError:

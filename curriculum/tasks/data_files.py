@@ -696,7 +696,9 @@ def _moderate_sizes(path: Path, columns: Sequence[tuple[str, str]], limit: str) 
     sizes = _measure(path, size, f"{TABLE}{limit}", "a Parquet file")
     _require_moderate(path, sizes.total)
     if sizes.longest > UNPACKED or sizes.together > max(8 * UNPACKED, 10 * path.stat().st_size):
-        raise UserError(f"{path}: has rows of up to {sizes.longest >> 20:,} MiB; give it as JSON Lines")
+        raise UserError(
+            f"{path}: has rows of up to {sizes.longest >> 20:,} MiB, too large for Parquet; convert it to JSON Lines"
+        )
     return sizes
 
 

@@ -376,7 +376,7 @@ class _Reader:
             raise UserError(self.complaint())
         if len(self.problems) > (most := self.file.max_problems):
             remedy = "split the data, or raise the source's max_problems if memory allows"
-            raise UserError(f"{block.path}: brings more than {most:,} problems; {remedy}")
+            raise UserError(f"{block.path}: has more than {most:,} problems; {remedy}")
 
     def _new(self, problem: Problem, place: int) -> Problem | Bad:
         """Keep a problem, unless an earlier one has its id, or its prompt and answer."""

@@ -33,7 +33,7 @@ def last_python_block(response: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A problem's answer.
+    """The reference answer of a problem: hidden inputs and their results.
 
     Attributes:
         seconds: time limit on a function over all inputs.
@@ -46,7 +46,7 @@ class Reference:
     results: tuple[str, ...]
 
     def as_text(self) -> str:
-        """Convert to JSON."""
+        """Convert to JSON text, which `reference_of` reads."""
         return json.dumps(asdict(self))
 
 

@@ -112,7 +112,7 @@ class Helpers:
             process = WorkerProcess(self._command, variables)
             if self._receive(process, time.monotonic() + START_SECONDS) is not None:
                 return process
-            said = process.stop() or "it was killed, perhaps for lack of memory"
+            said = process.stop() or "it was killed, possibly out of memory"
         raise UserError(f"a helper process does not start ({said}); fix the cause and resume the run")
 
     def _receive(self, process: WorkerProcess, deadline: float) -> dict[str, Any] | None:

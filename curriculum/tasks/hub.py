@@ -95,7 +95,7 @@ class Hub(Rows):
         cached = Path(constants.HF_HUB_CACHE, f"datasets--{self.name.replace('/', '--')}", "refs", self.revision)
         with reading(cached, "remove it"):  # the client reads it whole, even if it is a pipe
             if cached.exists() and cached.stat().st_size > LONGEST_REF:
-                raise ValueError("is no hash of a commit")
+                raise ValueError("is not the hash of a commit")
         try:
             return Path(hub.snapshot_download(self.name, **options))
         except errors.LocalEntryNotFoundError:

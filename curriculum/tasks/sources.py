@@ -204,7 +204,7 @@ def content_ids(source: str) -> Callable[[str, str], str]:
 def distinct(name: str, wanted: int | None, draws: Iterator[Problem]) -> Loaded:
     """Draw the first `wanted` problems with different prompts and ids."""
     if wanted is None:
-        raise UserError(f"source {name}: generates problems endlessly; set problems.train or also_train to a number")
+        raise UserError(f"source {name}: generates problems without end; set problems.train or also_train to a number")
     found: dict[str, Problem] = {}
     ids: set[str] = set()
     repeats = in_a_row = 0

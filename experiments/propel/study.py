@@ -86,7 +86,7 @@ class Study:
 
     @cached_property
     def reference(self) -> str:
-        """The base generator's fingerprint."""
+        """Fingerprint of the base generator, which is the reference model."""
         return model_fingerprint(self.base.model)
 
     @cached_property

@@ -125,7 +125,7 @@ def _gap(trial: Trial, name: str, groups: Sequence[Group], suspects: str) -> Che
 
 
 def one_passes(group: Group) -> Group:
-    """Change the outcomes of a group so that it has a gradient."""
+    """Let only the first rollout of a group pass, so that the group has a gradient."""
     return replace(group, rollouts=tuple(replace(r, success=i == 0) for i, r in enumerate(group.rollouts)))
 
 

@@ -54,8 +54,8 @@ def merged(old: Sequence[Curve], new: Sequence[Curve]) -> list[Curve]:
 def main(words: Sequence[str] | None = None) -> int:
     """Write the file of the paper."""
     parser = script_parser(__doc__)
-    parser.add_argument("folder", type=Path, help="of a comparison or a study")
-    parser.add_argument("paper", help="greso, prefix_sampling, pros or propel")
+    parser.add_argument("folder", type=Path, help="folder of a comparison or a study")
+    parser.add_argument("paper", help="paper: greso, prefix_sampling, pros or propel")
     chosen = parser.parse_args(words)
     new = finished_runs(chosen.folder)
     if not new:

@@ -97,7 +97,7 @@ def record_of(run: Run, regime: str) -> Curve:
 
 
 class Measure(NamedTuple):
-    """A measure.
+    """A measure by which a reproduced result is judged.
 
     Attributes:
         about: description for tables.

@@ -24,7 +24,7 @@ NAMES = ("prefix_sampling", "pros", "propel", "greso")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One published result.
+    """One published result, and the rule that decides whether ours agrees.
 
     Attributes:
         place: its figure, table or section; all places with the same claim.
@@ -112,7 +112,7 @@ class Row:
 
     @property
     def rule(self) -> str:
-        """The rule in words."""
+        """The rule of agreement in words."""
         what = f"{self.measure.replace('_', ' ')} of {self.arm}"
         what += f" / of {self.against}" if self.against else ""
         if self.within is not None:

@@ -40,7 +40,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A planned contest.
+    """The size of a planned contest.
 
     Attributes:
         runs: number of runs of each arm, divided evenly among the instances.

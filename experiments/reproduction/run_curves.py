@@ -25,7 +25,7 @@ class Evaluation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Curve(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
-    """One run.
+    """The evaluations, costs and findings of one run.
 
     Attributes:
         samples: rollouts of each held-out problem in an evaluation.

@@ -195,7 +195,7 @@ def end(process: "subprocess.Popen[bytes]") -> None:
 
 
 class Running:
-    """A command that has been started."""
+    """A started command, which can be restarted when it ends."""
 
     def __init__(self, command: Command, through: str, secrets: Mapping[str, str]):
         self.command, self.through, self.secrets = command, through, secrets
@@ -216,7 +216,7 @@ class Running:
 
 @contextmanager
 def run_commands(commands: Sequence[Command], through: str, secrets: Mapping[str, str]) -> Iterator[list[Running]]:
-    """A scope in which commands run; those still running at its end are stopped."""
+    """Run commands during a `with` block, and stop those that still run at its end."""
     running = [Running(command, through, secrets) for command in commands]
     try:
         yield running

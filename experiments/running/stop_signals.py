@@ -60,7 +60,7 @@ class Ending:
         return self.number != 0
 
     def hear(self, number: int, _: FrameType | None) -> None:
-        """Handle a signal."""
+        """Handle a signal: the first asks for an orderly end, the second ends the run at once."""
         if self._late:
             self._late = False
             raise Interrupted(self.number)
@@ -81,7 +81,7 @@ class Ending:
 
 @contextmanager
 def heed_signals(supervised: bool = False, leaves: bool = True) -> Iterator[Ending]:
-    """A scope in which signals ask for an end, see `Ending`. Outside the main thread, signals are not handled."""
+    """Handle signals in a `with` block as `Ending` says; outside the main thread, handle none."""
     ending = Ending(supervised, leaves)
     if threading.current_thread() is not threading.main_thread():
         yield ending
@@ -100,7 +100,7 @@ def heed_signals(supervised: bool = False, leaves: bool = True) -> Iterator[Endi
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[None]:
-    """A scope in which the first signal raises `Interrupted`, so that children can be ended; a second ends all."""
+    """Raise `Interrupted` at the first signal in a `with` block, to end children first; a second signal ends all."""
 
     def hear(number: int, _: FrameType | None) -> None:
         for one in before:

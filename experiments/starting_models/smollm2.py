@@ -203,8 +203,8 @@ def cached(folder: Path, make: Callable[[Path], None]) -> bool:
 def main(words: Sequence[str] | None = None) -> None:
     """Make the models in the folder from the command line."""
     parser = script_parser(__doc__)
-    parser.add_argument("folder", type=Path, help="for the models")
-    parser.add_argument("--model", choices=RECIPES, default="sums", help="which copy to make (default sums)")
+    parser.add_argument("folder", type=Path, help="output folder")
+    parser.add_argument("--model", choices=RECIPES, default="sums", help="model to make (default: sums)")
     options = parser.parse_args(words)
     instruct, copy = options.folder / "instruct", options.folder / options.model
     if cached(instruct, convert):

@@ -236,7 +236,7 @@ def train(recipe: WarmStart) -> Any:
         model = _trained(replace(recipe, seed=recipe.seed + number))
         if model is not None:
             return model
-    raise UserError(f"{recipe.task}: none of {MOST_BEGUN} models has learned more than copying; try another instance")
+    raise UserError(f"{recipe.task}: each of {MOST_BEGUN} models only learned to copy; choose another --instance")
 
 
 def _trained(recipe: WarmStart) -> Any:
@@ -280,9 +280,9 @@ def warm_start(output: Path, recipe: WarmStart) -> None:
 def main(words: Sequence[str] | None = None) -> None:
     """Make the checkpoint from the command line."""
     parser = script_parser(__doc__)
-    parser.add_argument("recipe", choices=list(RECIPES), help="which one")
-    parser.add_argument("folder", type=Path, help="for model and tokenizer; an earlier one is replaced at the end")
-    parser.add_argument("--instance", type=int, default=0, help="other weights, demonstrations and operators")
+    parser.add_argument("recipe", choices=list(RECIPES), help="name of the recipe")
+    parser.add_argument("folder", type=Path, help="output folder, replaced when the model is complete")
+    parser.add_argument("--instance", type=int, default=0, help="instance: its own weights, demonstrations, operators")
     chosen = parser.parse_args(words)
     chosen.folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     warm_start(chosen.folder, instance_of(RECIPES[chosen.recipe], chosen.instance))

@@ -106,7 +106,7 @@ class Mlflow(Tracker):
                 identifier = experiment.experiment_id
             return cls(client, identifier, host)
         except Exception as error:  # MLflow, its database driver and the network may raise anything
-            warn(cls.name, f"{uri} does not open, so this run is not tracked there ({one_line(error)})")
+            warn(cls.name, f"cannot open {uri}, so this run is not logged there ({one_line(error)})")
             return None
 
     def store(self, about: About, arm: str, run_id: str) -> "MlflowRun | None":

@@ -87,7 +87,7 @@ class Tracker:
         try:
             store = self.store(About.of(config), arm, known)
         except Exception as error:  # as in `ask`
-            warn(self.name, f"{folder} is not tracked there ({one_line(error)})")
+            warn(self.name, f"the run in {folder} is not logged there ({one_line(error)})")
             store = None
         return Copy(self.name, store, folder, saved if store and store.run_id == known else {})
 

@@ -63,7 +63,7 @@ class TrackerProcess(Tracker):
         try:
             return tracker if tracker.ask("open", name, tracking, output) else None
         except (OSError, RuntimeError) as error:
-            warn(name, f"does not open, so this run is not tracked there ({one_line(error)})")
+            warn(name, f"cannot be opened, so this run is not logged there ({one_line(error)})")
             return None
 
     def store(self, about: About, arm: str, run_id: str) -> "TrackerProcessRun | None":

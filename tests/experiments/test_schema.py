@@ -93,7 +93,7 @@ def test_a_starter_is_accepted_by_the_schema_and_by_the_loader(
 def test_a_file_of_problems_instead_of_a_recipe_is_told_what_writes_one() -> None:
     for command in ("validate", "run"):
         done = CliRunner().invoke(app, [command, "rows.jsonl"])
-        assert done.exit_code == 2 and "`halfway init own.yaml --data rows.jsonl` writes one" in done.stderr
+        assert done.exit_code == 2 and "`halfway init own.yaml --data rows.jsonl` writes a recipe" in done.stderr
 
 
 @pytest.mark.parametrize("scheme", ["", "https://huggingface.co/datasets/", "hf://datasets/"])

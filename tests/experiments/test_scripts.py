@@ -44,7 +44,7 @@ def failing(error: Exception) -> Callable[[], int]:
         ),
         (
             OSError(errno.ENOSPC, "No space left", "/data"),
-            "error: /data: No space left; check space, rights and the path",
+            "error: /data: No space left; check disk space, permissions and the path",
         ),
     ],
 )

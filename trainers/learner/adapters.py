@@ -84,7 +84,7 @@ def merge(weight: Tensor, down_RI: Tensor, up_OR: Tensor, factor: float) -> Tens
 
 @contextmanager
 def adapters_off(policy: nn.Module) -> Iterator[None]:
-    """A scope in which the policy computes without its adapters."""
+    """Switch the adapters off in a `with` block: the policy computes as the base model."""
     layers: list[Any] = [module for name, module in policy.named_modules() if "lora_A" in dict(module.named_children())]
     for layer in layers:
         layer._disable_adapters = True

@@ -45,7 +45,7 @@ class Backend(Protocol):
         ...
 
     def microbatch(self, last: bool) -> AbstractContextManager[None]:
-        """The scope of one forward and `backward` pass; `last`: whether it is the last of its optimizer step."""
+        """Context of one forward and `backward` pass. `last`: it is the last pass of its optimizer step."""
         ...
 
     def backward(self, loss: Tensor) -> None:

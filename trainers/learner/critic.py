@@ -107,7 +107,7 @@ class Critic:
         return zeros_BT.masked_scatter(mask_BT, values_M)
 
     def microbatch(self, last: bool) -> AbstractContextManager[Any]:
-        """The scope of a forward and backward pass; only the last one averages gradients over processes."""
+        """Context of a forward and backward pass; only the last pass of a step averages gradients over processes."""
         return nullcontext() if last else self._accelerator.no_sync(self._module)
 
     def gradient_norm(self) -> float:

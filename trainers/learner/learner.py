@@ -369,7 +369,7 @@ def enable_checkpointing(policy: Any) -> list[nn.Module]:
 
 @contextmanager
 def checkpointing(layers: Sequence[nn.Module]) -> Iterator[None]:
-    """A scope in which the layers recompute their activations, which `transformers` allows only in train mode.
+    """Recompute the layers' activations in a `with` block, which `transformers` allows only in train mode.
 
     Their submodules stay in eval mode, so dropout stays off.
     """

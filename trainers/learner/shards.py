@@ -38,7 +38,7 @@ REFUSED = re.compile(r"(?:GLOBAL|global:?) (\S{1,100})")
 
 @contextmanager
 def opening_safely() -> Iterator[None]:
-    """A scope in which `torch.load` opens nothing else, whatever its arguments.
+    """Restrict `torch.load` in a `with` block to shards of DeepSpeed, whatever its arguments.
 
     Raises:
         UserError: if a file contains anything else.

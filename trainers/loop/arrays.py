@@ -53,7 +53,7 @@ class CheckpointArrays:
         self._wanted: dict[bytes, tuple[int, Array]] = {}
 
     def begin(self) -> None:
-        """Begin a checkpoint."""
+        """Begin a checkpoint: no array is needed yet."""
         self._wanted = {}
 
     def put(self, array: Array) -> list[int | None]:

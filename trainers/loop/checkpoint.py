@@ -126,7 +126,7 @@ class Checkpoints:
 
     @contextmanager
     def reading(self, folder: Path) -> Iterator[tuple[LoopState, Get]]:
-        """A scope in which a checkpoint is read: gives the state of the loop, and a reader of its session's arrays.
+        """Open a checkpoint in a `with` block: yields the state of the loop, and a reader of its session's arrays.
 
         All files are verified before anything is read.
 

@@ -27,7 +27,7 @@ SOFT_BOUNDS = (0.1, 0.95)
 
 
 class Reward(Protocol):
-    """Scores texts."""
+    """Reward of the task generator: scores the texts that it writes."""
 
     @property
     def trials(self) -> int:

@@ -164,15 +164,15 @@ def ended_sampler() -> Iterator[None]:
         yield
     except (EOFError, ConnectionError) as error:
         raise UserError(
-            "rollouts.staleness: the sampling process has ended, perhaps for lack of memory; resume the run"
+            "rollouts.staleness: the sampling process has ended, possibly out of memory; resume the run"
         ) from error
 
 
 def hush_lost_connections() -> None:
-    """Have other threads say nothing of a lost connection.
+    """Silence the traceback that another thread prints when a connection is lost.
 
-    A thread of `multiprocessing` hands over shared memory; if the receiver dies meanwhile, it would print a traceback
-    beside the line of `ended_sampler`.
+    A thread of `multiprocessing` hands over shared memory; if the receiver dies meanwhile, the thread would print
+    a traceback beside the line of `ended_sampler`.
     """
     before = sys.excepthook
     if not (isinstance(before, partial) and before.func is _tell_others):

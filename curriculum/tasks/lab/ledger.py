@@ -66,7 +66,10 @@ class LedgerOptions:
         if not 0 <= self.min_slack <= self.max_slack:
             raise UserError(f"ledger: min_slack {self.min_slack}, max_slack {self.max_slack}; give 0 <= min <= max")
         if (turns := least_turns(0, self.max_distance) + self.max_slack) > 9:
-            raise UserError(f"ledger: up to {turns} turns, a prompt can express 9; lower max_distance or max_slack")
+            raise UserError(
+                f"ledger: problems may need {turns} turns, and a prompt can express at most 9; lower max_distance or "
+                "max_slack"
+            )
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ class Way:
     training: bool = False
 
     def columns(self, file: LogFile, choices: Choices) -> ColumnNames:
-        """The columns of a file, read in this way."""
+        """Find the columns of a file, and apply this way of reading to them."""
         found = ColumnNames.of(file.columns, choices)
         if self.by_text and found.text:
             found = found._replace(problem=found.text, text="")

@@ -86,7 +86,7 @@ def parent_counts(runs: Iterable[Run]) -> list[ParentCount]:
 
 
 def find_reported(metrics: Mapping[str, float | None], quantity: str, parent: ParentCount) -> float | None:
-    """Find the first controller's value of a quantity, such as "ratio", for these parents; None if none reports it.
+    """Find a quantity, such as "ratio", that a controller reports for parents with this pass count; None if none does.
 
     Args:
         metrics: the controllers' metrics of one step, keyed by `label/name`.
@@ -97,7 +97,7 @@ def find_reported(metrics: Mapping[str, float | None], quantity: str, parent: Pa
 
 
 def final_ratio(run: Run, parent: ParentCount) -> float | None:
-    """The prefix ratio reported for these parents after the run's last step; None if no controller reports it."""
+    """The prefix ratio for parents with this pass count, after the last step; None if no controller reports it."""
     return find_reported(run.steps[-1].controllers, "ratio", parent) if run.steps else None
 
 

@@ -151,7 +151,7 @@ def under(encoding: Spec, tips: Sequence[str]) -> Spec:
 
 
 def value(field: str, title: str | None = None, kind: str = "quantitative", **more: Any) -> Spec:
-    """An encoding channel."""
+    """A Vega-Lite encoding channel that shows a field of the rows."""
     return {"field": field, "type": kind, "title": title, **more}
 
 

@@ -41,7 +41,7 @@ def child_series(runs: Sequence[Run], parent: ParentCount) -> tuple[Array, Array
 
 
 def reported_series(run: Run, quantity: str, parent: ParentCount) -> tuple[list[int], list[float]]:
-    """The steps at which a controller reports a quantity for these parents, and the values."""
+    """The values of a quantity that a controller reports for parents with this pass count, and their steps."""
     points = [
         (step.step, value)
         for step in run.steps

@@ -86,7 +86,7 @@ def row(regime: str, pairs: list[Pair]) -> str:
 @script
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument("comparisons", nargs="+", help="REGIME=FOLDER")
+    parser.add_argument("comparisons", nargs="+", help="REGIME=FOLDER: kind of data, and the folder of its comparison")
     found: dict[str, list[Pair]] = {}
     for each in parser.parse_args().comparisons:
         regime, folder = each.split("=")

@@ -213,7 +213,7 @@ def show(kind: str, found: dict[str, dict[str, Score]]) -> Table:
 @script
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument("kinds", nargs="+", help="KIND=FOLDER of a comparison")
+    parser.add_argument("kinds", nargs="+", help="KIND=FOLDER: kind of data, and the folder of its comparison")
     kinds = dict(kind.split("=", 1) for kind in parser.parse_args().kinds)
     written = {}
     for kind, folder in kinds.items():

@@ -164,8 +164,8 @@ def show(title: str, found: Mapping[str, Mapping[str, float]]) -> None:
 @script
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument("folder", type=Path, help="of the comparison")
-    parser.add_argument("--arms", nargs="+", default=["uniform", "signal_remembered"], help="whose runs are foreseen")
+    parser.add_argument("folder", type=Path, help="folder of the comparison")
+    parser.add_argument("--arms", nargs="+", default=["uniform", "signal_remembered"], help="arms to predict")
     arguments = parser.parse_args()
     finished = {arm: finished_seeds(arguments.folder / arm) for arm in arguments.arms}
     seeds = sorted(set.intersection(*map(set, finished.values())))

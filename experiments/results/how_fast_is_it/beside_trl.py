@@ -345,13 +345,13 @@ def main() -> int:
     parser.add_argument("--model", default="experiments/starting_models/sums")
     parser.add_argument("--rollouts", type=int, default=256)
     parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--prompt", type=int, default=0, help="tokens of a prompt, at least")
+    parser.add_argument("--prompt", type=int, default=0, help="shortest prompt, in tokens")
     parser.add_argument("--lengths", type=int, nargs=2, default=(4, 96), metavar=("SHORTEST", "LONGEST"))
     parser.add_argument("--spread", choices=SPREADS, default="even")
-    parser.add_argument("--steps", type=int, default=6, help="of each trainer in all, besides the first of each turn")
+    parser.add_argument("--steps", type=int, default=6, help="timed steps of each trainer, without warm-up")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--output", type=Path, help="where to write all times, as JSON")
+    parser.add_argument("--output", type=Path, help="JSON file for all times")
     options = parser.parse_args()
     import torch
     import trl

@@ -75,7 +75,7 @@ def main() -> int:
     parser = script_parser(__doc__)
     parser.add_argument("--problems", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--steps", type=int, default=7)
-    parser.add_argument("--only", default="", help="rows whose name has this in it")
+    parser.add_argument("--only", default="", help="print only the rows whose names contain this")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     console = Console(width=140)

@@ -105,7 +105,7 @@ def main() -> int:
     """Print a row for every size, with and without checkpointing of activations."""
     parser = script_parser(__doc__)
     parser.add_argument("--sizes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
-    parser.add_argument("--only", help="print the peak of one run in this process")
+    parser.add_argument("--only", help="measure this model alone, and print its peak memory")
     arguments = parser.parse_args()
     if arguments.only:
         print(peak_gib(*json.loads(arguments.only)))

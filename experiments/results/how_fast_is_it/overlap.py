@@ -106,9 +106,9 @@ def main() -> int:
     """Print a row of the table for every pair of runs."""
     parser = script_parser(__doc__)
     parser.add_argument("--engine", default="transformers", choices=("transformers", "vllm_servers"))
-    parser.add_argument("--steps", type=int, default=20, help="of each run, at least 4")
-    parser.add_argument("--width", type=int, default=64, help="of the policy, a multiple of 32")
-    parser.add_argument("--repeats", type=int, default=3, help="pairs of runs, by turns")
+    parser.add_argument("--steps", type=int, default=20, help="steps of each run, at least 4")
+    parser.add_argument("--width", type=int, default=64, help="width of the policy, a multiple of 32")
+    parser.add_argument("--repeats", type=int, default=3, help="number of pairs of runs, which alternate")
     arguments = parser.parse_args()
     print("| engine | G, s | U, s | W, s | overlap | V, s | speed-up V / W | ideal |")
     print("|---|---:|---:|---:|---:|---:|---:|---:|")

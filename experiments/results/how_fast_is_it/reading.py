@@ -56,7 +56,7 @@ def read(path: Path, by: str) -> None:
 def main() -> int:
     parser = script_parser(__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--read", nargs=2, metavar=("FILE", "BY"), help="read one file and print what it took")
+    parser.add_argument("--read", nargs=2, metavar=("FILE", "BY"), help="read one file, and print its time and memory")
     options = parser.parse_args()
     if options.read:
         read(Path(options.read[0]), options.read[1])

@@ -92,13 +92,13 @@ class Regime(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
-    """All regimes, and by axis and arm the gain in area over those that are at the same stage.
+    """Results of every kind of data, and each arm's gain pooled over the kinds at the same stage, by axis.
 
     Attributes:
         screened: where confirming runs have begun, the screening runs that came before.
         planned: the arms of the planned contrasts.
         headline: the arms of the front page's table, by the plan's `headline`; the planned ones without it.
-        extra_information: what arms know beyond the outcomes of their rollouts; the others nothing.
+        extra_information: what an arm knows beyond the outcomes of its rollouts, for the arms that know more.
         rho: the prices of a trained token in generated ones.
     """
 
@@ -112,7 +112,7 @@ class Verdict(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defa
 
     @property
     def prices(self) -> tuple[Axis, ...]:
-        """What is paid for."""
+        """The axes of cost: rollouts, tokens, and tokens with training at each rho."""
         return _prices(self.rho)
 
 

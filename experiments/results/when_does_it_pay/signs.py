@@ -25,7 +25,7 @@ def main() -> int:
     """Count and write."""
     parser = script_parser(__doc__)
     parser.add_argument("kinds", nargs="+", metavar="KIND=FOLDER")
-    parser.add_argument("--prefixes", default="prefix_frontier_epochs", help="the arm with prefixes")
+    parser.add_argument("--prefixes", default="prefix_frontier_epochs", help="name of the arm with prefixes")
     parser.add_argument("--page", type=Path, default=FOLDER, help="folder to write to")
     options = parser.parse_args()
     folders = defaultdict(list)

@@ -43,7 +43,7 @@ PREFIX_RATIO, HINT_RATIO = 0.25, 0.5
 def main() -> int:
     """Measure every kind that is named, keep the others, and write."""
     parser = script_parser(__doc__)
-    parser.add_argument("kinds", nargs="+", metavar="KIND=FOLDER,FOLDER", help="runs of one kind of data")
+    parser.add_argument("kinds", nargs="+", metavar="KIND=FOLDER,FOLDER", help="kind of data, and its runs")
     path = Path(__file__).with_suffix(".json")
     found = read_json(path, "remove it") if path.exists() else {}
     for word in parser.parse_args().kinds:

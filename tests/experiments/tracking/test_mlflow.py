@@ -48,14 +48,14 @@ def test_a_database_that_would_work_by_itself_is_not_opened(
             "CREATE TABLE experiments (name); CREATE TABLE runs (name); CREATE TABLE tags (a, b, c);" + odd
         )
     assert Mlflow.open(parse_run_config(RAW).tracking, tmp_path) is None
-    assert "does not open, so this run is not tracked there" in capsys.readouterr().err.replace("\n", " ")
+    assert "so this run is not logged there" in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.parametrize("special", SPECIAL)
 def test_what_is_no_database_is_one_line(special: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     SPECIAL[special](tmp_path / "mlflow.db")
     assert Mlflow.open(parse_run_config(RAW).tracking, tmp_path) is None
-    assert "so this run is not tracked there" in capsys.readouterr().err
+    assert "so this run is not logged there" in capsys.readouterr().err
 
 
 def test_metrics_of_a_record_are_its_numbers() -> None:

@@ -181,7 +181,7 @@ def test_an_answer_without_end_costs_no_run(
         told = capfd.readouterr().err.splitlines()
         assert seconds < patience + 15
         assert 1 <= len(told) <= 3 and all(line.startswith(f"{tracker}: ") for line in told)
-        assert re.search("no answer in|not tracked there", told[-1])
+        assert re.search("no answer in|not logged there", told[-1])
         if asked.is_set():
             return
     pytest.fail("the client has not asked the server")

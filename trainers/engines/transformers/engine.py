@@ -240,7 +240,7 @@ class RoomyLayer(_Layer):  # type: ignore[misc]
         return self._show()
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows only."""
+        """Drop the rows that are not in `indices`."""
         keys, values = self._room
         self._room = (keys[indices], values[indices])
         self._show()
@@ -301,7 +301,7 @@ class ReplicaEngine(TransformersEngine):
             self._shared = setup.policy.share_memory()
         except RuntimeError as error:
             raise UserError(
-                f"rollouts.staleness: shared memory takes no copy of the policy ({one_line(error)}); make room in "
+                f"rollouts.staleness: no room in shared memory for a copy of the policy ({one_line(error)}); enlarge "
                 "/dev/shm (docker run --shm-size, an emptyDir with medium: Memory), or set rollouts.staleness=0"
             ) from error
 

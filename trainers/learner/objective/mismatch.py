@@ -81,7 +81,7 @@ def lag_sums(
 
 
 def effective(means: Mapping[str, float], lags: Sequence[int]) -> dict[str, float]:
-    """Turn means of squares into effective sample sizes, and sums of each lag into means over its tokens.
+    """Replace mean squared weights by effective sample sizes, and the sums of each lag by means over its tokens.
 
     The effective sample size of weights w, as a share of the n tokens, is (sum w)^2 / (n sum w^2), Kish 1965: 1 if all
     are equal. Every lag has `tokens`, its share of all tokens, `engine_gap` and `effective_sample_size`.

@@ -92,7 +92,7 @@ TOPICS: Mapping[str, re.Pattern[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class MathsTask:
-    """One problem in words."""
+    """A mathematics problem as text; its answer comes from oracles."""
 
     question: str
 

@@ -48,7 +48,7 @@ class PanelVerdict:
 
 @dataclass(frozen=True)
 class Panel:
-    """Oracles that must agree."""
+    """A problem's oracles; its answer counts only if they agree."""
 
     oracles: tuple[Oracle, ...]
 

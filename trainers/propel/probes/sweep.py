@@ -69,7 +69,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen cell.
+    """The probe setting that the sweep chose, and how clear the choice was.
 
     Attributes:
         calibrated: whether any cell was calibrated well enough; if not, all cells were candidates.

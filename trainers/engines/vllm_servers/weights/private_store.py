@@ -25,7 +25,7 @@ c10d: Any = distributed  # only half typed
 
 @dataclass
 class PrivateStore:
-    """The learner's side.
+    """The learner's end of the store by which the members of a process group find each other.
 
     Attributes:
         store: torch's store.

@@ -56,7 +56,7 @@ class Update(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class Receiver(WeightTransferEngine):  # type: ignore[misc]
-    """Takes weights a few layers at a time."""
+    """Loads new weights into a vLLM worker, a few layers at a time: from a file or by broadcast."""
 
     init_info_cls, update_info_cls = Init, Update
     _group: Any = None
@@ -99,7 +99,7 @@ class Registration:
 
 
 def register(factory: Any = WeightTransferEngineFactory) -> None:
-    """Register the backend in this process."""
+    """Register `Receiver` with vLLM in this process."""
     if BACKEND not in factory._registry:
         factory.register_engine(BACKEND, Receiver)
 

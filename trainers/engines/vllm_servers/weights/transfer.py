@@ -32,7 +32,7 @@ c10d: Any = distributed  # only half typed
 
 
 class Transfer(Protocol):
-    """Sends weights to servers."""
+    """Sends the learner's weights to vLLM servers."""
 
     def send(self, weights: Weights, servers: Sequence[Server], version: str) -> None:
         """Send the weights to all of these servers. The `version` of a server that fails becomes None.
@@ -195,7 +195,7 @@ TRANSFERS: dict[str, Callable[[Path, float], Transfer]] = {
 
 @contextmanager
 def updates(servers: Sequence[Server], version: str, seconds: float, changes: bool = True) -> Iterator[None]:
-    """A scope in which the servers can receive weights. Afterwards they have `version` and an empty cache.
+    """Let the servers receive weights in a `with` block. Afterwards they have `version` and an empty cache.
 
     Args:
         changes: False = they already have these weights; none will be sent.
