@@ -98,4 +98,5 @@ def test_a_tracker_that_raises_stops_no_run(tmp_path: Path, capfd: pytest.Captur
     copy = opened.run(options, tmp_path)
     copy.step(record(0))
     copy.close("finished")
-    assert copy.store is None and capfd.readouterr().err.startswith(f"wandb: the run in {tmp_path} is not logged there (")
+    assert copy.store is None
+    assert capfd.readouterr().err.startswith(f"wandb: the run in {tmp_path} is not logged there (")
