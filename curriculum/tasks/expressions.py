@@ -377,7 +377,7 @@ def _kind(text: str) -> str | None:
 
 
 _RELATION = re.compile(
-    r"\\(?:to|rightarrow|neq?|leq?|geq?|lt|gt|not)(?![a-zA-Z])|\\text\s*\{\s*(?:not|or)\b|[<>\u2260\u2264\u2265]"
+    r"\\(?:to|rightarrow|neq?|leq?|geq?|lt|gt|not)(?![a-zA-Z])|\\text\s*\{\s*(?:not|or)\b|[<>\u2260\u2264\u2265]|\d'\d"
 )
 
 

@@ -42,7 +42,7 @@ from halfway.curriculum.tasks.data_files import (
 from halfway.curriculum.tasks.layouts import BOX, CONVERSATIONS, VERL_ANSWER, are_objects, recognised, unseen_options
 from halfway.curriculum.tasks.numbers import final_answer
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id, content_ids
-from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
+from halfway.curriculum.tasks.verifiers import ANY_OF, VERIFIERS, find_verifier
 
 MOST_BAD = 1_000_000
 """Bad rows after which to give up a file if more than four rows in five are bad."""
@@ -60,6 +60,8 @@ PYTHONIC = re.compile(r"\[\s*\{'(?:role|content)': ")
 """The beginning of a list of messages that Python, not JSON, wrote into a text cell."""
 HALF = re.compile("[\ud800-\udfff]")
 """Half of a surrogate pair, which JSON may hold and no tokenizer takes."""
+REPEATS = "repeats the prompt and answer of an earlier row"
+SEVERAL = "has several values"
 SHAREGPT = {"human": "user", "gpt": "assistant"}
 BARE_BOX = re.compile(r"\\boxed\s+([^\s$.,{][^\s$.,]*)")
 """A box without braces, as in some of MATH's solutions."""
@@ -93,8 +95,9 @@ class Rows(Source):
     A prompt is text, or a list of messages `{"role": ..., "content": ...}` for the policy's chat template.
 
     A row is bad if it is not JSON or not an object, has no prompt, answer or feature (absent, null, NaN, empty, or
-    neither text nor number nor, for a feature, a list of numbers), repeats the id or the prompt and answer of an
-    earlier row, names no known verifier, or has an answer that its verifier cannot read. Blank lines are ignored.
+    neither text nor number nor, for a feature, a list of numbers), repeats the id of an earlier row, names no known
+    verifier, or has an answer that its verifier cannot read. A row that repeats the prompt and answer of an earlier one
+    is left out and counted; blank lines are ignored. An answer may be a list of several if the verifier is `any_of`.
 
     A number is read as written, but without an exponent. In a column of whole numbers with gaps, which tables store as
     floating point, 42.0 is read as 42.
@@ -176,14 +179,14 @@ class Rows(Source):
         if not problems:
             raise UserError(f"{files[0]}: the file has no rows; give one with at least one problem")
         problems = _shuffled(problems, stream.integer().to_bytes(8, "little"))
-        examples = tuple(f"{where} {why}" for where, why in reader.examples)
+        examples = tuple(f"{where} {why}" for where, why in [*reader.examples, *reader.repeated][:MAX_EXAMPLES])
         options = unseen_options(rows, plain)
         unseen = f"warning: prompts do not show the options in the column {options}; write them into the prompts"
         as_text = self.verifier.partition("(")[0] in COMPARING and are_objects(rows, plain)
         objects = f"warning: answers are JSON objects, which {self.verifier} compares as text; give a verifier for them"
         said = ((str(layout), layout), (unseen, options), (objects, as_text and not self.verifier_column))
         notes = (*(note for note, applies in said if applies), *reader.doubts())
-        report = SourceReport(len(problems), reader.bad, examples, notes)
+        report = SourceReport(len(problems), reader.bad + reader.repeats, examples, notes)
         return Loaded(tuple(problems), report)
 
     def options(self) -> dict[str, Any]:
@@ -285,6 +288,7 @@ class _Reader:
         as_integers: whether to read numbers such as 42.0 as 42.
         bad: number of rows that are not problems, by reason.
         examples: the first few of them, each with its place.
+        repeats, repeated: the same for rows that repeat a problem.
     """
 
     file: Rows
@@ -292,6 +296,8 @@ class _Reader:
     problems: list[Problem] = field(default_factory=list)
     bad: Counter[str] = field(default_factory=Counter)
     examples: list[tuple[str, Bad]] = field(default_factory=list)
+    repeats: Counter[str] = field(default_factory=Counter)
+    repeated: list[tuple[str, Bad]] = field(default_factory=list)
     gaps: bool = False
     decimals: bool = False
     fractions: bool = False
@@ -329,6 +335,10 @@ class _Reader:
         total = self.bad.total()
         more = f", and {total - 1} more bad rows" if total > 1 else ""
         where, why = self.examples[0]
+        if why.reason == f"{self.file.answer_column} {SEVERAL}":
+            return (
+                f"{where}: {why}{more}; if any one is right, set the source's verifier to any_of({self.file.verifier})"
+            )
         if self.problems:
             return f"{where}: {why}{more}; correct the file, or set the source's on_bad_row to drop"
         return f"{where}: {why}{more}; no row is left; {self._remedy()}"
@@ -342,6 +352,8 @@ class _Reader:
             return "name the column of final answers with answer_column, or add one, since a verifier compares them"
         if reason.startswith("answer that verifier"):
             return "take another verifier, or write answers that this one reads"
+        if reason == f"{answer} is an object":
+            return f"name one of its fields, as in answer_column: {answer}.NAME, or write JSON in quotes for a verifier"
         if reason == f"{answer} is not text":
             return "write answers as text, such as JSON in quotes for a verifier of your own"
         return "name the file's columns with prompt_column, answer_column and the like"
@@ -369,9 +381,11 @@ class _Reader:
             if isinstance(problem, Problem):
                 problem = self._new(problem, place)
             if isinstance(problem, Bad):
-                self.bad[problem.reason] += 1
-                if len(self.examples) < MAX_EXAMPLES:
-                    self.examples.append((self._where(place), problem))
+                again = problem.reason == REPEATS
+                counts, examples = (self.repeats, self.repeated) if again else (self.bad, self.examples)
+                counts[problem.reason] += 1
+                if len(examples) < MAX_EXAMPLES:
+                    examples.append((self._where(place), problem))
         if (total := self.bad.total()) > MOST_BAD and total > 4 * len(self.problems):
             raise UserError(self.complaint())
         if len(self.problems) > (most := self.file.max_problems):
@@ -385,13 +399,13 @@ class _Reader:
         if same != number:
             earlier = self.problems[same]
             if earlier.answer == problem.answer:
-                return Bad("repeats the prompt and answer of an earlier row", self._where(self._places[same]))
+                return Bad(REPEATS, self._where(self._places[same]))
         by_id = same != number or self.file.id_column  # otherwise the id is a hash of a new prompt
         if by_id and self._ids.setdefault(problem.id, number) != number:
             if same == number:
                 del self._prompts[problem.prompt]
-            what = "id" if self.file.id_column else "prompt and answer"
-            return Bad(f"repeats the {what} of an earlier row", self._where(self._places[self._ids[problem.id]]))
+            reason = "repeats the id of an earlier row" if self.file.id_column else REPEATS
+            return Bad(reason, self._where(self._places[self._ids[problem.id]]))
         if same != number:
             self._doubts.append((self._places[same], place))
         self.problems.append(problem)
@@ -464,7 +478,7 @@ class _Reader:
             if column in file.rates and not (isinstance(feature, float) and 0 <= feature <= 1):
                 return Bad(f"{column} is not between 0 and 1", one_line(feature))
             features[column] = feature
-        verifier = (value_at(values, file.verifier_column) if file.verifier_column else None) or file.verifier
+        verifier = self._verifier(values)
         if verifier is not file.verifier and not (
             isinstance(verifier, str)
             and len(verifier) <= LONGEST_VERIFIER
@@ -475,6 +489,10 @@ class _Reader:
         if isinstance(solution, Bad):
             return solution
         return Problem(identity, prompt, answer, self._label, verifier, features, messages, solution)
+
+    def _verifier(self, values: Mapping[str, Any]) -> Any:
+        named = value_at(values, self.file.verifier_column) if self.file.verifier_column else None
+        return named or self.file.verifier
 
     def _prompt(self, values: Mapping[str, Any]) -> str | Bad:
         prompt, context = (
@@ -498,6 +516,8 @@ class _Reader:
             self.decimals, self.fractions = True, self.fractions or not whole
             if self.as_integers and whole:
                 return plain_number(value.to_integral_value())
+        if isinstance(value, list) and len(value) > 1:
+            return self._any_of(values, value)
         answer = _text(values, file.answer_column, listed=True)
         if file.answer_column == VERL_ANSWER and isinstance(answer, str) and answer.startswith('["'):
             listed = json_value(answer)  # as in Skywork-OR1
@@ -509,6 +529,16 @@ class _Reader:
         _, found, last = answer.rpartition(file.answer_after)
         lacking = Bad(f"{file.answer_column} has nothing after {file.answer_after}", one_line(answer))
         return (found and last.strip()) or lacking
+
+    def _any_of(self, values: Mapping[str, Any], listed: Sequence[Any]) -> str | Bad:
+        """Several answers as a JSON list of texts, for the verifier `any_of`."""
+        column = self.file.answer_column
+        texts = [_text({column: each}, column) for each in listed]
+        if any(isinstance(text, Bad) for text in texts):
+            return Bad(f"{column} is not text", one_line(listed))
+        if not str(self._verifier(values)).startswith(ANY_OF):
+            return Bad(f"{column} {SEVERAL}", one_line(listed))
+        return json.dumps(texts, ensure_ascii=False)
 
 
 def _messages(values: Mapping[str, Any], column: str) -> tuple[Message, ...] | Bad:
@@ -575,7 +605,7 @@ def _text(values: Mapping[str, Any], column: str, listed: bool = False) -> str |
     if value is None:
         return Bad(f"no {column}", "" if column in values else f"the row has {_names(values)}")
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return Bad(f"{column} is not text", one_line(value))
+        return Bad(f"{column} is {'an object' if isinstance(value, Mapping) else 'not text'}", one_line(value))
     number = value if isinstance(value, int | Decimal) else Decimal(repr(value))
     return plain_number(number) if isinstance(number, int) or number.is_finite() else Bad(f"{column} is {number}")
 

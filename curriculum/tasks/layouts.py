@@ -5,19 +5,26 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from halfway.curriculum.tasks.data_files import column_names, mapping_in, value_at
+from halfway.curriculum.tasks.verifiers import ANY_OF
 
 GYM_PROMPT = "responses_create_params.input"
 CONVERSATIONS = ("messages", "conversations", "conversation", "context_messages", GYM_PROMPT)
 """Columns of messages, perhaps with the response of a supervised data set."""
+BODY, QUESTION = "body", "question"
+"""SVAMP's columns of the story and of the question about it."""
 INSTRUCTION, CONTEXT, OUTPUT = "instruction", "input", "output"
 """Alpaca's columns of prompts, of texts after them, and of answers."""
 PROMPTS = ("prompt", *CONVERSATIONS, "question", "problem", "query", INSTRUCTION, "input", "0.value")
 VERL_ANSWER = "reward_model.ground_truth"
+TARGETS, GOLDEN, VERIFIER = f"{VERL_ANSWER}.target", "golden_answers", "verifier"
+"""Columns of Search-R1's answers, which are lists, and the option that they fill in."""
 ANSWERS = {
     "answer": "",
+    TARGETS: "Search-R1",
     VERL_ANSWER: "verl",
     "reward_spec.ground_truth": "SkyRL",
     "verification_info.ground_truth": "prime-rl",
+    "verifier_metadata.expected_answer": "NeMo Gym",
     "final_answer": "",
     "expected_answer": "",
     "reference_answer": "",
@@ -26,10 +33,14 @@ ANSWERS = {
     "1.ground_truth.value": "ORZ",
     "ground_truth": "",
     "label": "OpenRLHF",
+    GOLDEN: "",
+    "answerkey": "",
     "solution": "",
     OUTPUT: "",
 }
 """Columns of prompts and answers, of which the first one in a row counts; whose layout it is, if the name tells."""
+FINAL = ("final_answer", "expected_answer", "reference_answer", "ground_truth_answer")
+"""Columns of final answers, which count before a column "answer" of whole solutions."""
 NAMES = {"prompt": "TRL", "messages": "TRL", "conversations": "ShareGPT", GYM_PROMPT: "NeMo Gym", INSTRUCTION: "Alpaca"}
 """Whose layout it is, by the column of prompts."""
 OPTIONS = ("choices", "options")
@@ -54,6 +65,8 @@ class Columns(Protocol):
     def answer_after(self) -> str: ...
     @property
     def solution_column(self) -> str: ...
+    @property
+    def verifier(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,8 @@ class Layout:
         read = [
             self.columns[name] for name in ("prompt_column", "context_column", "answer_column") if name in self.columns
         ]
-        return f"read as {self.name}: {', '.join(read)}{mark}"
+        several = "; any one of a row's answers is right" if VERIFIER in self.columns else ""
+        return f"read as {self.name}: {', '.join(read)}{mark}{several}"
 
 
 def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | None:
@@ -78,13 +92,22 @@ def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | No
     filled = {name: True for name in known if any(value_at(row, name) is not None for row in rows)}
     prompt = _first(filled, given.prompt_column, PROMPTS)
     answer = _first(known, given.answer_column, ANSWERS)
+    if answer == TARGETS and not all(isinstance(value_at(row, answer), list) for row in rows):
+        answer = VERL_ANSWER
+    if answer == next(iter(ANSWERS)) and (texts := answers_at(rows, answer)) and all(map(_is_prose, texts)):
+        answer = next((name for name in FINAL if answers_at(rows, name)), answer)
     prose = answer == SOLUTION and not all(_is_final(value_at(row, answer)) for row in rows)
     if prose or (answer == OUTPUT and prompt != INSTRUCTION):  # elsewhere, the response of a model
         answer = given.answer_column
     columns = {"prompt_column": prompt, "answer_column": answer}
     if prompt == INSTRUCTION and CONTEXT in known and not given.context_column:
         columns["context_column"] = CONTEXT
-    answers = [value for row in rows if isinstance(value := value_at(row, answer), str) and value.strip()]
+    if answer in (TARGETS, GOLDEN) and not given.verifier.startswith(ANY_OF):
+        columns[VERIFIER] = f"{ANY_OF}({given.verifier})"
+    story = next((name for name in known if name.casefold() == BODY), "")
+    if story and prompt.casefold() == QUESTION and not given.context_column:
+        columns |= {"prompt_column": story, "context_column": prompt}
+    answers = answers_at(rows, answer)
     for mark in (MARK, BOX) if answer == SOLUTION else (MARK,):
         if not given.answer_after and 2 * sum(mark in value for value in answers) > len(answers):
             columns |= {"answer_after": mark, "solution_column": given.solution_column or answer}
@@ -92,6 +115,11 @@ def recognised(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | No
     if all(getattr(given, name) == value for name, value in columns.items()):
         return None
     return Layout(_name(known, columns), columns)
+
+
+def answers_at(rows: Sequence[Mapping[str, Any]], column: str) -> list[str]:
+    """The texts of a column in the rows that have one."""
+    return [value for row in rows if isinstance(value := value_at(row, column), str) and value.strip()]
 
 
 def unseen_options(rows: Sequence[Mapping[str, Any]], given: Columns) -> str:
@@ -106,7 +134,7 @@ def unseen_options(rows: Sequence[Mapping[str, Any]], given: Columns) -> str:
 
 def are_objects(rows: Sequence[Mapping[str, Any]], given: Columns) -> bool:
     """True if most answers are JSON objects in text, such as the tests of programs."""
-    answers = [value for row in rows if isinstance(value := value_at(row, given.answer_column), str)]
+    answers = answers_at(rows, given.answer_column)
     return 2 * sum(answer.startswith("{") and bool(mapping_in(answer)) for answer in answers) > len(answers)
 
 
@@ -126,7 +154,12 @@ def _shows(prompt: Any, listed: Sequence[str]) -> bool:
 
 def _is_final(solution: Any) -> bool:
     """True if the final answer of a solution is marked."""
-    return not isinstance(solution, str) or len(solution) <= LONGEST or MARK in solution or BOX in solution
+    return not isinstance(solution, str) or not _is_prose(solution)
+
+
+def _is_prose(text: str) -> bool:
+    """True if a text is long and marks no final answer."""
+    return len(text) > LONGEST and MARK not in text and BOX not in text
 
 
 def _first(known: Mapping[str, Any], given: str, others: Iterable[str]) -> str:

@@ -3,14 +3,17 @@
 import math
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from halfway.curriculum import Problem, Registry, UserError, require
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.answers import Batched, Lost, Verifier
+from halfway.curriculum.tasks.answers import Batched, Lost, Verifier, exact
 from halfway.curriculum.tasks.helpers import Unjudged, count
 
 VERIFIERS = Registry(
@@ -25,15 +28,19 @@ VERIFIERS = Registry(
         "running_sums": "halfway.curriculum.tasks.lab.sums:verify",
         "function_induction": "halfway.curriculum.tasks.function_induction:verify",
         "taskset": "halfway.curriculum.tasks.task_rewards:verify",
+        "any_of": "halfway.curriculum.tasks.verifiers:any_of",
     },
 )
 
 
+ANY_OF = "any_of"
 _WITH_OPTIONS = re.compile(r"(\w+)\((.+)\)")
 
 
 def find_verifier(name: str) -> Verifier:
     """Find the verifier of a name such as "numeric", perhaps with options, as in "numeric(tolerance=0.01)".
+
+    "any_of(numeric)" is the verifier of answers that are JSON lists, any item of which is right by "numeric".
 
     Raises:
         UserError: if there is no such verifier, or it has no such option.
@@ -42,6 +49,8 @@ def find_verifier(name: str) -> Verifier:
     if found is None:
         plain: Verifier = VERIFIERS.get(name)
         return plain
+    if found[1] == ANY_OF:
+        return _any_of(find_verifier(found[2]))
     verifier: Verifier = VERIFIERS.get(found[1])
     options = {}
     for pair in found[2].split(","):
@@ -55,6 +64,44 @@ def find_verifier(name: str) -> Verifier:
         finite = math.isfinite(options[option.strip()]) and options[option.strip()] >= 0
         require(finite, f"verifier {found[1]}", pair, f"give 0 or more, such as {option}=0.01")
     return partial(verifier, **options)
+
+
+def any_of(problem: Problem, response: str) -> bool | Lost:
+    """True if a response equals any item of the answer, a JSON list of texts, by `exact`, or by V in "any_of(V)"."""
+    return _any_of(exact)(problem, response)
+
+
+def _any_of(verifier: Verifier) -> Verifier:
+    """A verifier that passes if the given one passes for any item of the answer."""
+    if isinstance(verifier, Batched):
+        return Batched(partial(_judge_any, verifier.judge))
+    judge = partial(_judge_any, partial(map, verifier))
+    return lambda problem, response: judge([problem], [response])[0]
+
+
+def _judge_any(
+    judge: Callable[[Sequence[Problem], Sequence[str]], Iterable[bool | Lost]],
+    problems: Sequence[Problem],
+    responses: Sequence[str],
+) -> list[bool | Lost]:
+    """The verdict on each response: true if any is, else lost if any is lost."""
+    items = [answers_of(problem.answer) for problem in problems]
+    alone = [replace(problem, answer=item) for problem, mine in zip(problems, items, strict=True) for item in mine]
+    said = [response for response, mine in zip(responses, items, strict=True) for _ in mine]
+    verdicts = iter(judge(alone, said))
+    return [max(list(islice(verdicts, len(mine))), key=_rank) for mine in items]
+
+
+def _rank(verdict: bool | Lost) -> int:
+    return 1 if isinstance(verdict, Lost) else 2 * bool(verdict)
+
+
+def answers_of(answer: str) -> list[str]:
+    """The items of a JSON list of texts; any other answer is the only one."""
+    try:
+        return msgspec.json.decode(answer, type=list[str]) or [answer]
+    except msgspec.DecodeError:
+        return [answer]
 
 
 def verify(problem: Problem, response: str) -> bool | Lost:

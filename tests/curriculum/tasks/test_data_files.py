@@ -24,7 +24,7 @@ from halfway.curriculum.tasks.data_files import file_rows, stem, value_at
 from halfway.curriculum.tasks.files import File, plain_number
 from halfway.curriculum.tasks.hub import Hub
 from halfway.curriculum.tasks.sources import split
-from halfway.curriculum.tasks.verifiers import VERIFIERS
+from halfway.curriculum.tasks.verifiers import VERIFIERS, verify_all
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.checks import check_run
 
@@ -185,6 +185,16 @@ LAYOUTS: list[tuple[dict[str, Any], str]] = [
         {"responses_create_params": {"input": USER}, "expected_answer": "2"},
         "read as NeMo Gym: responses_create_params.input, expected_answer",
     ),
+    (
+        {"responses_create_params": {"input": USER}, "verifier_metadata": {"expected_answer": "2"}},
+        "read as NeMo Gym: responses_create_params.input, verifier_metadata.expected_answer",
+    ),
+    (
+        {"question": "1+1?", "answer": "We add one and one. " * 5 + "So it is 2.", "reference_answer": "2"},
+        "read as question and reference_answer: question, reference_answer",
+    ),
+    ({"question": "1+1?", "answer": 2, "reference_answer": "3"}, "read as question and answer: question, answer"),
+    ({"id": "Q1", "question": "1+1?", "answerKey": "2"}, "read as question and answerKey: question, answerKey"),
 ]
 
 
@@ -197,6 +207,54 @@ def test_a_layout_is_recognised_and_said(row: dict[str, Any], said: str, name: s
     solution = row["answer"] if "GSM8K" in said else row["solution"] if "MATH:" in said else ""
     assert problem.solution == solution
     assert split(File(str(tmp_path / name)), None, 0, STREAM).report.notes == (said,)
+
+
+def test_the_story_of_svamp_comes_before_its_question(tmp_path: Path) -> None:
+    row = {"Body": "Ann has 3 pears.", "Question": "How many pears has she?", "Answer": 3.0, "Type": "Addition"}
+    (tmp_path / "t.jsonl").write_text(lines([row]))
+    [problem], report = File(str(tmp_path / "t.jsonl"), verifier="numeric").load(None, STREAM)
+    assert problem.prompt == "Ann has 3 pears.\n\nHow many pears has she?"
+    assert report.notes == ("read as Body and Answer: Body, Question, Answer",)
+
+
+GOLD = ["Robert Zimmerman", "Bob Dylan"]
+SEARCH_R1 = {"prompt": USER, "reward_model": {"ground_truth": {"target": GOLD}, "style": "rule"}}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (SEARCH_R1, "read as Search-R1: prompt, reward_model.ground_truth.target; any one of a row's answers is right"),
+        (
+            {"question": "1+1?", "golden_answers": GOLD},
+            "read as question and golden_answers: question, golden_answers; any one of a row's answers is right",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["t.jsonl", "t.parquet"])
+def test_any_one_of_several_answers_is_right(row: dict[str, Any], said: str, name: str, tmp_path: Path) -> None:
+    (table if name.endswith("t") else WRITERS[name])(tmp_path / name, [row])
+    [problem], report = File(str(tmp_path / name), verifier="symbolic").load(None, STREAM)
+    assert report.notes == (said,) and problem.verifier == "any_of(symbolic)"
+    responses = ["<answer>bob dylan</answer>", r"\boxed{Robert Zimmerman}", "<answer>Bob Marley</answer>", ""]
+    assert verify_all([problem] * 4, responses) == [True, True, False, False]
+
+
+def test_a_target_that_is_no_list_is_not_the_answer(tmp_path: Path) -> None:
+    """TinyZero's answers are equations, which the target alone does not check."""
+    truth = {"target": 98, "numbers": [44, 19, 35]}
+    (tmp_path / "t.jsonl").write_text(lines([SEARCH_R1 | {"reward_model": {"ground_truth": truth}}]))
+    said = r":1: reward_model\.ground_truth is an object .*; name one of its fields, as in answer_column: "
+    with pytest.raises(UserError, match=said):
+        File(str(tmp_path / "t.jsonl")).load(None, STREAM)
+
+
+def test_several_answers_need_a_word_that_any_one_is_right(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(lines([{"question": "x^2=4?", "answer": [2, "-2"]}]))
+    with pytest.raises(UserError, match=r":1: answer has several values .*; .* verifier to any_of\(numeric\)$"):
+        File(str(tmp_path / "t.jsonl"), verifier="numeric").load(None, STREAM)
+    [problem], _ = File(str(tmp_path / "t.jsonl"), verifier="any_of(numeric)").load(None, STREAM)
+    assert verify_all([problem] * 3, ["2", r"\boxed{-2}", "4"]) == [True, True, False]
 
 
 MMLU = {"question": "1+1?", "choices": ["2", "3 or so"], "answer": 0}
@@ -356,11 +414,8 @@ def test_a_repeated_row_names_its_first_place_over_blocks_and_shards(
         (tmp_path / name).write_text("\n" + lines([{"prompt": f"{name}{i}", "answer": "1"} for i in range(20)]))
     with (tmp_path / "b.jsonl").open("a") as file:
         file.write(lines([{"prompt": "a.jsonl9", "answer": "1"}]))
-    with pytest.raises(UserError) as error:
-        load(tmp_path)
-    assert str(error.value).startswith(
-        f"{tmp_path}/b.jsonl:22: repeats the prompt and answer of an earlier row ({tmp_path}/a.jsonl:11)"
-    )
+    [place] = File(str(tmp_path)).load(None, STREAM).report.examples
+    assert place == f"{tmp_path}/b.jsonl:22 repeats the prompt and answer of an earlier row ({tmp_path}/a.jsonl:11)"
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl.gz", "t.jsonl.zst", "t.parquet"])

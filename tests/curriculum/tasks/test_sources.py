@@ -264,7 +264,8 @@ GOOD = {"prompt": "1+1=", "answer": "2"}
         ({"prompt": "2+2=", "answer": "4", "judge": "oracle"}, "unknown verifier"),
         ({"prompt": "2+2=", "answer": "4", "judge": 3}, "unknown verifier"),
         ({"prompt": "2+2=", "answer": "four", "judge": "numeric"}, "answer that verifier numeric cannot read"),
-        (GOOD, "repeats the prompt and answer of an earlier row"),
+        ({"prompt": "2+2=", "answer": {"value": "4"}}, "answer is an object"),
+        ({"prompt": "2+2=", "answer": ["4", "four"]}, "answer has several values"),
     ],
 )
 def test_a_bad_row_is_refused_or_dropped_with_file_and_line(tmp_path: Path, row: Any, reason: str) -> None:
@@ -272,11 +273,24 @@ def test_a_bad_row_is_refused_or_dropped_with_file_and_line(tmp_path: Path, row:
     with pytest.raises(UserError) as error:
         File(path, verifier_column="judge").load(None, STREAM)
     assert str(error.value).startswith(f"{path}:3: {reason}") and "\n" not in str(error.value)
-    assert "on_bad_row" in str(error.value)
+    assert ("any_of(exact)" if "several" in reason else "on_bad_row") in str(error.value)
     kept = File(path, verifier_column="judge", on_bad_row="drop").load(None, STREAM)
     assert [p.prompt for p in kept.problems] == ["1+1="]
     assert kept.report.dropped == {reason: 1}
     assert len(kept.report.examples) == 1 and kept.report.examples[0].startswith(f"{path}:3 {reason}")
+
+
+def test_a_row_that_repeats_a_problem_is_left_out_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DAPO-Math-17k has each of its problems a hundred times."""
+    monkeypatch.setattr("halfway.curriculum.tasks.files.MOST_BAD", 10)
+    path = jsonl(tmp_path, *[GOOD, GOOD | {"prompt": "2+2="}] * 100)
+    for source in (File(path), File(path, on_bad_row="drop")):
+        problems, report = source.load(None, STREAM)
+        assert {problem.prompt for problem in problems} == {GOOD["prompt"], "2+2="}
+        assert report.dropped == {"repeats the prompt and answer of an earlier row": 198} and not report.notes
+        assert report.examples[0] == f"{path}:3 repeats the prompt and answer of an earlier row ({path}:1)"
+    with pytest.raises(UserError, match=r":201: no answer; correct the file"):
+        File(jsonl(tmp_path, *[GOOD] * 200, {"prompt": "3+3=", "answer": None})).load(None, STREAM)
 
 
 def test_a_line_that_is_not_utf8_is_a_bad_row(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from messages import says
 from halfway.curriculum import Problem, UserError
 from halfway.curriculum.support import extras
 from halfway.curriculum.tasks import expressions, helpers
+from halfway.curriculum.tasks.answers import Lost
 from halfway.curriculum.tasks.expressions import SYMBOLIC_TIMEOUT
 from halfway.curriculum.tasks.helpers import Helpers, Unjudged, take_counts
 from halfway.curriculum.tasks.lab import sums
@@ -218,6 +219,41 @@ def test_a_verifier_may_have_options() -> None:
             verify(problem("1", name), "1")
 
 
+@pytest.mark.parametrize(
+    ("verifier", "answer", "passing", "failing"),
+    [
+        ("any_of", '["4", "four"]', ("4", "four"), ("5", '["4", "four"]')),
+        ("any_of(exact)", "4", ("4",), ("four",)),  # a text alone is the only answer
+        ("any_of(numeric)", '["2", "-2"]', ("so 2", "#### -2"), ("4", "")),
+        ("any_of(numeric(tolerance=0.1))", '["2.5"]', ("2.4",), ("2",)),
+        ("any_of(symbolic)", r'["\\frac{1}{2}", "x+1"]', (r"\boxed{0.5}", r"\boxed{1+x}"), (r"\boxed{x}", "")),
+    ],
+)
+def test_any_one_of_several_answers_passes(
+    verifier: str, answer: str, passing: tuple[str, ...], failing: tuple[str, ...]
+) -> None:
+    mine = problem(answer, verifier)
+    for response in (*passing, *failing):
+        assert verify(mine, response) is (response in passing), response
+    responses = [*passing, *failing]
+    assert verify_all([mine] * len(responses), responses) == [each in passing for each in responses]
+
+
+def test_any_of_has_a_known_verifier_and_reads_each_answer() -> None:
+    with pytest.raises(UserError, match=r"verifier: unknown name 'oracle'; choose one of any_of, exact"):
+        verify(problem("1", "any_of(oracle)"), "1")
+    with pytest.raises(UserError, match=r"verifier any_of\(numeric\): raised ValueError: the answer 'two' holds no"):
+        verify(problem('["2", "two"]', "any_of(numeric)"), "3")
+
+
+def test_a_lost_verdict_counts_unless_another_passes(register: Callable[[str, Any], None]) -> None:
+    said = {"a": True, "b": Lost("down"), "c": False}
+    register("judge", lambda problem, response: said[problem.answer])
+    assert verify(problem('["b", "a"]', "any_of(judge)"), "x") is True
+    assert verify(problem('["c", "b", "c"]', "any_of(judge)"), "x") == Lost("down")
+    assert verify(problem('["c", "c"]', "any_of(judge)"), "x") is False
+
+
 @pytest.mark.parametrize(("text", "tidied"), [("1.5e-3", "0.0015"), ("6.02E23", "602" + 21 * "0"), ("x2e3", "x2e3")])
 def test_scientific_notation_in_digits(text: str, tidied: str) -> None:
     assert tidy(text) == tidied
@@ -226,6 +262,7 @@ def test_scientific_notation_in_digits(text: str, tidied: str) -> None:
 # answer, and boxes that pass or fail by both verifiers
 NOTATIONS: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("1234567", ("1.234.567", "1'234'567", "1_234_567", "1~234~567"), ("1.234.568", "1.234")),
+    ("12", ("12",), ("1'2", "1'200")),
     ("1234567.8", ("1.234.567,8", "1'234'567.8"), ("1.234.667,8",)),
     ("0.125", ("0{,}125", r"\frac 18", r"\frac1{8}", r"\frac{-1}{-8}"), ("125", "0{,}0125")),
     ("7/3", (r"7 \div 3", "7 \u00f7 3", "7\u22153"), (r"3 \div 7",)),
