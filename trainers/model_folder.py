@@ -15,6 +15,8 @@ MOST_MIB = {"config.json": 2, "tokenizer.json": 128, "tokenizer_config.json": 4,
 """Most megabytes of each file of JSON."""
 MOST_VALUES = 4_000_000
 """Most values of such a file, as of a tokenizer with a million tokens and merges."""
+LONGEST_HEADER = 100_000_000
+"""Most bytes of a header that safetensors opens."""
 MOST_LAYERS, LARGEST = 10_000, 2**32
 """Most layers of a model, and the largest other whole number of its configuration."""
 MOST_TOKENS, MOST_ENDS = 1_000_000, 1000
@@ -98,7 +100,12 @@ def _check_safetensors(path: Path) -> None:
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
         if length > size - 8:
             raise ValueError("it ends within its header")
-        header = json.loads(file.read(length))
+        if length > LONGEST_HEADER:
+            raise ValueError(f"its header has more than {LONGEST_HEADER:,} bytes")
+        content = file.read(length)
+    if has_more_values(content, MOST_VALUES):
+        raise ValueError(f"its header has more than {MOST_VALUES:,} values")
+    header = json.loads(content)
     ends = [part["data_offsets"][1] for name, part in header.items() if name != "__metadata__"]
     expected = 8 + length + max(ends, default=0)
     if size != expected:

@@ -19,7 +19,7 @@ from halfway.curriculum.boxes.starting_trees import cache_folder
 from halfway.curriculum.repositories.judge import reports_of
 from halfway.curriculum.repositories.mutation import Mutant, Site, patch, sites
 from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, is_test, to_problem
-from halfway.curriculum.support.atomic import made_once, read_whole
+from halfway.curriculum.support.atomic import made_once, reading
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import Loaded, Source, SourceReport
 
@@ -30,7 +30,7 @@ SHOWN_TESTS = 3
 MOST_BYTES, MOST_TIMES = 64 * 2**20, 100
 """Most bytes of an unpacked archive, and most times its own size; the larger limit applies."""
 
-MOST_FILES, MOST_LEVELS = 50_000, 50
+MOST_FILES, MOST_LEVELS, LONGEST_NAME = 50_000, 50, 1024
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,8 @@ def unpack(archive: Path, sha256: str) -> Path:
     remedy = "pip download --no-binary :all: gets it"
     if not archive.is_file():
         raise UserError(f"{archive}: is not a file; {remedy}")
-    found = hashlib.sha256(read_whole(archive, remedy)).hexdigest()
+    with reading(archive, remedy), archive.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
     require(found == sha256, f"{archive}: SHA-256", found, f"expected {sha256}; get that version")
     folder = cache_folder("") / "archives" / found[:24]
     if folder.is_dir():
@@ -205,7 +206,7 @@ def _extract(archive: Path, folder: Path) -> None:
     """Unpack an archive as a stream, up to `MOST_BYTES` or `MOST_TIMES` its size, whichever is more.
 
     Raises:
-        ValueError: if it unpacks to more, or its folders are nested too deeply.
+        ValueError: if it unpacks to more, its folders are nested too deeply, or it would write through a link.
     """
     most = max(MOST_BYTES, MOST_TIMES * archive.stat().st_size)
     folder.mkdir()
@@ -215,7 +216,19 @@ def _extract(archive: Path, folder: Path) -> None:
             for number, member in enumerate(opened):
                 if number == MOST_FILES or member.name.count("/") > MOST_LEVELS:
                     raise ValueError(f"more than {MOST_FILES} files, or folders deeper than {MOST_LEVELS}")
+                _require_no_way_out(folder, member)
                 opened.extract(member, folder, filter="data")
+
+
+def _require_no_way_out(folder: Path, member: tarfile.TarInfo) -> None:
+    """Refuse a member that would be written through a link: before Python 3.11.14, tarfile resolves no long paths."""
+    for name in (member.name, member.linkname):
+        if len(name) > LONGEST_NAME:
+            raise ValueError(f"a name of more than {LONGEST_NAME} characters")
+    for name in (member.name, member.linkname) if member.islnk() else (member.name,):
+        path = folder / name.lstrip("/")
+        if any(each.is_symlink() for each in (path, *path.parents) if each.is_relative_to(folder)):
+            raise ValueError(f"a file behind a link: {name[:100]!r}")
 
 
 class _Bounded:

@@ -27,6 +27,8 @@ DAMAGED = (
 
 LONGEST_LINE, MOST_VALUES = 32 << 20, 2_000_000
 """Most bytes of a line of our own logs, and values of a line or file, each of which may become an object."""
+LARGEST, BLOCK = 1 << 30, 1 << 24
+"""Most bytes of another file that is read whole, and bytes of a log that are read at once."""
 PLACE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([,\[{])', re.DOTALL)
 """A string of JSON or, as a group, a character before a value."""
 
@@ -71,11 +73,17 @@ def read_json(path: Path, remedy: str = "remove it and resume", kind: Any = dict
     with reading(path, remedy):
         if not path.exists():
             return {}
-        content = path.read_bytes()
-        _require_few_values(content)
-        value: dict[str, Any] = json.loads(content)
+        value: dict[str, Any] = json.loads(read_json_text(path, remedy))
         msgspec.convert(value, kind)
     return value
+
+
+def read_json_text(path: Path, remedy: str) -> bytes:
+    """Read a file of one JSON value. Raises UserError if it cannot be read, or would fill the memory."""
+    content = read_whole(path, remedy, LONGEST_LINE)
+    with reading(path, remedy):
+        require_few_values(content)
+    return content
 
 
 @contextmanager
@@ -94,28 +102,48 @@ def reading(path: Path | str, remedy: str) -> Iterator[None]:
         raise UserError(f"{path}: is damaged ({one_line(error)}); {remedy}") from error
 
 
-def read_whole(path: Path, remedy: str) -> bytes:
-    """Read a file's bytes. Raises UserError, with the remedy, if it cannot be read."""
-    with reading(path, remedy):
-        return path.read_bytes()
+def read_whole(path: Path, remedy: str, most: int = LARGEST) -> bytes:
+    """Read a file's bytes. Raises UserError, with the remedy, if it cannot be read, or has more than `most`."""
+    with reading(path, remedy), path.open("rb") as file:
+        content = file.read(most + 1)
+        if len(content) > most:
+            raise ValueError(f"holds more than {most >> 20} MiB")
+        return content
 
 
 def read_json_lines(path: Path, remedy: str) -> bytes:
     """Read a file of JSON Lines. Raises UserError if it cannot be read, or has a line that would fill the memory."""
-    content = read_whole(path, remedy)
-    start = number = 0
-    while len(content) - start > MOST_VALUES:
-        number += 1
-        end = content.find(b"\n", start) % (len(content) + 1)
-        try:
-            _require_few_values(content[start:end] if end - start > MOST_VALUES else b"")
-        except ValueError as error:
-            raise UserError(f"{path}:{number}: {error}; {remedy}") from None
-        start = end + 1
-    return content
+    with reading(path, remedy):
+        if path.stat().st_size > MOST_VALUES:
+            for _ in blocks_of_lines(path, remedy):
+                pass
+        return path.read_bytes()
 
 
-def _require_few_values(text: bytes) -> None:
+def blocks_of_lines(path: Path, remedy: str) -> Iterator[bytes]:
+    """Yield the lines of a file of JSON Lines, those of `BLOCK` bytes at once.
+
+    Raises:
+        UserError: if it cannot be read, or has a line that would fill the memory.
+    """
+    number = 0
+    with reading(path, remedy), path.open("rb") as file:
+        while block := file.read(BLOCK):
+            block += file.readline(LONGEST_LINE)
+            start = 0
+            while len(block) - start > MOST_VALUES:
+                end = block.find(b"\n", start) % (len(block) + 1)
+                try:
+                    require_few_values(block[start:end] if end - start > MOST_VALUES else b"")
+                except ValueError as error:
+                    line = number + block.count(b"\n", 0, start) + 1
+                    raise UserError(f"{path}:{line}: {error}; {remedy}") from None
+                start = end + 1
+            number += block.count(b"\n")
+            yield block
+
+
+def require_few_values(text: bytes) -> None:
     """Raise ValueError for JSON that is very long, or has very many values."""
     if len(text) > LONGEST_LINE:
         raise ValueError(f"holds more than {LONGEST_LINE >> 20} MiB")

@@ -26,13 +26,18 @@ def seal(file: Path) -> None:
 def require_sealed(file: Path) -> None:
     """Raise UserError if a file's hash does not match its bytes; a file without a hash passes."""
     with open(file, "rb") as opened:
-        opened.seek(max(0, file.stat().st_size - FOOTER))
-        found = _SEAL.findall(opened.read())
-    if found:
-        content = file.read_bytes()
-        start, _, end = content.rpartition(b"blake2b:" + found[-1])
-        if _hash(start + BLANK.encode() + end) != found[-1]:
-            raise UserError(f"{file}: is damaged: its content has changed since it was written; get or make it again")
+        start = opened.seek(max(0, file.stat().st_size - FOOTER))
+        footer = opened.read()
+        if not (found := _SEAL.findall(footer)):
+            return
+        before, _, after = footer.rpartition(b"blake2b:" + found[-1])
+        opened.seek(0)
+        digest = blake2b(digest_size=20)
+        for place in range(0, start, FOOTER):
+            digest.update(opened.read(min(FOOTER, start - place)))
+    digest.update(before + BLANK.encode() + after)
+    if digest.hexdigest().encode() != found[-1]:
+        raise UserError(f"{file}: is damaged: its content has changed since it was written; get or make it again")
 
 
 def _hash(content: bytes) -> bytes:

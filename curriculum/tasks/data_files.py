@@ -660,10 +660,7 @@ TABLE = "FROM read_parquet(?, hive_partitioning = false)"
 def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[Block]:
     """Like `blocks`, for a Parquet table; floating-point numbers are read in their shortest decimal form."""
     what = "a Parquet file"
-    require_sealed(path)
-    query = "SELECT greatest(sum(total_uncompressed_size), 8 * sum(num_values)) FROM parquet_metadata(?)"
-    _require_moderate(path, next(_fetch(path, query, what))[0][0] or 0)
-    kinds = _types(path, "*")
+    kinds = _described(path)
     chosen = dict(_column(path, name, kinds) for name in (kinds if columns is None else columns))
     types = _types(path, ", ".join(f"{cell} AS {name_in_sql(name)}" for name, cell in chosen.items()))
     floats = [name for name, kind in types.items() if kind in ("FLOAT", "DOUBLE")]
@@ -676,6 +673,19 @@ def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[
             row |= {name: Decimal(row[name]) for name in floats if row[name] is not None}
         yield Block(path, range(first, first + len(rows)), rows, "row ")
         first += len(rows)
+
+
+def require_moderate_table(path: Path) -> None:
+    """Raise UserError for a Parquet file that is damaged, or whose rows would fill the memory."""
+    _moderate_sizes(path, [(name_in_sql(name), kind) for name, kind in _described(path).items()], "")
+
+
+def _described(path: Path) -> dict[str, str]:
+    """Read the types of the columns of a Parquet file, if it is whole and says that it holds no more than it may."""
+    require_sealed(path)
+    query = "SELECT greatest(sum(total_uncompressed_size), 8 * sum(num_values)) FROM parquet_metadata(?)"
+    _require_moderate(path, next(_fetch(path, query, "a Parquet file"))[0][0] or 0)
+    return _types(path, "*")
 
 
 def _types(path: Path, columns: str) -> dict[str, str]:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.curriculum.support.atomic import reading, write_json
+from halfway.curriculum.support.atomic import read_json_lines, reading, write_json
 from halfway.experiments.comparing.jobs import Job
 from halfway.experiments.config.comparison import SUPERSEDED, TUNING, WHOLE, ComparisonConfig
 from halfway.experiments.config.design import Grid, Setting
@@ -158,8 +158,9 @@ def area_under_curve(run: Path, budget: Budget) -> float:
     is over rollouts up to the last evaluation.
     """
     path, unit = run / "evaluations.jsonl", AXES.get(budget.unit, "rollouts")
-    with reading(path, f"remove {run} and compare again"):
-        records = [json.loads(line) for line in path.read_text().splitlines()]
+    remedy = f"remove {run} and compare again"
+    with reading(path, remedy):
+        records = [json.loads(line) for line in read_json_lines(path, remedy).splitlines()]
         spent_E = np.asarray([record[unit] for record in records], np.float64)
         pass_E = np.asarray([record["pass_at_1"] for record in records], np.float64)
     return mean_height(spent_E, pass_E, budget.total if budget.unit in AXES else float(spent_E[-1]))

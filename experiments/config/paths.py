@@ -129,10 +129,7 @@ def model_config(path: str) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        text = read_whole(file, "give a folder saved by transformers")
-        if len(text) > LONGEST_CONFIG:
-            raise ValueError(f"it has more than {LONGEST_CONFIG >> 20} MiB")
-        content = json.loads(text)
+        content = json.loads(read_whole(file, "give a folder saved by transformers", LONGEST_CONFIG))
     except (ValueError, RecursionError) as error:
         raise UserError(f"model.path: {file} is not JSON ({error}); give a folder saved by transformers") from None
     return content if isinstance(content, dict) else {}

@@ -11,7 +11,7 @@ import numpy as np
 
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Session, UserError, chain
-from halfway.curriculum.support.atomic import read_json, reading, write_json
+from halfway.curriculum.support.atomic import read_json, read_json_lines, reading, write_json
 from halfway.experiments.propel.config import BASE, ArmConfig
 from halfway.experiments.propel.study import Study, build_engine, frozen_policy
 from halfway.trainers.contracts import Recorder
@@ -382,5 +382,7 @@ def _online(study: Study, arm: str, quantity: str) -> int:
     if arm == BASE or not study.config.arm(arm).training.steps:
         return 0
     file = study.arm_folder(arm) / "steps.jsonl"
-    with reading(file, f"remove {file.parent} and train again"):
-        return int(sum(json.loads(line)["learner"].get(quantity, 0) for line in file.read_text().splitlines()))
+    remedy = f"remove {file.parent} and train again"
+    with reading(file, remedy):
+        lines = read_json_lines(file, remedy).splitlines()
+        return int(sum(json.loads(line)["learner"].get(quantity, 0) for line in lines))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from halfway.curriculum.support.atomic import read_json, reading, write_json, write_text
+from halfway.curriculum.support.atomic import read_json, read_json_text, reading, write_json, write_text
 from halfway.experiments.propel.config import BASE, PropelConfig
 from halfway.experiments.report.statistics.intervals import Estimate, over_seeds
 from halfway.experiments.report.text_tables import TextTable, interval, number, seeds_text
@@ -283,7 +283,7 @@ def _curve(config: PropelConfig, arm: str) -> dict[str, dict[str, Estimate]]:
     for seed in config.seeds:
         file = _file(config, seed, f"evaluations/{arm}.curve.json")
         with reading(file, AGAIN):
-            for point in json.loads(file.read_text()) if file.exists() else []:
+            for point in json.loads(read_json_text(file, AGAIN)) if file.exists() else []:
                 by_step.setdefault(str(int(point["step"])), []).append([float(point[name]) for name in COLUMNS])
     return {
         step: {name: over_seeds(values) for name, *values in zip(COLUMNS, *points, strict=True)}

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from halfway.curriculum.support.atomic import reading, write_json
+from halfway.curriculum.support.atomic import read_json_text, reading, write_json
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.paths import recipe
 from halfway.experiments.report.analysis.axes import Axis
@@ -260,6 +260,7 @@ def write_measured() -> None:
 def read_measured(paper: Paper) -> dict[str, Measured]:
     """Read the committed measurement of each row of a paper; a row that is not in the file was not run."""
     file = MEASURED / f"{paper.name}.json"
-    with reading(file, "restore it with git, or write it again with `make reproduction`"):
-        found = msgspec.json.decode(file.read_bytes(), type=dict[str, Measured]) if file.exists() else {}
+    remedy = "restore it with git, or write it again with `make reproduction`"
+    with reading(file, remedy):
+        found = msgspec.json.decode(read_json_text(file, remedy), type=dict[str, Measured]) if file.exists() else {}
     return {name: found.get(name, Measured(NOT_RUN)) for name in paper.rows}

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from halfway.curriculum.support.atomic import reading, write_bytes
+from halfway.curriculum.support.atomic import has_more_values, reading, write_bytes
 from halfway.experiments.report.records import EvaluationRecord, Run
+
+LARGEST = 64 << 20
+"""Most bytes of a file of curves, unpacked."""
 
 
 class Evaluation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -75,8 +78,11 @@ def read_curves(path: Path) -> list[Curve]:
     Raises:
         UserError: if the file is not a file of curves.
     """
-    with reading(path, "restore it with git, or write it again with collect.py"):
-        return [msgspec.json.decode(line, type=Curve) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    with reading(path, "restore it with git, or write it again with collect.py"), gzip.open(path) as file:
+        content = file.read(LARGEST + 1)
+        if len(content) > LARGEST or has_more_values(content, LARGEST // 2):
+            raise ValueError(f"holds more than {LARGEST >> 20} MiB")
+        return [msgspec.json.decode(line, type=Curve) for line in content.splitlines()]
 
 
 def write_curves(path: Path, curves: Iterable[Curve]) -> None:

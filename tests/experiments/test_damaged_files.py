@@ -1,5 +1,6 @@
 """For any content of a file of a run, a study or a survey, its reader gives a result, or one line with its name."""
 
+import gzip
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from messages import says
 from propel_study import tiny
 
 from halfway.curriculum import UserError
+from halfway.curriculum.support.atomic import LONGEST_LINE, MOST_VALUES
 from halfway.experiments.comparing.tuning import area_under_curve
 from halfway.experiments.config.paths import model_config
 from halfway.experiments.output_flags import as_json
@@ -30,13 +32,14 @@ from halfway.experiments.report.records import (
     load_run_records,
     read_jsonl,
 )
-from halfway.experiments.reproduction.run_curves import read_curves
+from halfway.experiments.reproduction.run_curves import LARGEST, read_curves
 from halfway.experiments.results.when_does_it_pay.judging import read_verdict
 from halfway.experiments.running.retrace import read_events
 from halfway.experiments.running.runs import RecordForwarder
 from halfway.experiments.survey.command import prepare_folder
 from halfway.experiments.survey.sampling import read_records
 from halfway.trainers.loop.loop_options import Budget
+from halfway.trainers.loop.samples import Samples
 from halfway.trainers.propel.guessed_problems import read_provenance
 from halfway.trainers.propel.probes.sweep import read_cells
 
@@ -140,6 +143,36 @@ def test_a_pipe_or_a_device_in_place_of_a_file_is_one_line(reader: str, tmp_path
         plant(file)
         with in_time(), pytest.raises(UserError, match=r"\A[^\n]*: is not a regular file; [^\n]*\Z"):
             read(tmp_path)
+
+
+MANY, LONG = (b"{}," * (MOST_VALUES + 2) + b"{}", b" " * (LONGEST_LINE + 2))
+HEAVY = {"many values": b'{"a": [' + MANY + b"]}\n", "a long line": b'{"a": "' + LONG + b'"}\n'}
+
+
+@pytest.mark.parametrize("reader", [name for name, (file, _) in READERS.items() if file.endswith((".json", ".jsonl"))])
+@pytest.mark.parametrize("content", HEAVY)
+def test_a_file_that_would_fill_the_memory_is_not_decoded(reader: str, content: str, tmp_path: Path) -> None:
+    name, read = READERS[reader]
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(HEAVY[content])
+    with pytest.raises(UserError, match=r"(holds|has) more than [\d,]+ (values|[KM]iB)"):
+        read(tmp_path)
+
+
+def test_packed_curves_that_would_fill_the_memory_are_not_decoded(tmp_path: Path) -> None:
+    file = tmp_path / "curves.jsonl.gz"
+    for content in (b" " * (LARGEST + 1), b"{}," * LARGEST):
+        file.write_bytes(gzip.compress(content, 1))
+        with pytest.raises(UserError, match=says(file, "holds more than 64 MiB")):
+            read_curves(file)
+
+
+def test_samples_of_a_resumed_run_bound_the_lines_that_they_count(tmp_path: Path) -> None:
+    file = tmp_path / "decisions.jsonl"
+    file.write_bytes(b"{}\n" + HEAVY["many values"])
+    with pytest.raises(UserError, match=says(f"{file}:2", "holds more than 2,000,000 values")):
+        list(Samples(["a"], str, file)._logged())
 
 
 def test_a_pipe_anywhere_in_a_run_is_one_line(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,66 @@ def test_a_damaged_archive_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
         path.write_bytes(content)
         with pytest.raises(UserError, match=says(path, "not a source distribution", "tar.gz")):
             archives.unpack(path, hashlib.sha256(content).hexdigest())
+
+
+def climbing(file: tarfile.TarFile, target: str) -> None:
+    """A way out by a link whose path is longer than the system resolves, and back in by short names."""
+    place, steps = "", "abcdefghijklmnop"
+    for step in steps:
+        folder = f"{place}{'d' * 247}"
+        add(file, folder, tarfile.DIRTYPE)
+        add(file, f"{place}{step}", tarfile.SYMTYPE, "d" * 247)
+        place = f"{folder}/"
+    long = "/".join((*steps, "l" * 254))
+    add(file, long, tarfile.SYMTYPE, "../" * len(steps))
+    add(file, "out", tarfile.SYMTYPE, f"{long}/{target}")
+    add(file, "out/canary", tarfile.REGTYPE)
+
+
+def behind_a_link(file: tarfile.TarFile, target: str) -> None:
+    add(file, "a", tarfile.DIRTYPE)
+    add(file, "link", tarfile.SYMTYPE, "a")
+    add(file, "link/canary", tarfile.REGTYPE)
+
+
+def over_a_link(file: tarfile.TarFile, target: str) -> None:
+    add(file, "a", tarfile.REGTYPE)
+    add(file, "link", tarfile.SYMTYPE, "a")
+    add(file, "link", tarfile.REGTYPE)
+
+
+def hard_link_behind_a_link(file: tarfile.TarFile, target: str) -> None:
+    add(file, "a/b", tarfile.REGTYPE)
+    add(file, "link", tarfile.SYMTYPE, "a")
+    add(file, "c", tarfile.LNKTYPE, "link/b")
+
+
+def add(file: tarfile.TarFile, name: str, kind: bytes, target: str = "") -> None:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    file.addfile(member)
+
+
+@pytest.mark.parametrize("write", [climbing, behind_a_link, over_a_link, hard_link_behind_a_link])
+def test_an_archive_writes_nothing_through_a_link(
+    write: Callable[[tarfile.TarFile, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "cache_folder", lambda chosen: tmp_path / "cache")
+    (tmp_path / "elsewhere").mkdir()
+    path = tmp_path / "a.tar.gz"
+    with tarfile.open(path, "w:gz") as file:
+        write(file, "../../../../elsewhere")  # from cache/archives/.partial-.../all
+    with pytest.raises(UserError, match=says(path, "not a source distribution")):
+        archives.unpack(path, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_links_within_an_archive_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "cache_folder", lambda chosen: tmp_path / "cache")
+    path = tmp_path / "a.tar.gz"
+    with tarfile.open(path, "w:gz") as file:
+        add(file, "a/b", tarfile.REGTYPE)
+        add(file, "a/c", tarfile.SYMTYPE, "b")
+        add(file, "a/d", tarfile.LNKTYPE, "a/b")
+    folder = archives.unpack(path, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert sorted(path.name for path in folder.iterdir()) == ["b", "c", "d"]

@@ -17,9 +17,10 @@ import msgspec
 from halfway.curriculum.decision_log import GroupRecord, sort_records
 from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import Origin, Rollout
+from halfway.curriculum.support.atomic import blocks_of_lines, reading
 
 PROBLEMS, EACH, LETTERS = 8, 2, 4000
-WINDOW = 2**24  # bytes of the decision log that are read at once
+REMEDY = "put the whole file back"
 Decode = Callable[[Sequence[int]], str]
 
 
@@ -51,9 +52,9 @@ class Samples:
     def _logged(self) -> Iterator[str]:
         """The problem of each rolled-out group in the decision log; of a group that waited, once per step."""
         decoder, records = msgspec.json.Decoder(GroupRecord), list[GroupRecord]()
-        with self.decisions.open("rb") as file:
-            while lines := file.readlines(WINDOW):
-                records += (one for one in decoder.decode_lines(b"".join(lines)) if one.problem in self.chosen)
+        with reading(self.decisions, REMEDY):
+            for lines in blocks_of_lines(self.decisions, REMEDY):
+                records += (one for one in decoder.decode_lines(lines) if one.problem in self.chosen)
         groups = sort_records([replace(one, earlier_k=0, earlier_n=0) for one in records]).groups
         return (group.problem for group in groups if group.scored and group.origin != Origin.STORED)
 

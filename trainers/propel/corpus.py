@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.atomic import reading, replacing
+from halfway.curriculum.support.atomic import reading, replacing, require_few_values
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
-from halfway.curriculum.support.seal import BLANK, KEY, require_sealed, seal
+from halfway.curriculum.support.seal import BLANK, KEY, seal
+from halfway.curriculum.tasks.data_files import require_moderate_table
 from halfway.trainers.propel.probes.sweep import LabelledRows
 from halfway.trainers.propel.propel_options import CorpusOptions
 from halfway.trainers.propel.solver import Solver
@@ -197,9 +198,11 @@ def _read_part(file: Path, provenance: Mapping[str, Any]) -> list[CorpusRow]:
     """Read the rows of a file. Raises UserError if it is not part of a corpus, or has another provenance."""
     parquet = load_extra("pyarrow.parquet", "the corpus", "propel")
     with reading(file, "remove it to make it again"):
-        require_sealed(file)
+        written = parquet.read_schema(file).metadata[PROVENANCE]
+        require_few_values(written)
+        require_moderate_table(file)
         table = parquet.read_table(file, page_checksum_verification=True)
-        found: Mapping[str, Any] = json.loads(table.schema.metadata[PROVENANCE])
+        found: Mapping[str, Any] = json.loads(written)
         rows = [CorpusRow(**values) for values in table.to_pylist()]
     wanted = json.loads(json.dumps(provenance))
     if found != wanted:

@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.atomic import reading
+from halfway.curriculum.support.atomic import reading, require_few_values
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
 from halfway.curriculum.support.seal import require_sealed
@@ -127,5 +127,7 @@ def read_provenance(file: Path) -> dict[str, Any]:
     parquet = load_extra("pyarrow.parquet", "a pool", "propel")
     with reading(file, "export it again"):
         require_sealed(file)
-        found: dict[str, Any] = json.loads(parquet.read_schema(file).metadata[PROVENANCE])
+        written = parquet.read_schema(file).metadata[PROVENANCE]
+        require_few_values(written)
+        found: dict[str, Any] = json.loads(written)
     return found

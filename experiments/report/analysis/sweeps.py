@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from halfway.curriculum.support.atomic import reading
+from halfway.curriculum.support.atomic import read_json_text, reading
 
 SWEEPS = "tuning.json"
 
@@ -61,6 +61,6 @@ def read_tuning(directory: Path) -> dict[str, Sweep]:
     Raises:
         UserError: if the file cannot be read.
     """
-    path = directory / SWEEPS
-    with reading(path, "remove it and tune again"):
-        return msgspec.json.decode(path.read_bytes(), type=_File).arms if path.exists() else {}
+    path, remedy = directory / SWEEPS, "remove it and tune again"
+    with reading(path, remedy):
+        return msgspec.json.decode(read_json_text(path, remedy), type=_File).arms if path.exists() else {}

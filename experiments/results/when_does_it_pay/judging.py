@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from halfway.curriculum.support.atomic import reading
+from halfway.curriculum.support.atomic import read_json_text, reading
 from halfway.experiments.report.analysis.axes import PAPERS_RHO, ROLLOUTS, TOKENS, Axis, cost_axis
 from halfway.experiments.report.analysis.curves import common_reach
 from halfway.experiments.report.analysis.pooled import Pooled, area_gain, areas, best_shares, by_instance, pool, ratio
@@ -122,8 +122,9 @@ def read_verdict(path: Path) -> Verdict:
     Raises:
         UserError: if the file cannot be read as such.
     """
-    with reading(path, "restore it with git, or write it again with verdict.py beside it"):
-        return msgspec.json.decode(path.read_bytes(), type=Verdict)
+    remedy = "restore it with git, or write it again with verdict.py beside it"
+    with reading(path, remedy):
+        return msgspec.json.decode(read_json_text(path, remedy), type=Verdict)
 
 
 def judge(curves: Mapping[str, Sequence[Curve]], plan: Mapping[str, Any]) -> Verdict:

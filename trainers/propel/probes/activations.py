@@ -10,15 +10,17 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from tokenize import TokenError
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from halfway.curriculum.rollouts import IntArray
-from halfway.curriculum.support.atomic import read_json, write_json
+from halfway.curriculum.support.atomic import read_json, reading, require_no_link, write_json
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
@@ -195,14 +197,7 @@ class ActivationStore:
         known = [f"{layer}/{name}" for layer in self.options.layers for name in self.options.poolings]
         if f"{layer}/{pooling}" not in known:
             raise unknown(f"{self.path}: layer and pooling", f"{layer}/{pooling}", known)
-        file = _file(self.path, layer, pooling)
-        try:
-            features_ND: Features = np.load(file, mmap_mode="r")
-        except (OSError, EOFError, ValueError) as error:
-            raise UserError(f"{file}: is damaged ({one_line(error)}); remove {self.path} and extract again") from error
-        if features_ND.shape[:1] != (len(self.ids),):
-            raise UserError(f"{file}: does not have {len(self.ids)} rows; remove {self.path} and extract again")
-        return features_ND
+        return _mapped(_file(self.path, layer, pooling), "r", len(self.ids))
 
     @classmethod
     def open(cls, path: Path, reference: str | None = None) -> "ActivationStore":
@@ -273,10 +268,26 @@ def _file(path: Path, layer: int, pooling: str) -> Path:
     return path / f"layer-{layer:03d}-{pooling}.npy"
 
 
-def _rows(file: Path, new: bool, shape: tuple[int, int]) -> "np.memmap[Any, np.dtype[np.float32]]":
+def _rows(file: Path, new: bool, shape: tuple[int, int]) -> Features:
+    """Open a file of vectors for writing, never through a link."""
+    require_no_link(file)
     if new:
+        file.unlink(missing_ok=True)
         return np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
-    return np.lib.format.open_memmap(file, mode="r+")
+    return _mapped(file, "r+", shape[0])
+
+
+def _mapped(file: Path, mode: Literal["r", "r+"], rows: int) -> Features:
+    """Map a file of vectors. Raises UserError if it is damaged, or does not have so many rows."""
+    remedy = f"remove {file.parent} and extract again"
+    with reading(file, remedy):
+        try:
+            features_ND: Features = np.lib.format.open_memmap(file, mode=mode)
+        except (SyntaxError, TokenError) as error:  # of its header, which is Python
+            raise ValueError(one_line(error)) from None
+    if features_ND.ndim != 2 or len(features_ND) != rows or features_ND.dtype != np.float32:
+        raise UserError(f"{file}: does not have {rows} rows; {remedy}")
+    return features_ND
 
 
 def _digest(readings: Sequence[Reading]) -> str:
@@ -287,5 +298,13 @@ def _digest(readings: Sequence[Reading]) -> str:
     return digest.hexdigest()
 
 
+class _Manifest(msgspec.Struct):
+    reference: str
+    ids: list[str]
+    options: dict[str, Any]
+    truncated: int
+    done: Annotated[int, msgspec.Meta(ge=0)]
+
+
 def _read_manifest(path: Path) -> dict[str, Any] | None:
-    return read_json(path / MANIFEST) if (path / MANIFEST).exists() else None
+    return read_json(path / MANIFEST, kind=_Manifest) or None

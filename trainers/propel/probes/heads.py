@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from halfway.curriculum.support.atomic import replacing
+from halfway.curriculum.support.atomic import reading, replacing, require_few_values
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.propel.probes.probe_options import HEADS, HeadKind
@@ -98,10 +98,11 @@ def load_probe(file: Path, reference: str | None = None) -> tuple[Probe, Site]:
         UserError: if the file is not a probe, or belongs to another reference model.
     """
     try:
-        with safe_open(file, "pt") as tensors:
+        with reading(file, "train one"), safe_open(file, "pt") as tensors:
             metadata = tensors.metadata() or {}
             names: list[str] = tensors.keys()
             state = {name: tensors.get_tensor(name) for name in names}
+        require_few_values(metadata["probe"].encode())
         described = json.loads(metadata["probe"])
         site = Site(**described["site"])
         probe = Probe(next(head for head in HEADS if head == described["kind"]), len(state["mean"]))
