@@ -34,6 +34,11 @@ WORKS = re.compile(
     r"\A(?!CREATE TRIGGER\b)|\b(FROM|WITH)\b|\bBEGIN\b.*\b(INSERT|REPLACE|UPDATE|DELETE)\b", re.IGNORECASE | re.DOTALL
 )
 """Definitions in SQLite that compute nothing, and others that may; MLflow's own trigger only raises an error."""
+QUOTED = re.compile(r"""('(?:[^']|'')*')|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]""")
+CALL = re.compile(r"(?:\b(TABLE|ON|REFERENCES) )?([^\s(),]+)\s*\(", re.IGNORECASE)
+"""What stands before a parenthesis: the name of a table, or a word of its own."""
+WORDS = {"CHECK", "KEY", "UNIQUE", "IN", "AND", "OR", "NOT", "AS", "DEFAULT", "VARCHAR", "CHAR", "NUMERIC", "RAISE"}
+SLOW = re.compile(r"--|/\*|\|\||\b(LIKE|GLOB|MATCH|REGEXP)\b", re.IGNORECASE)
 
 
 def store_uri(tracking: TrackingOptions, output: Path) -> str:
@@ -200,14 +205,21 @@ def _client(uri: str) -> Any:
 
 
 def _require_passive(path: Path) -> None:
-    """Refuse a database that does work of its own: a view or a trigger may never end."""
+    """Refuse a database that does work of its own, which may never end."""
     if not path.is_file():
         raise ValueError("is not a regular file")
     with closing(sqlite3.connect(path, timeout=SECONDS)) as base:
         found = [sql for (sql,) in base.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
-    odd = next((sql for sql in found if not PASSIVE.match(sql) and WORKS.search(sql)), None)
+    odd = next((sql for sql in found if _computes(sql) or (not PASSIVE.match(sql) and WORKS.search(sql))), None)
     if odd is not None:
-        raise ValueError(f"has a view or trigger of its own: {one_line(odd, 60)}")
+        raise ValueError(f"has a view, a trigger or a computation of its own: {one_line(odd, 60)}")
+
+
+def _computes(sql: str) -> bool:
+    """True if a definition calls functions or matches patterns, as for its constraints: they may never end."""
+    plain = QUOTED.sub(lambda found: "''" if found[1] else "q", sql)
+    called = (word for table, word in CALL.findall(plain) if not table and word.upper() not in WORDS)
+    return SLOW.search(plain) is not None or next(called, None) is not None
 
 
 def _entities() -> Any:

@@ -38,6 +38,12 @@ LOOP = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT c
         "CREATE TRIGGER t AFTER INSERT ON runs BEGIN INSERT INTO tags SELECT name, name, name FROM runs; END",
         "CREATE TRIGGER t AFTER INSERT ON runs WHEN (SELECT count(*) FROM runs) BEGIN SELECT RAISE(ABORT, 'x'); END",
         "CREATE VIRTUAL TABLE t USING fts5(x)",
+        "CREATE TABLE t (x CHECK (length(printf('%.*c', 100000000, 'x')) > 0))",
+        'CREATE TABLE t (x CHECK (1 + "printf" (x)))',
+        "CREATE TABLE t (x, y AS (hex(x)))",
+        "CREATE TABLE t (x CHECK (x LIKE '%a%a%a%a%a'))",
+        "CREATE INDEX t ON runs (name) WHERE abs(name)",
+        "CREATE TRIGGER t AFTER INSERT ON runs WHEN hex(NEW.name) BEGIN SELECT RAISE(ABORT, 'x'); END",
     ],
 )
 def test_a_database_that_would_work_by_itself_is_not_opened(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tokenize import TokenError
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -20,13 +20,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from halfway.curriculum.rollouts import IntArray
-from halfway.curriculum.support.atomic import read_json, reading, require_no_link, write_json
+from halfway.curriculum.support.atomic import read_json, require_no_link, write_json
+from halfway.curriculum.support.atomic import reading as reading_file
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 from halfway.trainers.propel.probes.probe_options import ActivationOptions
 
 Features = NDArray[np.float32]
+Mapped: TypeAlias = "np.memmap[Any, np.dtype[np.float32]]"
 MANIFEST = "manifest.json"
 
 POOLINGS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -268,7 +270,7 @@ def _file(path: Path, layer: int, pooling: str) -> Path:
     return path / f"layer-{layer:03d}-{pooling}.npy"
 
 
-def _rows(file: Path, new: bool, shape: tuple[int, int]) -> Features:
+def _rows(file: Path, new: bool, shape: tuple[int, int]) -> Mapped:
     """Open a file of vectors for writing, never through a link."""
     require_no_link(file)
     if new:
@@ -277,12 +279,12 @@ def _rows(file: Path, new: bool, shape: tuple[int, int]) -> Features:
     return _mapped(file, "r+", shape[0])
 
 
-def _mapped(file: Path, mode: Literal["r", "r+"], rows: int) -> Features:
+def _mapped(file: Path, mode: Literal["r", "r+"], rows: int) -> Mapped:
     """Map a file of vectors. Raises UserError if it is damaged, or does not have so many rows."""
     remedy = f"remove {file.parent} and extract again"
-    with reading(file, remedy):
+    with reading_file(file, remedy):
         try:
-            features_ND: Features = np.lib.format.open_memmap(file, mode=mode)
+            features_ND: Mapped = np.lib.format.open_memmap(file, mode=mode)
         except (SyntaxError, TokenError) as error:  # of its header, which is Python
             raise ValueError(one_line(error)) from None
     if features_ND.ndim != 2 or len(features_ND) != rows or features_ND.dtype != np.float32:
