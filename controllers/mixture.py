@@ -64,7 +64,7 @@ class MixtureState:
 
 @dataclass(frozen=True)
 class Mixture(PassRateController[MixtureState]):
-    """Sets the part of its share that each of `prefix_sampling`, `probe` and `replay` uses (ours).
+    """Decides how much of its share of the batch each of `prefix_sampling`, `probe` and `replay` uses (ours).
 
     The share that such a member has in its own options is its upper bound. A source gets this part of it:
 

@@ -114,14 +114,14 @@ class Rounds(PassRateController[RoundsState]):
 
 @dataclass(frozen=True)
 class ReinforceAda(Rounds):
-    """`Rounds` as in Reinforce-Ada: up to four rounds of eight, until two passed and two failed; four train."""
+    """`Rounds` as in Reinforce-Ada: up to four rounds of eight, until two pass and two fail; trains on four."""
 
     size: int = 8
 
 
 @dataclass(frozen=True)
 class Ar3po(Rounds):
-    """`Rounds` as in AR3PO: until one rollout passes; all rollouts train."""
+    """`Rounds` as in AR3PO: samples until one rollout passes, and trains on all rollouts."""
 
     stop: Literal["balanced", "positive"] = "positive"
     keep: int = 0
@@ -129,10 +129,10 @@ class Ar3po(Rounds):
 
 @dataclass(frozen=True)
 class NguRounds(Rounds):
-    """`Rounds` of four until one rollout passes, all within one step: NGU (arXiv 2609.13443) without its queue.
+    """`Rounds` as in NGU, but within one step: samples four at a time until one rollout passes, without a queue.
 
-    No random draw ends a group: it is given up after 8 `rounds`, 32 rollouts. All rollouts train. `ngu` spreads the
-    tries over steps.
+    NGU is arXiv 2609.13443. No random draw ends a group: it is given up after 8 `rounds`, 32 rollouts. All rollouts
+    train. `ngu` spreads the tries over steps.
     """
 
     stop: Literal["balanced", "positive"] = "positive"

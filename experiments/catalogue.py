@@ -47,7 +47,7 @@ ROOMS = {
     CONTRIB: """
 ## Not shown to help here
 
-These are implemented as published. [Each with what was measured](contrib/__init__.py).
+These are implemented as published; [a list of our measurements](contrib/__init__.py) says what each gained or lost.
 """,
 }
 

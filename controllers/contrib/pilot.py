@@ -135,7 +135,9 @@ class Pilot(PassRateController[PilotState]):
             and (group.request.ticket in waiting or not group.waits)
         ]
         drawn = [r for r in plan.requests if r.extends and (not r.ticket or r.step == plan.step)]
-        room = self.commits - sum(_decided(COMMIT, request) for request in (*drawn, *(group.request for group in ours)))
+        room = self.commits - sum(
+            _has_decision(COMMIT, request) for request in (*drawn, *(group.request for group in ours))
+        )
         for group in candidates[: max(0, room) if self.commits else None]:
             plan = plan.extend(group, self.more or plan.num_rollouts - self.initial, COMMIT)
         return plan
@@ -148,7 +150,7 @@ class Pilot(PassRateController[PilotState]):
         return [self._waits_for_turn(group) and step - group.request.step <= self.patience for group in groups]
 
     def _waits_for_turn(self, group: Group) -> bool:
-        undecided = _decided(PILOT, group.request) and not _decided(COMMIT, group.request)
+        undecided = _has_decision(PILOT, group.request) and not _has_decision(COMMIT, group.request)
         return self.kind == "commit" and undecided and self._in_band(group)
 
     def weigh(self, groups: Sequence[Group], state: PilotState, stream: Stream) -> Sequence[Group]:
@@ -157,7 +159,7 @@ class Pilot(PassRateController[PilotState]):
             return groups
         return [
             group.with_weights([0.0] * group.size)
-            if _decided(PILOT, group.request) and not _decided(COMMIT, group.request)
+            if _has_decision(PILOT, group.request) and not _has_decision(COMMIT, group.request)
             else group
             for group in groups
         ]
@@ -179,8 +181,8 @@ class Pilot(PassRateController[PilotState]):
         state = replace(state, settled=tuple(ticket for ticket in state.settled if ticket not in whole))
         if self.kind != "commit":
             return state
-        pilots = [group for group in groups if group.size and _decided(PILOT, group.request)]
-        left = [group for group in pilots if not _decided(COMMIT, group.request)]
+        pilots = [group for group in groups if group.size and _has_decision(PILOT, group.request)]
+        left = [group for group in pilots if not _has_decision(COMMIT, group.request)]
         return replace(
             state,
             pilots=state.pilots + len(pilots),
@@ -196,5 +198,5 @@ class Pilot(PassRateController[PilotState]):
         return {name: float(getattr(state, name)) for name in names}
 
 
-def _decided(action: str, request: Request) -> bool:
+def _has_decision(action: str, request: Request) -> bool:
     return any(decision.action == action for decision in request.decisions)

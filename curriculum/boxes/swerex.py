@@ -175,7 +175,7 @@ class SweRexBox:
             self._start(base.image, start_seconds)
             if runtime:
                 self._spared = self._ask("echo /proc/[0-9]*", SERVICE_SECONDS).strip()
-            self._image = _IMAGES.get((base.image, self._place)) or self._look()
+            self._image = _IMAGES.get((base.image, self._place)) or self._inspect()
         except BaseException:
             self.close()
             raise
@@ -213,7 +213,7 @@ class SweRexBox:
         output, status = self._within(f"base64 -w0 -- {shlex.quote(path)}")
         if status:
             raise FileNotFoundError(f"{path}: not there")
-        with _believed():
+        with _check_statements():
             return base64.b64decode(output)
 
     def write(self, path: str, content: bytes) -> None:
@@ -251,7 +251,7 @@ class SweRexBox:
             docker.remove(self._runtime, name)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
-    def _look(self) -> "_Image":
+    def _inspect(self) -> "_Image":
         """Inspect a new container."""
         layout = "setarch $(uname -m) -R "
         allowed = self._within(f"{layout} true")[1] == 0
@@ -260,7 +260,7 @@ class SweRexBox:
 
     def _tree(self) -> "Tree":
         listed, summed = (self._must(command).split("\0")[:-1] for command in (LIST, SUMS))
-        with _believed():
+        with _check_statements():
             sums = dict(line.split("  ./", 1)[::-1] for line in summed)
             parts = zip(*(listed[i::4] for i in range(4)), strict=True)
             return {path: (kind, mode, sums.get(path, "") if kind == "f" else link) for kind, mode, link, path in parts}
@@ -272,7 +272,7 @@ class SweRexBox:
         names = self._store("".join(f"{path}\0" for path in paths).encode())
         packed = self._must(f"tar --null -c -T {names} | base64 -w0; rm -f {names}")
         found = []
-        with _believed(), tarfile.open(fileobj=io.BytesIO(base64.b64decode(packed)), mode="r:") as archive:
+        with _check_statements(), tarfile.open(fileobj=io.BytesIO(base64.b64decode(packed)), mode="r:") as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isfile() or member.islnk() else None
                 if content is not None:
@@ -322,7 +322,7 @@ class SweRexBox:
         output, found, status = self._ask(line, SERVICE_SECONDS).rpartition(mark)
         if not found:
             raise BoxLostError("a container ended in the middle of a command")
-        with _believed():
+        with _check_statements():
             return output, int(status)
 
     def _ask(self, line: str, seconds: float) -> str:
@@ -342,7 +342,7 @@ class SweRexBox:
 
 
 @contextmanager
-def _believed() -> Iterator[None]:
+def _check_statements() -> Iterator[None]:
     """Raise BoxLostError for errors in a container's statements, which a command may have forged."""
     try:
         yield

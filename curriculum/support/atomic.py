@@ -92,7 +92,7 @@ def reading(path: Path | str, remedy: str) -> Iterator[None]:
 
     A pipe, a device or a socket is refused before it is opened.
     """
-    if not _ends(path):
+    if not _is_finite(path):
         raise UserError(f"{path}: is not a regular file; {remedy}")
     try:
         yield
@@ -162,11 +162,11 @@ def has_more_values(text: bytes, most: int) -> bool:
 def require_regular_files(folder: Path) -> None:
     """Raise UserError if anything below a folder is a pipe, a device, a socket or a link to itself."""
     for path in folder.rglob("*"):
-        if not _ends(path):
+        if not _is_finite(path):
             raise UserError(f"{path}: is not a regular file; remove it")
 
 
-def _ends(path: Path | str) -> bool:
+def _is_finite(path: Path | str) -> bool:
     """True if reading a path ends: opening a pipe may wait forever, and a device has no end."""
     try:
         mode = os.stat(path).st_mode
@@ -246,7 +246,7 @@ def open_own(path: Path, mode: str = "a") -> IO[Any]:
         UserError: if the path is a link, a pipe or a device.
     """
     require_no_link(path)
-    if not _ends(path):
+    if not _is_finite(path):
         raise UserError(f"{path}: is not a regular file, but Halfway writes its own data here; remove it")
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
 

@@ -43,14 +43,14 @@ def construct(kind: type[Options], data: Any, path: str = "") -> Options:
             has the rest. Errors of the dataclass itself get the path in front.
     """
     errors = list(islice(_name_errors(kind, data, path), MOST))
-    made = _made(kind, data, path, path, None, errors) if isinstance(data, Mapping) else None
+    made = _make(kind, data, path, path, None, errors) if isinstance(data, Mapping) else None
     if errors:
         raise join_errors(errors)
     assert made is not None
     return made
 
 
-def _made(
+def _make(
     kind: type[Options],
     data: Mapping[str, Any],
     path: str,
@@ -72,7 +72,7 @@ def _made(
         hint, at = hints[name], _join(path, name)
         if _is_options(hint):
             below = _default(by_name[name]) if default is None else getattr(default, name)
-            values[name] = _made(hint, value, at, root, below, errors) if isinstance(value, Mapping) else None
+            values[name] = _make(hint, value, at, root, below, errors) if isinstance(value, Mapping) else None
             complete = complete and values[name] is not None
             continue
         try:

@@ -93,7 +93,7 @@ def symbolically(answer: str, response: str, seconds: int) -> bool | None:
         return verdict
     if final is None and _is_bare(response):
         final = response.strip().removesuffix(".")
-    if final is None and (said := _said(response)) and _is_bare(said):
+    if final is None and (said := _find_stated(response)) and _is_bare(said):
         final = _unbold(said)
     reference, given = plain_number(expected), plain_number(response if final is None else final)
     if reference is not None and given is None and final is not None:
@@ -149,7 +149,7 @@ _SAID = re.compile(
 )
 
 
-def _said(response: str) -> str:
+def _find_stated(response: str) -> str:
     """The text after "answer is" or "answer:" at the end of a response; "" if there is none."""
     found = _SAID.search(response.rstrip()[-_END:])
     return found[1] if found else ""
@@ -197,7 +197,7 @@ def _judge_text(expected: str, response: str, final: str | None, seconds: int) -
         same = given_options == options
     elif words is not None:
         same = words == read_words(expected)
-    elif (stated := _said(response) if final is None else final) and _letters(stated) == _letters(expected):
+    elif (stated := _find_stated(response) if final is None else final) and _letters(stated) == _letters(expected):
         same = True
     else:
         return None

@@ -136,7 +136,7 @@ def _patterns(readme: Path, wanted: Hub) -> tuple[list[str], bool]:
         if wanted.config and configs and chosen is None:
             raise UserError(f"hub.config: {wanted.config!r} is not one of {wanted.name}: {', '.join(names)}")
         config = chosen or ({} if wanted.config else first)
-        if said := _said(config, wanted.split):
+        if said := _read_patterns(config, wanted.split):
             return said, True
         if folder := str(config.get("data_dir") or "").removeprefix("./").strip("/"):
             return [f"{folder}/{pattern}" for pattern in _usual(wanted.split)], True
@@ -153,7 +153,7 @@ def _usual(split: str) -> list[str]:
     return [f"**/{part}" for name in names for part in (f"{name}[-_.]*", f"*[-_.]{name}[-_.]*", f"{name}/*")]
 
 
-def _said(config: Mapping[str, Any], split: str) -> list[str]:
+def _read_patterns(config: Mapping[str, Any], split: str) -> list[str]:
     """Read the patterns of a split from a README's configuration; none if it names no files."""
     stated = config.get("data_files")
     if not stated:

@@ -29,7 +29,7 @@ HOOKS = ("setup", "finalize", "stage_verifier")
 def build_taskset(name: str, config: str) -> Any:
     options: dict[str, Any] = json.loads(config)
     require(bool(NAME.fullmatch(name)), "source taskset", name, "give the name of a package, or owner/name")
-    if what := _plugged(options):
+    if what := _find_plugin(options):
         raise UserError(f"source taskset: {name}: {what} in its config is refused; use rewards of the task set alone")
     load_extra("verifiers", "source taskset")
     loaders = load_extra("verifiers.v1.utils.loaders", "source taskset")
@@ -43,7 +43,7 @@ def build_taskset(name: str, config: str) -> Any:
     return taskset
 
 
-def _plugged(config: Mapping[str, Any]) -> str:
+def _find_plugin(config: Mapping[str, Any]) -> str:
     """Name what a configuration would import or call besides the task set itself; "" if nothing."""
     task = config.get("task")
     if not isinstance(task, Mapping):

@@ -17,7 +17,7 @@ LEAVE_SECONDS = 12.0
 """Seconds after the first signal at which a step is abandoned. Slurm and Kubernetes kill after 30 s by default."""
 
 
-def heard() -> list[signal.Signals]:
+def list_signals() -> list[signal.Signals]:
     """The signals that this process does not ignore."""
     return [number for number in NUMBERS if signal.getsignal(number) != signal.SIG_IGN]
 
@@ -86,7 +86,7 @@ def heed_signals(supervised: bool = False, leaves: bool = True) -> Iterator[Endi
     if threading.current_thread() is not threading.main_thread():
         yield ending
         return
-    before = {number: signal.getsignal(number) for number in heard()}
+    before = {number: signal.getsignal(number) for number in list_signals()}
     for number in before:
         signal.signal(number, ending.hear)
     if supervised and signal.SIGINT in before:
@@ -110,7 +110,7 @@ def interrupt_on_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in heard()}
+    before = {number: signal.getsignal(number) for number in list_signals()}
     for number in before:
         signal.signal(number, hear)
     try:

@@ -233,13 +233,13 @@ def train(recipe: WarmStart) -> Any:
         UserError: if each of `MOST_BEGUN` models has learned little but copying.
     """
     for number in range(MOST_BEGUN):
-        model = _trained(replace(recipe, seed=recipe.seed + number))
+        model = _train_one(replace(recipe, seed=recipe.seed + number))
         if model is not None:
             return model
-    raise UserError(f"{recipe.task}: each of {MOST_BEGUN} models only learned to copy; choose another --instance")
+    raise UserError(f"{recipe.task}: none of {MOST_BEGUN} models learned more than copying; choose another --instance")
 
 
-def _trained(recipe: WarmStart) -> Any:
+def _train_one(recipe: WarmStart) -> Any:
     """Train one model; None if its loss is too high."""
     import torch
     from rich.progress import track

@@ -139,7 +139,7 @@ class PolicyGradientLearner:
         """Divide the groups into one share per process, for `update_with` and the same stream."""
         batch = make_batch(groups, self.options, join)
         sequences = batch.sequences
-        passes = [self._unscored(sequences)]
+        passes = [self._list_unscored(sequences)]
         passes += [list(sequences)] if self.options.kl_coefficient > 0 or self._critic is not None else []
         for epoch in range(self.options.num_epochs):
             passes += split_minibatches(sequences, self.options, stream.at(epoch))
@@ -252,7 +252,7 @@ class PolicyGradientLearner:
     def _with_logprobs(self, sequences: Sequence[TrainingSequence]) -> Sequence[TrainingSequence]:
         """Add log-probabilities from before the first step: old ones if needed, and the reference's."""
         options = self.options
-        if unscored := self._unscored(sequences):
+        if unscored := self._list_unscored(sequences):
             scored = iter(self._passes.logprobs(unscored))
             sequences = [
                 s if s.old_logprobs_T is not None else replace(s, old_logprobs_T=next(scored)) for s in sequences
@@ -262,7 +262,7 @@ class PolicyGradientLearner:
             sequences = [replace(s, reference_logprobs_T=row_T) for s, row_T in zip(sequences, rows, strict=True)]
         return sequences
 
-    def _unscored(self, sequences: Sequence[TrainingSequence]) -> list[TrainingSequence]:
+    def _list_unscored(self, sequences: Sequence[TrainingSequence]) -> list[TrainingSequence]:
         """The sequences that need old log-probabilities from the policy; none if the ratio of all is 1."""
         lacking = [sequence for sequence in sequences if sequence.old_logprobs_T is None]
         several = count_minibatches(sequences, self.options) * self.options.num_epochs > 1

@@ -122,7 +122,7 @@ def build_corpus(
 
 def try_all(written: Sequence[Written], solver: Solver, stream: Stream) -> list[CorpusRow]:
     """Try the problem of every valid text, even if an earlier text has the same one."""
-    return _tried(written, [i for i, one in enumerate(written) if one.valid], solver, stream)
+    return _try_texts(written, [i for i, one in enumerate(written) if one.valid], solver, stream)
 
 
 def label_texts(
@@ -133,10 +133,10 @@ def label_texts(
     for i, one in enumerate(written):
         if one.valid and one.problem.id not in seen:
             first_of.setdefault(one.problem.id, i)
-    return _tried(written, sorted(first_of.values()), solver, stream)
+    return _try_texts(written, sorted(first_of.values()), solver, stream)
 
 
-def _tried(written: Sequence[Written], chosen: Sequence[int], solver: Solver, stream: Stream) -> list[CorpusRow]:
+def _try_texts(written: Sequence[Written], chosen: Sequence[int], solver: Solver, stream: Stream) -> list[CorpusRow]:
     """Try the problems of the chosen texts; returns the numbered rows of all texts."""
     passed = dict(zip(chosen, solver.passes([written[i].problem for i in chosen], stream), strict=True))
     return [_row(str(i), one, passed.get(i), solver.attempts) for i, one in enumerate(written)]

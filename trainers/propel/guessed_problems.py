@@ -55,7 +55,7 @@ def write_fresh(author: Author, texts: int, reader: Reader, probe: tuple[Probe, 
     if not kept:
         reason, count = left_out.most_common(1)[0]
         raise UserError(f"export: none of {texts} texts is a valid task ({count} times: {reason}); choose another arm")
-    return _guessed(kept, reader, probe, left_out)
+    return _predict_rates(kept, reader, probe, left_out)
 
 
 def guess_own(
@@ -80,10 +80,10 @@ def guess_own(
             )
         text = Candidate(candidate.text, candidate.task, problem, None, candidate.topic)
         kept.append(Written(domain.prompt(stream.at(problem.id)), text, 0))
-    return _guessed(kept, reader, probe, Counter())
+    return _predict_rates(kept, reader, probe, Counter())
 
 
-def _guessed(
+def _predict_rates(
     kept: Sequence[Written], reader: Reader, probe: tuple[Probe, Site], left_out: Mapping[str, int]
 ) -> Guessed:
     rates = expit(reader.logits(kept, [probe], calibrated=True)[0])

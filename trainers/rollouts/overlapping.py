@@ -100,12 +100,12 @@ class Overlapping:
                     ready.clear()
                     continue
                 wait = patience if wait is None else min(wait, patience)
-            more = self._happened(wait)
+            more = self._await_news(wait)
             since = since if ready else time.monotonic()
             ready += more
             report()
 
-    def _happened(self, wait: float | None) -> list[Attempt]:
+    def _await_news(self, wait: float | None) -> list[Attempt]:
         """Wait for news, at most `wait` seconds. Returns the attempts that continue."""
         try:
             kind, *news = self._news.get(timeout=min(wait, threading.TIMEOUT_MAX) if wait is not None else None)

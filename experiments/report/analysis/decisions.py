@@ -135,7 +135,7 @@ def idle_members(runs_of: Mapping[str, Sequence[Run]]) -> list[Idle]:
         Idle(arm, label, sum(len(run.groups) for run in runs))
         for arm, runs in runs_of.items()
         for label in _labels(runs)
-        if not any(_acted(run, label) for run in runs) and any(run.groups for run in runs)
+        if not any(_has_acted(run, label) for run in runs) and any(run.groups for run in runs)
     ]
 
 
@@ -144,7 +144,7 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     return [label_of(entry) for entry in listed] if isinstance(listed, Sequence) and not isinstance(listed, str) else []
 
 
-def _acted(run: Run, label: str) -> bool:
+def _has_acted(run: Run, label: str) -> bool:
     """True if a member chose or skipped a problem, or may have changed a group: its size, hint or weights."""
     if any(skip.reason and skip.reason.partition(":")[0] == label for skip in run.skips):
         return True

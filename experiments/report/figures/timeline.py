@@ -35,7 +35,7 @@ class Worked:
     lags: list[list[int]] = field(default_factory=list)
 
 
-def worked(events: Iterable[Event]) -> Worked:
+def read_spans(events: Iterable[Event]) -> Worked:
     """Read the finished steps of an event log."""
     found, late, committed = Worked(), list[int](), 0.0
     for event in events:
@@ -110,5 +110,5 @@ def lags(comparison: Comparison) -> Chart | None:
 
 def _logs(comparison: Comparison) -> dict[str, Worked]:
     logs = {arm: runs[0].folder / "events.jsonl" for arm, runs in comparison.runs.items() if runs}
-    found = {arm: worked(read_jsonl(path, Event)[0]) for arm, path in logs.items() if path.exists()}
+    found = {arm: read_spans(read_jsonl(path, Event)[0]) for arm, path in logs.items() if path.exists()}
     return {arm: each for arm, each in found.items() if each.updates}

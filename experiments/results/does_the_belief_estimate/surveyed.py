@@ -64,12 +64,12 @@ def with_survey(problems: ProblemSet, passed_PN: Passes, tries: int, share: floa
     tried_P[np.random.default_rng(0).permutation(len(problems))[: round(share * len(problems))]] = tries
     counts_P = [int(row[:number].sum()) for row, number in zip(passed_PN[:, SURVEY], tried_P, strict=True)]
 
-    def told(problem: Problem, passed: int, tried: int) -> Problem:
+    def add_survey(problem: Problem, passed: int, tried: int) -> Problem:
         return structs.replace(
             problem, features={**problem.features, **dict(zip(SURVEYED, (passed, tried), strict=True))}
         )
 
-    return ProblemSet([told(*each) for each in zip(problems, counts_P, tried_P.tolist(), strict=True)])
+    return ProblemSet([add_survey(*each) for each in zip(problems, counts_P, tried_P.tolist(), strict=True)])
 
 
 def mixed_chance(passed_PN: Passes) -> Floats:

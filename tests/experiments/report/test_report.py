@@ -29,7 +29,7 @@ from halfway.experiments.report.figures.groups import pass_counts, zero_variance
 from halfway.experiments.report.figures.learning_curves import CROWD, learning_curves, shown_first, strata_curves
 from halfway.experiments.report.figures.series import smoothed_ratio, summed_counts
 from halfway.experiments.report.figures.style import grid, legend_above
-from halfway.experiments.report.figures.timeline import Event, both, lags, timeline, worked
+from halfway.experiments.report.figures.timeline import Event, both, lags, read_spans, timeline
 from halfway.experiments.report.page import embed, save_charts, write_report
 from halfway.experiments.report.provenance import read_provenance, write_provenance
 from halfway.experiments.report.records import load_comparison_records
@@ -49,7 +49,7 @@ EVENTS = [
 
 
 def test_an_event_log_has_the_times_of_sampler_and_learner():
-    told = worked(msgspec.convert(event, Event) for event in EVENTS)
+    told = read_spans(msgspec.convert(event, Event) for event in EVENTS)
     assert (told.sampling, told.updates) == ([(0, 6), (8, 9)], [(5, 7), (10, 11)])
     assert (told.weights, told.lags) == ([(7, 9), (11, 12)], [[0], [1, 1]])  # the third step has not ended
     assert both(told.sampling, told.updates) == 1

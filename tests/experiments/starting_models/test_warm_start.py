@@ -168,7 +168,7 @@ def test_a_model_that_learns_little_but_copying_is_begun_again_with_the_next_see
         warm_starts.train(recipe)
     begun: list[int] = []
     monkeypatch.setattr(
-        warm_starts, "_trained", lambda recipe: begun.append(recipe.seed) or ("model" if begun[1:] else None)
+        warm_starts, "_train_one", lambda recipe: begun.append(recipe.seed) or ("model" if begun[1:] else None)
     )
     assert (warm_starts.train(recipe), begun) == ("model", [0, 1])
 

@@ -47,14 +47,14 @@ class LateRows:
     def _row(self, chunk: int, place: int) -> dict[str, Any]:
         if chunk not in self._chunks:
             self._chunks = {number: rows for number, rows in self._chunks.items() if number >= chunk - 1}
-            self._chunks[chunk] = self._drawn()
+            self._chunks[chunk] = self._draw_rows()
         return self._chunks[chunk][place]
 
     @property
     def _attaches(self) -> bool:
         return bool(self.hosting.session.controller.needs & {"prefixes", "hints"})
 
-    def _drawn(self) -> list[dict[str, Any]]:
+    def _draw_rows(self) -> list[dict[str, Any]]:
         """Draw rows for a generation. A ticket whose prefix or hint does not keep its tokens as text is replaced."""
         rows: list[dict[str, Any]] = []
         while len(rows) < self.groups:
