@@ -37,6 +37,13 @@ def test_every_module_recipe_and_script_that_a_page_names_exists() -> None:
     assert recipes and scripts
 
 
+def test_no_row_of_a_table_is_broken_over_lines() -> None:
+    pages = [path for path in REPOSITORY.rglob("*.md") if not any(part.startswith(".") for part in path.parts)]
+    texts = {path: re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL) for path in pages}
+    rows = [(path.name, line) for path, text in texts.items() for line in text.splitlines() if line[:1] != " "]
+    assert [row for row in rows if row[1].startswith("|") != row[1].endswith("|")] == []
+
+
 def test_every_page_and_heading_that_a_message_names_exists() -> None:
     rooms = ("curriculum", "controllers", "trainers", "experiments")
     text = "\n".join(path.read_text() for room in rooms for path in (REPOSITORY / room).rglob("*.py"))
