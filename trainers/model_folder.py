@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.atomic import has_more_values, reading, require_regular_files
+from halfway.curriculum.support.atomic import has_more_values, read_whole, reading, require_regular_files
 from halfway.curriculum.support.errors import UserError, require
 
 INDEX = "model.safetensors.index.json"
@@ -115,10 +115,7 @@ def _check_safetensors(path: Path) -> None:
 def read_object(path: Path) -> dict[str, Any]:
     """Read the object in a JSON file. Raises UserError, one line that names the file, for any other content."""
     with reading(path, REMEDY):
-        most = MOST_MIB[path.name]
-        if path.stat().st_size > most << 20:
-            raise ValueError(f"it has more than {most} MiB")
-        content = path.read_bytes()
+        content = read_whole(path, REMEDY, MOST_MIB[path.name] << 20)
         if has_more_values(content, MOST_VALUES):
             raise ValueError(f"it has more than {MOST_VALUES:,} values")
         value = json.loads(content.decode())

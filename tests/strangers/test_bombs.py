@@ -193,9 +193,9 @@ PREPENDED = {"type": "Prepend", "prepend": "a" * 10**6}
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("config.json", "[" + "{}," * 700_000 + "{}]", "it has more than 2 MiB"),
-        ("generation_config.json", "[" + "{}," * 700_000 + "{}]", "it has more than 2 MiB"),
-        ("tokenizer_config.json", '"' + "x" * (5 << 20) + '"', "it has more than 4 MiB"),
+        ("config.json", "[" + "{}," * 700_000 + "{}]", "holds more than 2 MiB"),
+        ("generation_config.json", "[" + "{}," * 700_000 + "{}]", "holds more than 2 MiB"),
+        ("tokenizer_config.json", '"' + "x" * (5 << 20) + '"', "holds more than 4 MiB"),
         ("tokenizer.json", "[" + "{}," * 4_000_000 + "{}]", "it has more than 4,000,000 values"),
     ],
 )

@@ -39,6 +39,11 @@ def cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
+def describe_very_many_weights(folder: Path) -> None:
+    header = b'{"a": [' + b"{}," * 4_000_000 + b"{}]}"
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+
+
 def claim_a_long_header(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2**63) + b"{}")
 
@@ -81,6 +86,7 @@ def leave_out(weight: str) -> Any:
         (cut, "model.safetensors", "header says"),
         (claim_a_long_header, "model.safetensors", "ends within its header"),
         (write("model.safetensors", ""), "model.safetensors", "within its header"),
+        (describe_very_many_weights, "model.safetensors", "header has more than 4,000,000 values"),
         (write("config.json", "[]"), "config.json", "not a JSON object"),
         (write("config.json", "[" * 100_000), "config.json", "damaged"),
         (write("tokenizer.json", "{"), "tokenizer.json", "damaged"),

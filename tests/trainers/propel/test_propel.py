@@ -3,15 +3,17 @@
 import copy
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 from messages import says
 from propel_study import DOMAIN, TEXTS, FakeEngine
+from pyarrow import parquet
 from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn, UserError
@@ -20,7 +22,9 @@ from halfway.experiments.starting_models.warm_start import build_tokenizer
 from halfway.trainers.learner.batch import make_batch
 from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.propel.corpus import (
+    PROVENANCE,
     Corpus,
+    CorpusRow,
     build_corpus,
     costs,
     labelled_rows,
@@ -133,6 +137,15 @@ def test_a_finished_chunk_is_not_made_again(lab_tokenizer: Any, tmp_path: Path) 
     again, engine, _ = make_corpus(lab_tokenizer, tmp_path)
     assert again == whole and engine.calls == 1
     assert load_corpus(tmp_path, whole.provenance, 20) == whole
+
+
+def test_a_corpus_that_stands_for_very_much_is_not_unpacked(tmp_path: Path) -> None:
+    names = [field.name for field in fields(CorpusRow)]
+    long = pyarrow.DictionaryArray.from_arrays(np.zeros(20_000, np.int32), ["y" * 100_000])
+    table = pyarrow.table(dict.fromkeys(names, long)).replace_schema_metadata({PROVENANCE: "{}"})
+    parquet.write_table(table, tmp_path / "part-00000.parquet")
+    with pytest.raises(UserError, match=says("part-00000.parquet", "unpacks to more than 100 times its size")):
+        load_corpus(tmp_path, {}, 1)
 
 
 def test_a_corpus_of_another_reference_model_is_refused(lab_tokenizer: Any, tmp_path: Path) -> None:

@@ -477,3 +477,50 @@ def test_records_are_plain_json() -> None:
 
     one = cell(0.7, 0.1, 2.0)
     assert Cell.from_record(json.loads(json.dumps(asdict(one)))) == one
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_vectors_are_not_written_through_a_link(resumed: bool, tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
+    store, victim = tmp_path / "store", tmp_path / "victim"
+    extract(tiny_model, readings(3), OPTIONS, store, "me")
+    manifest = json.loads((store / activations.MANIFEST).read_text())
+    (store / activations.MANIFEST).write_text(json.dumps(manifest | {"done": int(resumed)}))
+    file = next(store.glob("*.npy"))
+    file.rename(victim)
+    file.symlink_to(victim)
+    content = victim.read_bytes()
+    with pytest.raises(UserError, match=says(file, "is a link to")):
+        extract(tiny_model, readings(3), OPTIONS, store, "me")
+    assert victim.read_bytes() == content
+
+
+@pytest.mark.parametrize("change", [{"done": -1}, {"done": None}, {"done": "1"}, {"ids": 3}, {"options": []}])
+def test_an_impossible_list_of_vectors_is_one_line(
+    change: dict[str, Any], tiny_model: Qwen3ForCausalLM, tmp_path: Path
+) -> None:
+    extract(tiny_model, readings(3), OPTIONS, tmp_path, "me")
+    file = tmp_path / activations.MANIFEST
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    for read_again in (lambda: extract(tiny_model, readings(3), OPTIONS, tmp_path, "me"), lambda: open_any(tmp_path)):
+        with pytest.raises(UserError, match=says(file, "is damaged")):
+            read_again()
+
+
+def open_any(path: Path) -> object:
+    return ActivationStore.open(path)
+
+
+HEADER = b"\x93NUMPY\x01\x00\x0a\x00"
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", HEADER + b"(((((((((\n", HEADER + b"'''      \n", b"pickle"])
+def test_damaged_vectors_are_one_line(content: bytes, tiny_model: Qwen3ForCausalLM, tmp_path: Path) -> None:
+    store = extract(tiny_model, readings(3), OPTIONS, tmp_path, "me")
+    file = next(tmp_path.glob("*.npy"))
+    for odd in (np.zeros((3, 2)), np.zeros(3, np.float32), np.zeros((2, 2), np.float32)):
+        np.save(file, odd)
+        with pytest.raises(UserError, match=says(file, "does not have 3 rows")):
+            [store.features(layer, pooling) for layer in OPTIONS.layers for pooling in OPTIONS.poolings]
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=says(file, "is damaged", "extract again")):
+        [store.features(layer, pooling) for layer in OPTIONS.layers for pooling in OPTIONS.poolings]
