@@ -297,6 +297,15 @@ def test_swift_3877_rewards_that_differ_between_groups_alone_have_no_variance(tm
     assert audited(write(tmp_path / "log.jsonl", rows)).findings.zero_variance == 1.0
 
 
+@pytest.mark.parametrize("name", ["step", "gen_step"])
+def test_one_step_may_stand_for_a_line_of_lists(name: str, tmp_path: Path) -> None:
+    """All lines were one step, and visits of a problem one group."""
+    lists = {"completion": ["a", "b"], "accuracy": [0.0, 1.0], "advantages": [-1.0, 1.0]}
+    rows = [{name: step, "prompt": [f"q{p}"] * 2, **lists} for step in (1, 2, 3) for p in (1, 2)]
+    one = audited(write(tmp_path / "completions.jsonl", rows))
+    assert counts(one) == [(1, 2)] * 6 and one.findings.groups == 6
+
+
 def test_coursia_10603_most_groups_of_two_are_wasted(tmp_path: Path) -> None:
     """At a pass rate of .18, p^2 + (1-p)^2 = .70 of the groups."""
     generator = np.random.default_rng(0)

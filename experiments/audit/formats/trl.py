@@ -23,6 +23,7 @@ from halfway.experiments.audit.formats.base import BY_PROMPT, Choices, JsonLines
 
 ADVANTAGES = ("advantage", "advantages")
 NO_REWARD = {"step", "gen_step", "prompt", "completion", *ADVANTAGES, "entropy", "image", "images"}
+STEPS = ("step", "gen_step")
 EXACT = 1e-4
 """Most of the rewards' variation within groups, as a share, that the advantages may leave unexplained."""
 
@@ -297,6 +298,8 @@ def _lists(row: Mapping[str, msgspec.Raw], into: HistoryBuilder) -> dict[str, li
         for name, raw in row.items():
             if name not in columns and bytes(raw)[:1] == b"[":
                 columns[name] = msgspec.json.decode(raw)
+            elif name in STEPS:  # one for the whole line
+                columns[name] = [msgspec.json.decode(raw)] * len(columns["prompt"])
     except (KeyError, ValueError, RecursionError):
         into.drop("line that is not such a record")
         return {}
