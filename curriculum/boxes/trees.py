@@ -65,6 +65,10 @@ class Changes:
     scratch: tuple[Entry, ...] = ()
 
 
+MOST_BYTES = 1 << 30
+"""Most bytes of saved changes, unpacked."""
+
+
 def pack(changes: Changes) -> bytes:
     """Pack changes into bytes; equal changes give equal bytes."""
     entries = [(which, entry) for which in ("tree", "scratch") for entry in getattr(changes, which)]
@@ -78,7 +82,10 @@ def unpack(packed: bytes) -> Changes:
     if not packed:
         return Changes()
     try:
-        head, _, body = zlib.decompress(packed).partition(b"\n")
+        unpacking = zlib.decompressobj()
+        head, _, body = unpacking.decompress(packed, MOST_BYTES).partition(b"\n")
+        if not unpacking.eof:
+            raise ValueError("not a saved work tree: it is cut off, or very large")
         clock, listed = json.loads(head)
         found: dict[str, list[Entry]] = {"tree": [], "scratch": []}
         start = 0

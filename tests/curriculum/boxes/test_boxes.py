@@ -142,6 +142,14 @@ def test_a_late_answer_is_discarded(base: Base) -> None:
     assert all(worker not in idle for idle in module._IDLE.values())
 
 
+def test_a_packed_tree_that_stands_for_very_much_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = trees.pack(Changes(tree=(Entry("a", "file", 0o644, 0, b"x" * 1000),)))
+    monkeypatch.setattr(trees, "MOST_BYTES", 500)
+    for content in (packed, packed[:-8]):
+        with pytest.raises(ValueError, match="very large"):
+            trees.unpack(content)
+
+
 def test_changes_survive_packing() -> None:
     changes = Changes(
         3, (Entry("a", "file", 0o644, 7, b"\n\x00"), Entry("b", "deleted")), (Entry("c", "folder", 0o755),)
