@@ -54,7 +54,7 @@ def check_model_folder(folder: Path) -> None:
 
 
 def check_tokenizer(file: Path) -> None:
-    """Refuse a tokenizer that would make very much of a short text, or of its own file."""
+    """Refuse a tokenizer that would expand a short text, or its own file, to an excessive size."""
     with reading(file, REMEDY):
         _check_tokenizer(read_object(file))
 
@@ -68,11 +68,11 @@ def _check_tokenizer(tokenizer: dict[str, Any]) -> None:
         raise ValueError(f"it has a token {largest}, of at most {MOST_TOKENS:,}")
     texts = [text for part in ("normalizer", "pre_tokenizer", "decoder") for text in _contents(tokenizer.get(part))]
     if math.prod(max(1, len(text)) for text in texts) > MOST_GROWTH:
-        raise ValueError("it replaces characters by very many others")
+        raise ValueError("it replaces single characters by too many others")
 
 
 def _contents(part: Any) -> Iterator[str]:
-    """The texts that a part of a tokenizer writes in place of others, or before them."""
+    """Yield the texts by which a part of a tokenizer replaces others, or which it puts before them."""
     for value in part if isinstance(part, list) else part.values() if isinstance(part, dict) else ():
         yield from _contents(value)
     if isinstance(part, dict):

@@ -176,10 +176,10 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
 
 
 def require_weight_files(config: Any, folder: Path) -> None:
-    """Refuse a folder without weights, or a configuration of many more than it holds, before that takes memory.
+    """Check that a folder has about as many weights as its configuration describes, before memory is allocated.
 
     Raises:
-        UserError: for either.
+        UserError: if it has no weights, or far fewer.
     """
     import torch
     from transformers import AutoModelForCausalLM

@@ -123,10 +123,10 @@ class Untouched:
 
 
 def read_untouched(box: Box, task: RepositoryTask, changed: Collection[str] = ()) -> Untouched:
-    """Read the facts from a fresh box.
+    """Read the facts about the untouched work tree, in a fresh box.
 
     Args:
-        changed: the changed paths.
+        changed: paths that the submission changed.
     """
     tops, modules = (box.exec(command, LISTING_SECONDS).output.split("\n") for command in (LISTING, MODULES))
     tests = {*task.test_files, *PATCHED.findall(task.test_patch)}

@@ -334,7 +334,7 @@ def _require_named_kind(path: Path, packed: str) -> None:
             raise UserError(f"{path}: {what}")
     for magic, ending in PACKED_BEGINNINGS.items():
         if begin.startswith(magic) and not packed:
-            raise UserError(f"{path}: is packed; name it {path.name}{ending}")
+            raise UserError(f"{path}: is compressed; rename it to {path.name}{ending}")
 
 
 def sample(path: Path) -> list[Mapping[str, Any]]:
@@ -376,7 +376,7 @@ def _unpack(path: Path, packed: str) -> Iterator[bytes]:
         so_far = f"SELECT line, sum(strlen(line)) OVER (ROWS UNBOUNDED PRECEDING) AS so_far {read}"
         dense = f"error({text_in_sql(DENSE)})"
         moderate = f"FROM ({so_far}) WHERE CASE WHEN so_far > {most} THEN {dense} ELSE true END"
-        what = "packed by Zstandard"
+        what = "compressed by Zstandard"
         rows = _measure(path, "strlen(line)", moderate, what).at_a_time
         for lines in _fetch(path, f"SELECT line {read}", what, rows):
             yield "".join([f"{line or ''}\n" for (line,) in lines]).encode()

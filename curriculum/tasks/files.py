@@ -177,7 +177,7 @@ class Rows(Source):
         if reader.bad and (self.on_bad_row == "refuse" or not problems):
             raise UserError(reader.complaint())
         if not problems:
-            raise UserError(f"{files[0]}: the file has no rows; give one with at least one problem")
+            raise UserError(f"{files[0]}: the file has no rows; give a file with at least one problem")
         problems = _shuffled(problems, stream.integer().to_bytes(8, "little"))
         examples = tuple(f"{where} {why}" for where, why in [*reader.examples, *reader.repeated][:MAX_EXAMPLES])
         options = unseen_options(rows, plain)

@@ -70,7 +70,9 @@ class Hub(Rows):
                 found = []
         sets = {str(path.parent.relative_to(folder)).removesuffix(self.split).strip("/.") or "." for path in found}
         if len(sets) > 1 and not said and not self.config and (self.revision == CONVERTED or not readme.exists()):
-            raise UserError(f"hub.config: {self.name} has {', '.join(sorted(sets))}; name one")
+            raise UserError(
+                f"hub.config: {self.name} has the configurations {', '.join(sorted(sets))}; name one of them"
+            )
         if gone := next((path for path in found if not path.exists()), None):
             raise UserError(f"hub: {self.name}: {gone.name} is not in the cache; load it once with a network")
         require_all(f"hub: {self.name} at {self.revision}", found)

@@ -81,7 +81,7 @@ def _needs_runtime(reward: Callable[..., Any]) -> bool:
 
 
 def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool | Lost]:
-    """Judge responses: a task's rewards must sum to at least its `passes_at`. A response whose rewards raise is `Lost`.
+    """Judge responses: a task's rewards must sum to at least its `passes_at`. If one raises, the response is `Lost`.
 
     Raises:
         UserError: if a task set is not accepted.

@@ -58,7 +58,7 @@ class TaskSet(Source):
         with _errors(self.name):
             taskset = _open_taskset(self.name, json.dumps(self.config))
             if not taskset.bounded and wanted is None:
-                raise UserError(f"source taskset: {self.name} has no last task; set problems.train to a number")
+                raise UserError(f"source taskset: {self.name} is infinite; set problems.train to a number")
             tasks = iter(taskset) if taskset.bounded else islice(taskset, wanted)
             loaded = keep_and_count((f"{self.name}, task {i}", self._problem(task)) for i, task in enumerate(tasks))
         if not loaded.problems:

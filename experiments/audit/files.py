@@ -279,7 +279,7 @@ def begun(path: Path, given: Path) -> LogFile:
     try:
         line = _first_line(path) if kind in LINES else _start(path)
     except UNREADABLE:
-        return LogFile(path, given, defect="it is damaged, or not packed by gzip as its name says")
+        return LogFile(path, given, defect="it is damaged, or not compressed by gzip as its name says")
     columns: Iterable[tuple[str, bytes]] = ()
     if kind in LINES:
         columns = _fields(next(_elements(path), line))
@@ -397,7 +397,7 @@ def _defect(start: bytes, kind: str) -> str:
     if start.startswith(POINTER):
         return "it is a pointer of Git LFS, not the file itself; run `git lfs pull`"
     if start.startswith(PACKED):
-        return "it is packed by gzip; rename it to end in .gz"
+        return "it is compressed by gzip; rename it to end in .gz"
     if kind not in (*LINES, ".csv"):
         return f"it cannot be read as a {kind.removeprefix('.')} file, or has no table of rollouts"
     if b"\0" in start:

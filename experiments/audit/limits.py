@@ -6,7 +6,7 @@ MOST_VALUES = 4_000_000
 UNPACKED, DENSEST = 64 << 20, 100
 """Bytes to which every packed file may unpack; a larger one may unpack to this many times its size."""
 
-TOO_DENSE = f"packed file that unpacks to more than {DENSEST} times its size, read up to there; unpack it to trust it"
+TOO_DENSE = f"file that unpacks to more than {DENSEST} times its size, read in part; if you trust it, unpack it"
 
 
 class TooDenseError(OSError):

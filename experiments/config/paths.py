@@ -119,7 +119,9 @@ def find_model(path: str) -> str:
             raise UserError(f"model.path: {path!r} holds no config.json; give a folder saved by transformers")
         return str(folder)
     if folder.is_absolute() or path.startswith((".", "~")) or path.count("/") > 1:
-        raise UserError(f"model.path: {path!r} is not a folder; give one saved by transformers, or owner/name on a hub")
+        raise UserError(
+            f"model.path: {path!r} is not a folder; give a folder saved by transformers, or owner/name on a hub"
+        )
     return path
 
 

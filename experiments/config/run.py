@@ -58,7 +58,7 @@ class ProblemOptions:
 
     @property
     def opened(self) -> "ProblemOptions":
-        """Resolve the paths, so that they can be opened from the current folder."""
+        """The same options, with paths that can be opened from the current folder."""
         sources = {name: getattr(self, name) for name in PROBLEM_SOURCES}
         return replace(self, **{name: replace(source, part=openable(source.part)) for name, source in sources.items()})
 

@@ -82,7 +82,7 @@ def describe(row: Row, found: Measured) -> list[str]:
 
 
 def measured_text(row: Row, found: Measured, arms: bool = True) -> str:
-    """Format a measured value with its interval, its runs (of which `arms`) and its power."""
+    """Format a measured value with its interval, its number of runs and its power; `arms` names the runs' arms."""
     if not found.runs or not all(found.runs):
         return "nothing"
     numbers = ["infinite" if x is None else f"{x:.3g}" for x in (found.value, found.low, found.high)]

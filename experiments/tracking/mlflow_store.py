@@ -36,7 +36,7 @@ WORKS = re.compile(
 """Definitions in SQLite that compute nothing, and others that may; MLflow's own trigger only raises an error."""
 QUOTED = re.compile(r"""('(?:[^']|'')*')|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]""")
 CALL = re.compile(r"(?:\b(TABLE|ON|REFERENCES) )?([^\s(),]+)\s*\(", re.IGNORECASE)
-"""What stands before a parenthesis: the name of a table, or a word of its own."""
+"""The word before a parenthesis: a table's name after TABLE, ON or REFERENCES, or a function or keyword."""
 WORDS = {"CHECK", "KEY", "UNIQUE", "IN", "AND", "OR", "NOT", "AS", "DEFAULT", "VARCHAR", "CHAR", "NUMERIC", "RAISE"}
 SLOW = re.compile(r"--|/\*|\|\||\b(LIKE|GLOB|MATCH|REGEXP)\b", re.IGNORECASE)
 

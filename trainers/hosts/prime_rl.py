@@ -93,7 +93,7 @@ class SessionSampler:
             traces = [trace for trace in episode.traces if trace.agent.trainable and not trace.has_error]
             if len(traces) > 1:
                 raise UserError(
-                    f"train.env: an episode has {len(traces)} trainable traces; give one with a single agent"
+                    f"train.env: an episode has {len(traces)} trainable traces; use an environment with a single agent"
                 )
             reward = float(traces[0].reward) if traces else None
             good = bool(self.judge.success(reward))  # an episode with an error counts as failed

@@ -79,7 +79,7 @@ def rows_of(rows: Any, controller: PassRateController[Any], columns: Columns | N
         return Rows(rows, None, ("id", "prompt", "answer"))
     names = _names(rows)
     if columns.prompt not in names:
-        raise UserError(f"problems: there is no column {columns.prompt!r}; give rows with one, or name another")
+        raise UserError(f"problems: there is no column {columns.prompt!r}; add it, or name the prompt column")
     features = [need.removeprefix("feature:") for need in sorted(controller.needs) if need.startswith("feature:")]
     if "solutions" not in controller.needs:
         columns = replace(columns, solution="")

@@ -128,7 +128,7 @@ class RayPool(WorkerPool):
         except ray.exceptions.RayActorError as error:
             self.close()
             last = str(error).strip().rpartition("\n")[2]
-            raise UserError(f"rollouts.workers: an actor does not start ({one_line(last)})") from error
+            raise UserError(f"rollouts.workers: an actor did not start ({one_line(last)}); see `ray logs`") from error
 
     def on_engine(self, method: str, *arguments: Any) -> Any:
         self._told = (method, *arguments)
@@ -148,14 +148,14 @@ class RayPool(WorkerPool):
                 tries += 1
                 if tries == TRIES:
                     raise UserError(
-                        f"rollouts.workers: an actor ended {tries} times ({one_line(error)}), perhaps for lack of "
+                        f"rollouts.workers: an actor ended {tries} times ({one_line(error)}), possibly out of "
                         "memory; resume the run"
                     ) from error
                 self._restart(actor)
                 self.resampled += len(arguments[0]) if method == "run" else 0
 
     def _restart(self, actor: Any) -> None:
-        """Wait until an actor that has ended is there again, and tell its engine what it was told last."""
+        """Wait until Ray has restarted an actor, and repeat the last call to its engine."""
         deadline = time.monotonic() + RESTART_SECONDS
         while True:
             try:
@@ -169,7 +169,7 @@ class RayPool(WorkerPool):
             self._call(actor, "on_engine", *self._told)
 
     def _call(self, actor: Any, method: str, *arguments: Any) -> Any:
-        """Call a method of an actor; raises what it raises."""
+        """Call a method of an actor; an exception of the method is raised here."""
         try:
             if method != "run" or arguments[-1] is None:
                 return self.ray.get(getattr(actor, method).remote(*arguments))

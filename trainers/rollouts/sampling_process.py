@@ -31,8 +31,8 @@ class Done(NamedTuple):
     """The result of one submission.
 
     Attributes:
-        judge_seconds: seconds of the environment.
-        times: start and end.
+        judge_seconds: seconds that the environment took to respond and judge.
+        times: start and end of the submission, in Unix seconds.
         unjudged: see `halfway.curriculum.tasks.helpers.take_counts`.
     """
 

@@ -16,7 +16,7 @@ ROUNDING = 1e-9
 
 
 def keep_evaluated(runs: Sequence[Run]) -> list[Run]:
-    """Select the runs with a curve, at least two evaluations."""
+    """Select the runs that have at least two evaluations, and thus a curve."""
     return [run for run in runs if len(run.evaluations) > 1]
 
 

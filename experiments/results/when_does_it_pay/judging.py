@@ -307,7 +307,7 @@ def over_regimes(effects: Sequence[CrossedMean]) -> CrossedMean:
 
 
 def best_table(verdict: Verdict) -> TextTable:
-    """Which of the arms without extra information most likely scores highest, by kind of data, price and budget."""
+    """The arms without extra information that most likely score highest, by kind of data, price and budget."""
     rows = []
     for name, regime in verdict.regimes.items():
         for axis in verdict.prices:
@@ -334,7 +334,7 @@ def arms_table(verdict: Verdict) -> TextTable:
 
 
 def screened_table(verdict: Verdict) -> TextTable:
-    """The same for the arms that were screened and not run again, and for the plain recipes beside them."""
+    """The columns of `arms_table` for arms that were screened and not run again, and for their baselines."""
     rows = [
         _arm_row(name, regime, arm, verdict)
         for name, regime in verdict.screened.items()

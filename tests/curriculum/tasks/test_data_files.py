@@ -686,7 +686,7 @@ def test_a_shard_that_is_missing_is_named(hub: Callable[..., str], tmp_path: Pat
 
 def test_configurations_are_not_mixed_and_a_split_may_be_listed_twice(hub: Callable[..., str]) -> None:
     files = {"main/train-00000-of-00001.parquet": gsm8k(1), "socratic/train-00000-of-00001.parquet": gsm8k(2)}
-    with pytest.raises(UserError, match=r"hub\.config: a/two has main, socratic; name one"):
+    with pytest.raises(UserError, match=r"hub\.config: a/two has the configurations main, socratic; name one of them"):
         Hub(hub("a/two", files)).load(None, STREAM)
     head = "---\nconfigs:\n- config_name: main\n  data_files:\n"
     listed = "".join(f"  - split: train\n    path: {name}.jsonl\n" for name in "ab")

@@ -346,7 +346,11 @@ def test_rows_of_json_and_parquet_are_counted_from_one(tmp_path: Path) -> None:
             "one object per line",
         ),
         ("utf16.csv", "prompt,answer\nx,1\n".encode("utf-16"), "is encoded as UTF-16; save it as UTF-8"),
-        ("packed.jsonl", gzip.compress(b'{"prompt":"x","answer":1}\n', mtime=0), "is packed; name it packed.jsonl.gz"),
+        (
+            "packed.jsonl",
+            gzip.compress(b'{"prompt":"x","answer":1}\n', mtime=0),
+            "is compressed; rename it to packed.jsonl.gz",
+        ),
         ("workbook.csv", b"PK\x03\x04\x14\x00", "is a ZIP archive, as workbooks are; unpack it, or export CSV"),
         ("half.json", "[", "not JSON"),
         ("deep.json", "[" * 100_000, "not JSON"),

@@ -251,7 +251,7 @@ def test_a_folder_without_a_rollout_gives_one_line(content: bytes, tmp_path: Pat
         ("a.jsonl", b"hello\n", "first line is not a JSON record"),
         ("a.jsonl", b"  \n", "it is empty"),
         ("a.jsonl", gzip.compress(line().encode(), mtime=0), "rename it to end in .gz"),
-        ("a.jsonl.gz", line().encode(), "not packed by gzip"),
+        ("a.jsonl.gz", line().encode(), "not compressed by gzip"),
         ("a.jsonl", line().encode("utf-16"), "not UTF-8 text"),
         ("a.jsonl", b'{"problem":' + b"[" * 50_000 + b"]" * 50_000 + b"}\n", "not a whole JSON record"),
         ("a.parquet", b"PAR1 and no more", "cannot be read as a parquet file"),

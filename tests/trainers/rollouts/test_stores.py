@@ -219,7 +219,7 @@ def test_an_actor_that_does_not_start_is_one_line() -> None:
     def build() -> Any:
         raise UserError("nothing to build")
 
-    with pytest.raises(UserError, match=says("rollouts.workers", "does not start", "nothing to build")):
+    with pytest.raises(UserError, match=says("rollouts.workers", "did not start", "nothing to build")):
         RayPool(build)
 
 

@@ -63,7 +63,9 @@ def _content(file: Path) -> str:
             require(not mode & OTHERS, FILE_VARIABLE, str(file), f"other users can read it; chmod 600 {file}")
             return opened.readline().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{FILE_VARIABLE}: {str(file)!r} cannot be read ({one_line(error)}); name another") from error
+        raise UserError(
+            f"{FILE_VARIABLE}: {str(file)!r} cannot be read ({one_line(error)}); name a readable file"
+        ) from error
 
 
 def headers(token: str, method: str, address: str, path: str, body: bytes = b"") -> dict[str, str]:

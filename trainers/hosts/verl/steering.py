@@ -81,7 +81,9 @@ def current() -> Steering:
         UserError: if verl's data set is not Halfway's.
     """
     if not _current:
-        raise UserError("data.custom_cls: is another class; add +halfway=session, which sets data set and buffer")
+        raise UserError(
+            "data.custom_cls: is not Halfway's data set; add +halfway=session, which sets data set and buffer"
+        )
     return _current[0]
 
 

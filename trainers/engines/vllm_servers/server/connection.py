@@ -89,7 +89,10 @@ class Connection:
                 if not self._slow:
                     self._slow = True
                     until = f"giving up after {PATIENCE * seconds:g} s"
-                    print(f"{self.address} answers /health, but no request in {seconds:g} s; {until}", file=sys.stderr)
+                    print(
+                        f"{self.address} answers /health, but has finished no request in {seconds:g} s; {until}",
+                        file=sys.stderr,
+                    )
             needed = "if requests take this long, raise rollouts.engine.vllm_servers.seconds"
             raise TimeoutError(f"no answer in {PATIENCE * seconds:g} s; {needed}")
         except (OSError, ClientError) as error:

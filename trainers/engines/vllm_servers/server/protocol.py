@@ -148,13 +148,13 @@ def completion(address: str, choice: Choice, limit: int, vocabulary: int) -> Com
     if choice.finish_reason not in stops:
         raise ServerError(f"{address}: ended a request with {one_line(choice.finish_reason)}")
     if max(choice.token_ids, default=0) >= vocabulary:
-        raise ServerError(f"{address}: sampled a token beyond the {vocabulary} of the policy")
+        raise ServerError(f"{address}: sampled a token outside the policy's vocabulary of {vocabulary}")
     count, logprobs = len(choice.token_ids), [entry.logprob for entry in choice.logprobs.content]
     if count > limit or len(logprobs) != count:
         raise ServerError(f"{address}: {count} tokens of {limit}, with {len(logprobs)} log-probabilities")
     spans = [(version_in(span.version), span.end - span.start) for span in choice.weight_versions or ()]
     if len(spans) > 1 and (min(num for _, num in spans) < 1 or sum(num for _, num in spans) != count):
-        raise ServerError(f"{address}: {count} tokens, and weights of {one_line(spans)}")
+        raise ServerError(f"{address}: {count} tokens, but weight versions for {one_line(spans)}")
     return Completion(
         tokens_T=np.asarray(choice.token_ids, np.int32),
         logprobs_T=np.asarray(logprobs, np.float32),
