@@ -11,7 +11,7 @@ from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.reproduction.judging import write_measured
 from halfway.experiments.reproduction.marks import write_marked
 from halfway.experiments.reproduction.page import write_page
-from halfway.experiments.results.how_fast_is_it import controllers, tokens
+from halfway.experiments.results.how_fast_is_it import controllers, planner, tokens
 from halfway.experiments.results.when_does_it_pay.choosing import choosing_table, retries_table
 from halfway.experiments.results.when_does_it_pay.judging import (
     arms_table,
@@ -46,7 +46,9 @@ def tables_of(root: Path) -> dict[Path, dict[str, str]]:
     paying, model = results / "when_does_it_pay", results / "does_a_pretrained_model_learn"
     verdict, found = read_verdict(paying / "verdict.json"), read_verdict(model / "verdict.json")
     fast = results / "how_fast_is_it"
-    steps, files = (json.loads((fast / f"{name}.json").read_text()) for name in ("controllers", "tokens"))
+    steps, files, plans = (
+        json.loads((fast / f"{name}.json").read_text()) for name in ("controllers", "tokens", "planner")
+    )
     recipes = {name: row for name, row in steps.items() if "/" in name}
     return {
         paying / "README.md": {"headline": headline_table(verdict).markdown()},
@@ -67,6 +69,7 @@ def tables_of(root: Path) -> dict[Path, dict[str, str]]:
         fast / "tables.md": {
             "controllers": controllers.table(recipes).markdown(),
             "tokens": tokens.table(files).markdown(),
+            "planner": planner.table(plans).markdown(),
         },
     }
 

@@ -226,7 +226,9 @@ def make_sequence(
     for turn in rollout.turns:
         num_observed = len(turn.observation_tokens_O)
         tokens += [turn.tokens_T, turn.observation_tokens_O]
-        mask += [np.arange(len(turn.tokens_T)) >= turn.num_replayed, np.zeros(num_observed, np.bool_)]
+        generated_T = np.ones(len(turn.tokens_T), np.bool_)
+        generated_T[: turn.num_replayed] = False
+        mask += [generated_T, np.zeros(num_observed, np.bool_)]
         logprobs += [turn.logprobs_T, np.zeros(num_observed, np.float32)]
     sequence = TrainingSequence(join(tokens), np.concatenate(mask), advantage, join(logprobs))
     assert not sequence.mask_T[0], "the first token has no context, so it cannot have been generated"

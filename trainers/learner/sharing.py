@@ -21,7 +21,8 @@ class Runs(NamedTuple):
 
     @classmethod
     def of(cls, array_T: Array) -> "Runs":
-        starts = np.flatnonzero(np.diff(array_T, prepend=~array_T[:1]))
+        ends = np.flatnonzero(array_T[1:] != array_T[:-1])
+        starts = np.concatenate([[0], ends + 1]) if len(array_T) else ends
         return cls(array_T[starts], np.diff(starts, append=len(array_T)).astype(np.int32))
 
     def array(self) -> Array:

@@ -6,7 +6,7 @@ import pytest
 from paths import REPOSITORY
 
 from halfway.controllers import CONTROLLERS
-from halfway.experiments.results.how_fast_is_it import beside_trl, controllers, tokens
+from halfway.experiments.results.how_fast_is_it import beside_trl, controllers, planner, tokens
 
 
 def test_what_choosing_costs_is_measured_for_recipes_and_controllers(
@@ -33,6 +33,14 @@ def test_what_tokens_cost_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert tokens.main() == 0
     shown = capsys.readouterr().out
     assert all(part in shown for part in tokens.PARTS) and "nan" not in shown
+
+
+def test_what_a_planning_process_carries_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planner, "PROBLEMS", 100)
+    row = planner.measure(128, 20, "memory", 2)
+    assert row["checkpoint_bytes"] > 64 * 20 * 12  # half of the rollouts: tokens, log-probabilities and entropies
+    assert row["gpus"] == pytest.approx(20 / planner.TOKENS_A_SECOND / (row["rollout_ms"] / 1e3))
+    assert "128 of 20 tokens, in memory" in planner.table([row]).markdown()
 
 
 def test_tokens_above_their_limit_fail_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from halfway.trainers.loop.arrays import CheckpointArrays
 from halfway.trainers.loop.manifest import write_manifest
 from halfway.trainers.rollouts.file_store import FileStore
 from halfway.trainers.rollouts.in_flight import InlinePool
-from halfway.trainers.rollouts.ray_pool import RayArrays, RayPool, RayScatter
+from halfway.trainers.rollouts.ray_pool import Kept, RayArrays, RayPool, RayScatter, connect_to_ray, pack, unpack
 
 
 class Counting:
@@ -238,6 +238,32 @@ def test_a_ray_cluster_that_does_not_respond_is_named_at_once(monkeypatch: pytes
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(UserError, match=says("rollouts.workers", "set RAY_ADDRESS")):
             RayPool(lambda: None)  # type: ignore[arg-type,return-value]
+
+
+def test_a_node_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed (extra ray)")
+
+    def init(**_: Any) -> None:
+        raise Exception("The current node timed out during startup.\nThis could happen because")  # as Ray does
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(UserError, match=says("rollouts.workers", "timed out", "set RAY_ADDRESS")):
+        connect_to_ray("rollouts.workers")
+
+
+@pytest.mark.usefixtures("ray")
+def test_packed_arrays_refer_to_the_same_payloads() -> None:
+    ray, store = importlib.import_module("ray"), Kept()
+    groups = [put_group(group(), store), put_group(group(((6, 7),)), store), group()]
+    for payload, content in zip(store.payloads, store.contents, strict=True):
+        payload.ref = ray.put(content)
+    packed, refs = pack([groups, groups[1]])
+    assert refs == [payload.ref for payload in store.payloads]
+    found, again = unpack(packed, refs)
+    for old, new in zip(groups, found, strict=True):
+        assert [each.tolist() for each in arrays(old)] == [each.tolist() for each in arrays(new)]
+    assert again is found[1]
 
 
 MIB = 2**20
