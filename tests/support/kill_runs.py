@@ -21,12 +21,13 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+from kills.cluster import the_cluster
 from kills.launches import preload
 from kills.server import the_server
 from kills.setups import RECIPES, SERVED, SETUPS, Setup
 from kills.trials import SAME, Undisturbed, tried
 
-COLUMNS = ("learner", "sampler", "judge", "rank", "server", "tree", "file", "full", "limit", "stop")
+COLUMNS = ("learner", "sampler", "judge", "rank", "server", "node", "tree", "file", "full", "limit", "stop")
 
 
 def cases(setups: Mapping[str, Setup], runs: int, only: str) -> list[tuple[str, str, int]]:
@@ -94,6 +95,8 @@ def main() -> None:
             print(json.dumps(one), file=sys.stderr, flush=True)
     if options.served:
         the_server().stop()
+    if any(setups[setup].on_ray for setup, _, _ in cases(setups, options.runs, options.only)):
+        the_cluster().stop()
     print(f"{failed} failed, {time.monotonic() - began:.0f} s; {folder}", file=sys.stderr)
     sys.exit(failed > 0)
 

@@ -103,7 +103,7 @@ class Launch:
             if pid not in self.codes:
                 found["rank" if rank else "learner"].append(pid)
                 for below in _below(pid):
-                    found["judge" if b"helper_process" in _file(below, "cmdline") else "sampler"].append(below)
+                    found["judge" if b"helper_process" in proc_file(below, "cmdline") else "sampler"].append(below)
         found["tree"] = [pid for pids in found.values() for pid in pids]
         self.seen |= {pid: _started(pid) for pid in found["tree"]}
         return found
@@ -124,13 +124,13 @@ class Launch:
 
     def orphans(self) -> dict[int, str]:
         """Processes that are still there some time after the ranks have ended, with their commands. They are killed."""
-        self.seen |= {pid: _started(pid) for pid in _in_sessions(self.pids)}
+        self.seen |= {pid: _started(pid) for pid in in_sessions(self.pids)}
         deadline = time.monotonic() + LEAVE_SECONDS
         while (left := [pid for pid, began in self.seen.items() if began and _started(pid) == began]) and (
             time.monotonic() < deadline
         ):
             time.sleep(PACE_SECONDS)
-        commands = {pid: _file(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")[-200:] for pid in left}
+        commands = {pid: proc_file(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")[-200:] for pid in left}
         kill(left)
         return commands
 
@@ -183,12 +183,12 @@ def _become(
 def _below(pid: int) -> Iterator[int]:
     """All processes below a process."""
     for task in _listed(pid):
-        for child in map(int, _file(pid, f"task/{task}/children").split()):
+        for child in map(int, proc_file(pid, f"task/{task}/children").split()):
             yield child
             yield from _below(child)
 
 
-def _in_sessions(leaders: Sequence[int]) -> list[int]:
+def in_sessions(leaders: Sequence[int]) -> list[int]:
     """All processes of sessions, among them those whose parent has ended."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
     return [pid for pid in pids if int((_stat(pid) or [0] * 4)[3]) in leaders]
@@ -196,7 +196,7 @@ def _in_sessions(leaders: Sequence[int]) -> list[int]:
 
 def _stat(pid: int) -> list[bytes]:
     """What /proc says of a process, from its state on; empty if it is gone."""
-    return _file(pid, "stat").rpartition(b")")[2].split()
+    return proc_file(pid, "stat").rpartition(b")")[2].split()
 
 
 def _listed(pid: int) -> list[str]:
@@ -206,7 +206,7 @@ def _listed(pid: int) -> list[str]:
         return []
 
 
-def _file(pid: int, name: str) -> bytes:
+def proc_file(pid: int, name: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except (FileNotFoundError, ProcessLookupError, PermissionError):

@@ -48,6 +48,7 @@ class Setup:
         ranks: processes that train together.
         exact: whether every undisturbed run has the same bits.
         served: whether a vLLM server samples, which the run does not start.
+        on_ray: whether actors on two nodes of Ray, which the run does not start either, ask it and judge.
     """
 
     rollouts: Mapping[str, Any]
@@ -55,6 +56,7 @@ class Setup:
     ranks: int = 1
     exact: bool = True
     served: bool = False
+    on_ray: bool = False
 
     @property
     def patience(self) -> float:
@@ -71,8 +73,12 @@ SETUPS = {
     ),
     "two ranks": Setup({}, {"num_minibatches": 2}, ranks=2),
 }
-SERVED = {"vLLM server": Setup({"staleness": 2, "in_flight": True}, MASKED, exact=False, served=True)}
-"""Needs vLLM."""
+FLYING = {"staleness": 2, "in_flight": True}
+SERVED = {
+    "vLLM server": Setup(FLYING, MASKED, exact=False, served=True),
+    "vLLM server, Ray": Setup({**FLYING, "workers": "ray"}, MASKED, exact=False, served=True, on_ray=True),
+}
+"""They need vLLM, and Ray."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from halfway.curriculum.support.atomic import read_json
 from kills import ends
+from kills.cluster import the_cluster
 from kills.faults import Fault, action, count_operations, draw, tear
 from kills.launches import Launch, kill
 from kills.server import await_server, the_server
@@ -26,6 +27,7 @@ VICTIMS = {
     "in flight": ("learner", "sampler", "judge", "tree"),
     "two ranks": ("learner", "rank", "judge", "tree"),
     "vLLM server": ("learner", "sampler", "judge", "tree", "server"),
+    "vLLM server, Ray": ("learner", "sampler", "node", "tree", "server"),
 }
 NOTICE_SECONDS = 5.0
 SAME = "same"
@@ -113,6 +115,8 @@ class Trial:
         spawned = self.setup.rollouts.get("staleness", 0) > 0 and self.chance.random() < self.spawned
         if self.setup.served:
             await_server()
+        if self.setup.on_ray:
+            the_cluster()
         launch = Launch(
             [*words, "--quiet"],
             self.folder,
@@ -169,8 +173,15 @@ class Trial:
         if fault.victim == "server" and not launch.ended():
             the_server().start()
             return "server"
+        if fault.victim == "node" and not launch.ended():
+            the_cluster().replace_node()
+            return "node"
         while not launch.ended():
-            found = launch.victims()[fault.victim]
+            found = (
+                the_cluster().actors()
+                if self.setup.on_ray and fault.victim == "sampler"
+                else launch.victims()[fault.victim]
+            )
             if found:
                 kill(found if fault.victim == "tree" else [self.chance.choice(found)])
                 return fault.victim
