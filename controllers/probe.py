@@ -123,8 +123,8 @@ class Probed(PassRateController[ProbedState]):
         rates_P = state.rates()
         free_P &= (rates_P >= self.band[0]) & (rates_P <= self.band[1])
         distance_P = np.abs(rates_P - self.target) if self.selection == "target" else np.zeros_like(rates_P)
-        order = np.lexsort([stream.generator().random(len(rates_P)), distance_P])
-        chosen = order[free_P[order]][:wanted].tolist()
+        chance_P, free = stream.generator().random(len(rates_P)), np.flatnonzero(free_P)
+        chosen = free[np.lexsort([chance_P[free], distance_P[free]])[:wanted]].tolist()
         generated = state.problems.generated
         requests = [Request(generated[place], plan.num_rollouts, Origin.GENERATED) for place in chosen]
         plan = plan.add(requests, [f"probed {rates_P[place]:.2f}" for place in chosen])
@@ -163,9 +163,9 @@ class Probed(PassRateController[ProbedState]):
         )
 
     def predict(self, state: ProbedState, groups: Sequence[Group]) -> Floats:
-        rates = dict(zip((problem.id for problem in state.problems.generated), state.rates().tolist(), strict=True))
-        ours = [rates.get(g.request.problem.id) if g.request.origin is Origin.GENERATED else None for g in groups]
-        return np.array([np.nan if rate is None else rate for rate in ours])
+        position, rates_P = _positions(state.problems), state.rates()
+        ours = [position.get(g.request.problem.id) if g.request.origin is Origin.GENERATED else None for g in groups]
+        return np.array([np.nan if place is None else rates_P[place] for place in ours])
 
     def _invalid(self, state: ProbedState, guess: float, own: Residual, group: Group) -> str:
         """The reason why a group shows its problem to be invalid; "" if it does not."""

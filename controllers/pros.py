@@ -160,13 +160,14 @@ class Pros(PassRateController[ProsState]):
         counted = [(o.node, o.group.num_passed, o.group.size) for o in outcomes]
         nodes, passed, tried = zip(*counted, strict=True) if counted else ((), (), ())
         line = self._recalibrate(state, outcomes)
-        forest = self.belief.learn(state.forest, nodes, passed, tried)
+        grown = grow(state.forest, trees)
+        forest = self.belief.learn(grown, nodes, passed, tried, in_place=grown is not state.forest)
         if line is not None:
             forest = with_offsets(forest, line.logits(_guesses(state.problems)))
         state = replace(track_errors(state, outcomes), line=line)
         return replace(
             state,
-            forest=grow(forest, trees),
+            forest=forest,
             starts=(*state.starts, *starts),
             counts=dict(counts),
             replayed=state.replayed + sum(r.num_replayed for o in outcomes for r in o.group.rollouts),
@@ -224,8 +225,11 @@ class Pros(PassRateController[ProsState]):
             return [(node, "random") for node in pick(shuffled, forest, plan.missing, self.per_tree, taken)]
         explored = int(generator.binomial(plan.missing, self.exploration))
         mass = self.selection == "mass"
-        near_first = nearest(forest, self.target, self.ties, generator)
-        ranking = by_update_mass(forest, plan.num_rollouts, generator) if mass else near_first
+        ranking = (
+            by_update_mass(forest, plan.num_rollouts, generator)
+            if mass
+            else nearest(forest, self.target, self.ties, generator)
+        )
         near = pick(ranking, forest, plan.missing - explored, self.per_tree, taken)
         others = pick(shuffled, forest, explored, self.per_tree, taken)
         return [(node, "mass" if mass else "near") for node in near] + [(node, "explored") for node in others]

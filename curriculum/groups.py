@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import require
 
 Floats = NDArray[np.floating[Any]]
+_success = attrgetter("success")
 
 
 class Decision(NamedTuple):
@@ -159,7 +161,7 @@ class Group:
     @property
     def num_passed(self) -> int:
         """k: the number of successes."""
-        return sum(rollout.success for rollout in self.rollouts)
+        return sum(map(_success, self.rollouts))  # asked ten times a group
 
     @property
     def pass_rate(self) -> float:
@@ -225,9 +227,10 @@ class Group:
 
         Raises ValueError for a group that lost all its rollouts, like `pass_rate`, or for which only counts are known.
         """
-        if not self.policy_versions:
+        versions = self.policy_versions
+        if not versions:
             raise ValueError(f"the group of problem {self.request.problem.id!r} has no tokens, so no policy version")
-        return self.policy_versions[0]
+        return versions[0]
 
     @property
     def num_generated(self) -> int:

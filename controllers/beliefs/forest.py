@@ -123,6 +123,7 @@ def learn(
     tried: Sequence[int],
     forgetting: float,
     decay_on: Decay = "observe",
+    in_place: bool = False,
 ) -> Forest:
     """Add one step's outcomes to the counts: (s, n) <- lambda (s, n) + (new s, new n).
 
@@ -132,6 +133,7 @@ def learn(
         forgetting: lambda; 1 = nothing is forgotten, 0 = only the newest step counts.
         decay_on: "observe" discounts the nodes just observed, as in the source; "step" discounts every node, so that
             nodes without visits drift back to the prior, and makes every tree with evidence stale in every step.
+        in_place: whether the forest's arrays may be changed, since nothing else refers to them.
 
     Raises:
         ValueError: if an outcome has more successes than rollouts.
@@ -142,23 +144,30 @@ def learn(
     new_passed, new_tried = np.asarray(passed, np.float64), np.asarray(tried, np.float64)
     if not np.all((new_passed >= 0) & (new_passed <= new_tried)):
         raise ValueError(f"more successes than rollouts: {list(passed)} of {list(tried)}")
-    stale_R = forest.stale_R.copy()
+    if not in_place:
+        forest = replace(
+            forest,
+            passed_M=forest.passed_M.copy(),
+            tried_M=forest.tried_M.copy(),
+            stale_R=forest.stale_R.copy(),
+        )
+    stale_R, passed_M, tried_M = forest.stale_R, forest.passed_M, forest.tried_M
     stale_R[trees_of(forest, where)] = True
     if decay_on == "observe":
         touched = np.unique(where)
-        passed_M, tried_M = forest.passed_M.copy(), forest.tried_M.copy()
         passed_M[touched] *= forgetting
         tried_M[touched] *= forgetting
         forgotten = touched[tried_M[touched] < FORGOTTEN]
     else:
         stale_R |= forest.tried_M[: forest.num_trees] > 0
         stale_R[forest.tree_C[forest.tried_M[forest.num_trees :] > 0]] = True
-        passed_M, tried_M = forest.passed_M * forgetting, forest.tried_M * forgetting
+        passed_M *= forgetting
+        tried_M *= forgetting
         forgotten = np.flatnonzero((tried_M < FORGOTTEN) & (tried_M > 0))
     passed_M[forgotten] = tried_M[forgotten] = 0.0
     np.add.at(passed_M, where, new_passed)
     np.add.at(tried_M, where, new_tried)
-    return replace(forest, passed_M=passed_M, tried_M=tried_M, stale_R=stale_R)
+    return forest
 
 
 def grow(forest: Forest, trees: Sequence[int]) -> Forest:

@@ -218,13 +218,20 @@ class PassRateBelief:
     def init(self, num_trees: int) -> Forest:
         return self.estimator.init(num_trees)
 
-    def learn(self, forest: Forest, nodes: Sequence[int], passed: Sequence[int], tried: Sequence[int]) -> Forest:
+    def learn(
+        self,
+        forest: Forest,
+        nodes: Sequence[int],
+        passed: Sequence[int],
+        tried: Sequence[int],
+        in_place: bool = False,
+    ) -> Forest:
         """Add one step's outcomes to the evidence, see `halfway.controllers.beliefs.forest.learn`."""
         if self.kind == "measured":
             return forest
         if self.kind == "last_rate":
-            return learn(forest, nodes, passed, tried, 0.0)
-        return learn(forest, nodes, passed, tried, self.forgetting, self.decay_on)
+            return learn(forest, nodes, passed, tried, 0.0, in_place=in_place)
+        return learn(forest, nodes, passed, tried, self.forgetting, self.decay_on, in_place)
 
     def inform(self, forest: Forest, rates_R: Floats) -> Forest:
         """Take measured pass rates of the roots, if the belief is an oracle."""

@@ -156,13 +156,15 @@ class HierarchicalBayes:
         if not again and not forest.stale_R.any():
             return forest
         logit_M, rate_M = forest.logit_M.copy(), forest.rate_M.copy()
-        seen_R = with_evidence(forest)
-        parts = [(seen_R & forest.stale_R, self.plan[0]), (seen_R & ~forest.stale_R & again, 1)]
-        for which, (chosen_R, sweeps) in enumerate(parts):
-            for i, (nodes, trees) in enumerate(_chunks(forest, np.flatnonzero(chosen_R))):
+        seen_R, stale = with_evidence(forest), np.flatnonzero(forest.stale_R)
+        fresh = np.flatnonzero(~forest.stale_R) if again else stale[:0]
+        parts = [(stale[seen_R[stale]], self.plan[0]), (fresh[seen_R[fresh]], 1)]
+        for which, (chosen, sweeps) in enumerate(parts):
+            for i, (nodes, trees) in enumerate(_chunks(forest, chosen)):
                 generator = stream.at("sweeps", which, i).generator()
                 logit_M[nodes], rate_M[nodes] = self._estimate(trees, forest, nodes, sweeps, generator)
-        nodes, trees = _part(forest, np.flatnonzero(~seen_R & (forest.stale_R | again)))
+        unseen = np.flatnonzero(~seen_R) if again else stale[~seen_R[stale]]
+        nodes, trees = _part(forest, unseen)
         logit_M[nodes], rate_M[nodes] = self._prior(trees, forest, stream)
         stale_R = np.zeros(forest.num_trees, np.bool_)
         return replace(forest, logit_M=logit_M, rate_M=rate_M, stale_R=stale_R, refreshed=step)

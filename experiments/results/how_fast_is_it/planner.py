@@ -104,6 +104,11 @@ class Made:
         return found
 
 
+def maker(length: int) -> Any:
+    """What makes the collector of a worker."""
+    return partial(Made, length)
+
+
 class Planning:
     """The planner's part of an update: each rank gets what it reads of the batch."""
 
@@ -128,13 +133,15 @@ def on_ray(length: int) -> Iterator[tuple[Any, Any, Any]]:
     import ray
     from ray.cluster_utils import Cluster
 
-    node = {"num_cpus": 2, "object_store_memory": STORE_BYTES}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    node: dict[str, Any] = {"num_cpus": 2, "object_store_memory": STORE_BYTES}
+    cluster: Any = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
         cluster.add_node(**node)
         ray.init(address=cluster.address, log_to_driver=False)
-        pool, ranks = RayPool(partial(Made, length), at_once=2), ray.remote(num_cpus=0)(Shares).remote()
-        yield pool, lambda shares: ray.get(ranks.put.remote(*pack(shares))), lambda v: pool.on_engine("become", v)
+        pool = RayPool(maker(length), at_once=2)
+        shares: Any = ray.remote(num_cpus=0)(Shares)
+        ranks = shares.remote()
+        yield pool, lambda parts: ray.get(ranks.put.remote(*pack(parts))), lambda v: pool.on_engine("become", v)
         pool.close()
     finally:
         ray.shutdown()
@@ -144,7 +151,7 @@ def on_ray(length: int) -> Iterator[tuple[Any, Any, Any]]:
 @contextmanager
 def in_memory(length: int) -> Iterator[tuple[Any, Any, Any]]:
     """The same with one worker, and all arrays in this process, which pickles the shares as it would for gloo."""
-    pool = ProcessPool(partial(Made, length), at_once=2)
+    pool = ProcessPool(maker(length), at_once=2)
     yield pool, pickle.dumps, lambda version: pool.on_engine("become", version)
     pool.close()
 
