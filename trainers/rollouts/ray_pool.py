@@ -3,10 +3,7 @@
 `RayScatter` has each training process fetch the arrays that it reads.
 """
 
-import copyreg
-import io
 import os
-import pickle
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -194,48 +191,11 @@ class RayPool(WorkerPool):
             raise error.cause from None
 
 
-def pack(thing: Any) -> tuple[bytes, list[Any]]:
-    """Pickle something with Ray's references set apart. Ray's own pickling takes twice as long."""
-    import ray
-
-    file, refs, numbers = io.BytesIO(), list[Any](), dict[Any, int]()
-
-    def number(ref: Any) -> tuple[Any, tuple[int]]:
-        if numbers.setdefault(ref, len(refs)) == len(refs):
-            refs.append(ref)
-        return _ref, (numbers[ref],)
-
-    pickler = pickle.Pickler(file, pickle.HIGHEST_PROTOCOL)
-    pickler.dispatch_table = {**copyreg.dispatch_table, ray.ObjectRef: number}
-    pickler.dump(thing)
-    return file.getvalue(), refs
-
-
-def unpack(packed: bytes, refs: list[Any]) -> Any:
-    """The inverse of `pack`."""
-    unpickler = _Unpickler(io.BytesIO(packed))
-    unpickler.refs = refs
-    return unpickler.load()
-
-
-def _ref(number: int) -> Any:
-    raise AssertionError("a packed reference is read by `unpack`")
-
-
-class _Unpickler(pickle.Unpickler):
-    refs: list[Any]
-
-    def find_class(self, module: str, name: str) -> Any:
-        return (
-            self.refs.__getitem__ if (module, name) == (__name__, _ref.__name__) else super().find_class(module, name)
-        )
-
-
 class Shares:
     """Keeps the shares of an order until each process has taken its own."""
 
-    def put(self, packed: bytes, refs: list[Any]) -> None:
-        self.shares = unpack(packed, refs)
+    def put(self, shares: list[Any]) -> None:
+        self.shares = shares
 
     def take(self, rank: int) -> Any:
         own, self.shares[rank] = self.shares[rank], None
@@ -260,7 +220,7 @@ class RayScatter:
         if first:
             self.ray = connect_to_ray("rollouts.workers")
             self.shares = self.ray.remote(num_cpus=0)(Shares).options(name=name, namespace=NAMESPACE).remote()
-            self._call("put", *pack([]))
+            self._call("put", [])
             address, authentication = self.ray.get_runtime_context().gcs_address, os.environ.get(AUTHENTICATION, "")
         name, address, authentication = broadcast_from_first((name, address, authentication))
         if not first:
@@ -271,12 +231,12 @@ class RayScatter:
 
     def __call__(self, shares: list[Any] | None = None) -> Any:
         if shares is not None:
-            self._call("put", *pack(shares))
+            self._call("put", shares)
         wait_for_all()
         return self._call("take", distributed.get_rank())
 
-    def _call(self, method: str, *arguments: Any) -> Any:
+    def _call(self, method: str, argument: Any) -> Any:
         try:
-            return self.ray.get(getattr(self.shares, method).remote(*arguments))
+            return self.ray.get(getattr(self.shares, method).remote(argument))
         except self.ray.exceptions.RayError as error:
             raise UserError(f"rollouts.workers: Ray lost an update ({one_line(error)}); resume the run") from error

@@ -14,7 +14,6 @@ after the first. "GPUs fed" is how many GPUs at 5,000 tokens/s generate what it 
 """
 
 import json
-import pickle
 import resource
 import statistics
 import subprocess
@@ -26,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ from halfway.trainers.loop.loop_options import Budget, CheckpointOptions, FillOp
 from halfway.trainers.loop.progress import Stopwatch
 from halfway.trainers.loop.training import Training
 from halfway.trainers.rollouts.judging import Judging
-from halfway.trainers.rollouts.ray_pool import RayPool, Shares, pack
+from halfway.trainers.rollouts.ray_pool import RayPool, Shares
 from halfway.trainers.rollouts.sampling_process import ProcessPool
 
 ROWS = ("8192x100", "8192x1000", "8192x5000", "8192x25000", "65536x100", "65536x2000")
@@ -141,7 +141,7 @@ def on_ray(length: int) -> Iterator[tuple[Any, Any, Any]]:
         pool = RayPool(maker(length), at_once=2)
         shares: Any = ray.remote(num_cpus=0)(Shares)
         ranks = shares.remote()
-        yield pool, lambda parts: ray.get(ranks.put.remote(*pack(parts))), lambda v: pool.on_engine("become", v)
+        yield pool, lambda parts: ray.get(ranks.put.remote(parts)), lambda v: pool.on_engine("become", v)
         pool.close()
     finally:
         ray.shutdown()
@@ -152,7 +152,7 @@ def on_ray(length: int) -> Iterator[tuple[Any, Any, Any]]:
 def in_memory(length: int) -> Iterator[tuple[Any, Any, Any]]:
     """The same with one worker, and all arrays in this process, which pickles the shares as it would for gloo."""
     pool = ProcessPool(maker(length), at_once=2)
-    yield pool, pickle.dumps, lambda version: pool.on_engine("become", version)
+    yield pool, ForkingPickler.dumps, lambda version: pool.on_engine("become", version)
     pool.close()
 
 

@@ -28,7 +28,7 @@ from halfway.trainers.loop.arrays import CheckpointArrays
 from halfway.trainers.loop.manifest import write_manifest
 from halfway.trainers.rollouts.file_store import FileStore
 from halfway.trainers.rollouts.in_flight import InlinePool
-from halfway.trainers.rollouts.ray_pool import Kept, RayArrays, RayPool, RayScatter, connect_to_ray, pack, unpack
+from halfway.trainers.rollouts.ray_pool import RayArrays, RayPool, RayScatter, connect_to_ray
 
 
 class Counting:
@@ -250,20 +250,6 @@ def test_a_node_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(UserError, match=says("rollouts.workers", "timed out", "set RAY_ADDRESS")):
         connect_to_ray("rollouts.workers")
-
-
-@pytest.mark.usefixtures("ray")
-def test_packed_arrays_refer_to_the_same_payloads() -> None:
-    ray, store = importlib.import_module("ray"), Kept()
-    groups = [put_group(group(), store), put_group(group(((6, 7),)), store), group()]
-    for payload, content in zip(store.payloads, store.contents, strict=True):
-        payload.ref = ray.put(content)
-    packed, refs = pack([groups, groups[1]])
-    assert refs == [payload.ref for payload in store.payloads]
-    found, again = unpack(packed, refs)
-    for old, new in zip(groups, found, strict=True):
-        assert [each.tolist() for each in arrays(old)] == [each.tolist() for each in arrays(new)]
-    assert again is found[1]
 
 
 MIB = 2**20
