@@ -1,6 +1,7 @@
 """The survey of one model on one set of problems: its configuration, its folder, its tables."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -192,10 +193,23 @@ def sentences(findings: Findings) -> str:
     return text
 
 
+def mean_rate(findings: Findings) -> str:
+    """The mean pass rate with a 95 % interval over the choice of problems.
+
+    If all n attempts fail, the mean rate of these problems is at most ln(20) / n with 95 % confidence, since n attempts
+    with rates of mean r all fail with a probability of at most exp(-n r). The same holds for the mean failure rate.
+    """
+    if 0 < findings.rate < 1:
+        return f"{findings.rate:.3f} +- {1.96 * findings.stderr:.3f}"
+    passed, bound = round(findings.rate) * findings.attempts, min(1.0, math.log(20) / findings.attempts)
+    limit = f"at least {1 - bound:.2%}" if passed else f"at most {bound:.2%}"
+    return f"{passed:,} of {findings.attempts:,} attempts: {limit}"
+
+
 def brief(findings: Findings) -> TextTable:
     """The five rows that a survey shows without --full."""
     rows = (
-        ("pass@1", f"{findings.rate:.3f} +- {1.96 * findings.stderr:.3f}"),
+        ("pass@1", mean_rate(findings)),
         ("never passed, always passed", f"{findings.never:.1%}, {findings.always:.1%}"),
         ("passed in 1/4 to 3/4", f"{findings.middle:.1%}"),
         ("attempts cut by a limit", f"{findings.truncated:.1%}"),
@@ -218,7 +232,7 @@ def survey_tables(findings: Findings) -> Iterable[TextTable]:
         "Expected shares, unbiased, from the attempts at each problem.",
     )
     rows = [
-        ("pass@1", f"{findings.rate:.3f} +- {1.96 * findings.stderr:.3f}"),
+        ("pass@1", mean_rate(findings)),
         ("problems that never passed", f"{findings.never:.1%}"),
         ("problems that always passed", f"{findings.always:.1%}"),
         ("problems that passed in 1/4 to 3/4", f"{findings.middle:.1%}"),

@@ -58,6 +58,7 @@ class Findings:
     Attributes:
         problems: number of problems with at least one judged attempt.
         samples: median number of judged attempts per problem.
+        attempts: judged attempts at all problems.
         rate: mean pass rate.
         stderr: standard error of `rate`, over the choice of problems.
         never, always, middle: shares of problems that never passed, always passed, or passed in 1/4 to 3/4 of attempts.
@@ -71,6 +72,7 @@ class Findings:
 
     problems: int
     samples: int
+    attempts: int
     rate: float
     stderr: float
     never: float
@@ -118,6 +120,7 @@ def find(records: Sequence[Record]) -> Findings:
     return Findings(
         problems=len(judged),
         samples=samples,
+        attempts=attempts,
         rate=float(rates.mean()),
         stderr=float(rates.std(ddof=1) / math.sqrt(len(rates))) if len(rates) > 1 else 0.5,
         never=float(np.mean(rates == 0)),

@@ -21,7 +21,7 @@ from halfway.curriculum.tasks.files import Surveyed
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.starter import write_starter
-from halfway.experiments.survey.command import form_pattern, show_first, survey_config
+from halfway.experiments.survey.command import form_pattern, mean_rate, show_first, survey_config
 from halfway.experiments.survey.findings import divide, find, holds, write_kept, zero_variance_share
 from halfway.experiments.survey.sampling import RECORDS, Record, read_records, recorded, sample
 
@@ -55,6 +55,13 @@ def test_findings_of_known_records() -> None:
     assert findings.truncated == 2 / 16 and findings.malformed == pytest.approx(1 / 14)
     assert findings.lost == {"tool": 6}
     assert [row.size for row in findings.zero_variance] == [4]
+
+
+def test_a_rate_of_attempts_that_all_ended_alike_has_a_bound_and_no_error_of_zero() -> None:
+    """ln(20) / 64 = 0.0468; exactly, 64 attempts with a common rate r all fail in 5 % of cases at r = 0.0457."""
+    assert mean_rate(find([record(0, samples=16)] * 4)) == "0 of 64 attempts: at most 4.68%"
+    assert mean_rate(find([record(16, samples=16)] * 4)) == "64 of 64 attempts: at least 95.32%"
+    assert mean_rate(find([record(1), record(3)])) == "0.500 +- 0.490"
 
 
 def test_a_problem_of_which_few_attempts_were_judged_does_not_speak_for_the_others() -> None:
