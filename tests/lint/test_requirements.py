@@ -14,7 +14,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from paths import REPOSITORY
+from paths import REPOSITORY, markdown_pages
 from skipped import skipped_line
 
 import halfway
@@ -169,8 +169,7 @@ def test_the_changelog_names_this_version_and_is_short() -> None:
 
 def test_every_page_says_to_install_a_checkout_since_there_is_no_release() -> None:
     log = REPOSITORY / "experiments" / "results" / "log"
-    pages = [path for path in REPOSITORY.rglob("*.md") if not any(part.startswith(".") for part in path.parts)]
     bare = re.compile(r"pip install[^`\n]*[ '\"]halfway\b(?!/)")
-    found = {str(path): bare.findall(path.read_text()) for path in pages if path.parent != log}
+    found = {str(path): bare.findall(path.read_text()) for path in markdown_pages() if path.parent != log}
     assert len(found) > 20 and not any(found.values()), {path: lines for path, lines in found.items() if lines}
     assert bare.search("pip install 'trl>=1' halfway") and not bare.search("pip install PATH/TO/halfway")

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from paths import REPOSITORY
+from paths import REPOSITORY, markdown_pages
 from shown import CODE, FENCED, NOT_RUN, PAGES, commands, lines, reason
 from typer.testing import CliRunner
 
@@ -20,8 +20,7 @@ from halfway.experiments.site import LINK, LOG, gather
 def test_every_module_recipe_and_script_that_a_page_names_exists() -> None:
     """Except in the log, whose commands are those of their day."""
     log = REPOSITORY / "experiments" / "results" / "log"
-    pages = [path for path in REPOSITORY.rglob("*.md") if not any(part.startswith(".") for part in path.parts)]
-    texts = {path: path.read_text() for path in pages if path.parent != log}
+    texts = {path: path.read_text() for path in markdown_pages() if path.parent != log}
     modules = {name: path for path, text in texts.items() for name in re.findall(r"python -m (halfway[\w.]*\w)", text)}
     assert {name: path for name, path in modules.items() if find_spec(name) is None} == {}
     recipes = {
@@ -38,8 +37,7 @@ def test_every_module_recipe_and_script_that_a_page_names_exists() -> None:
 
 
 def test_no_row_of_a_table_is_broken_over_lines() -> None:
-    pages = [path for path in REPOSITORY.rglob("*.md") if not any(part.startswith(".") for part in path.parts)]
-    texts = {path: re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL) for path in pages}
+    texts = {path: re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL) for path in markdown_pages()}
     rows = [(path.name, line) for path, text in texts.items() for line in text.splitlines() if line[:1] != " "]
     assert [row for row in rows if row[1].startswith("|") != row[1].endswith("|")] == []
 

@@ -15,6 +15,12 @@ def count_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+def markdown_pages() -> list[Path]:
+    """All pages of the repository, without those that a build has copied."""
+    parts = {path: path.relative_to(REPOSITORY).parts for path in REPOSITORY.rglob("*.md")}
+    return [path for path, names in parts.items() if names[0] != "build" and not any(n[0] == "." for n in names)]
+
+
 TINY = [
     "problems.train=12",  # two of each of the six strata of operator sheets
     "rollouts.num_rollouts=4",

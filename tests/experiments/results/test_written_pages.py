@@ -179,11 +179,12 @@ def multiples(arm: str, kinds: Sequence[str], axis: str = "rollouts") -> list[st
 
 def test_multiples_in_sentences_are_those_of_the_verdict() -> None:
     page = said()
-    assert "That is {} and {} of the rollouts".format(*multiples("frontier_epochs", ("broad", "middle"))) in page
+    fewer = [f"{1 - float(each):.0%}".replace("%", " %") for each in multiples("frontier_epochs", ("broad", "middle"))]
+    assert "{} fewer rollouts in *broad* and {} fewer in *middle*".format(*fewer) in page
     assert multiples("frontier_epochs", ["hard"]) == ["-"]
     long = interval(VERDICT["regimes"]["long"]["axes"]["rollouts"]["replay_frontier_epochs"]["ratio"], 2)
     (turns,) = multiples("replay_frontier_epochs", ["turns"])
-    assert f"{long} and {turns} of those of four epochs" in page
+    assert f"{long} and {turns} times the rollouts of four epochs" in page
     without = [multiples(f"four_without_{name}", ["hard"])[0] for name in ("prefix_sampling", "pros", "greso")]
     assert "Without Prefix Sampling it needs {}, without PROS {}, without GRESO {};".format(*without) in page
 
