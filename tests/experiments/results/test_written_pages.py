@@ -160,6 +160,7 @@ def test_pooled_gains_in_sentences_are_those_of_the_verdict(arm: str) -> None:
         ("middle", "frontier_refill", "dynamic_sampling", False),
         ("hard", "four", "prefix_sampling_epochs", False),
         ("hard", "frontier_epochs", "frontier_told_epochs", False),
+        *((kind, "remembered_epochs", "frontier_epochs", False) for kind in ("hard", "middle", "broad", "long")),
     ],
 )
 def test_pairs_in_sentences_are_those_of_the_verdict(kind: str, arm: str, beside: str, clear: bool) -> None:
