@@ -1,6 +1,8 @@
 """A loaded policy: the model with its tokenizer, its end tokens, and the wrapping of prompts."""
 
+import logging
 import os
+import re
 import sys
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -9,7 +11,7 @@ from typing import Any, Literal
 
 from halfway.curriculum.environments.contract import Environment
 from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.extras import clean, one_line
 from halfway.trainers.engines.base import Engine, EngineSetup
 from halfway.trainers.learner.learner_options import LoraOptions
 from halfway.trainers.model_folder import check_model_folder
@@ -17,6 +19,9 @@ from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.chat import Tokenizer
 from halfway.trainers.rollouts.collector import Collector
 from halfway.trainers.rollouts.rollout_options import RolloutOptions
+
+STYLE = re.compile("\x1b\\[[0-9;]*m")
+"""What makes letters of a terminal bold or coloured."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,19 @@ def leave_sklearn_out() -> None:
         vars(utils)["is_sklearn_available"] = there
 
 
+def clean_messages() -> None:
+    """Keep what could control a terminal out of messages of `transformers`, which quote a model's files."""
+    import_module("transformers.utils.logging").get_logger()  # makes the handler
+    for handler in logging.getLogger("transformers").handlers:
+        handler.addFilter(_clean)
+
+
+def _clean(record: logging.LogRecord) -> bool:
+    lines = STYLE.sub("", record.getMessage()).splitlines()
+    record.msg, record.args = "\n".join(map(clean, lines)), ()
+    return True
+
+
 def load_policy(options: ModelOptions, path: str) -> Policy:
     """Load the policy without the adapters named in its options.
 
@@ -137,13 +155,13 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     import torch
 
     leave_sklearn_out()
+    clean_messages()
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     if Path(path).is_dir():
         check_model_folder(Path(path))
     # Its progress bars, for loading and for every checkpoint, would break the run's own.
-    logging: Any = import_module("transformers.utils.logging")
-    logging.disable_progress_bar()
+    import_module("transformers.utils.logging").disable_progress_bar()
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         require_vocabulary(tokenizer, options.path)

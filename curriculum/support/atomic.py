@@ -27,8 +27,11 @@ DAMAGED = (
 
 LONGEST_LINE, MOST_VALUES = 32 << 20, 2_000_000
 """Most bytes of a line of our own logs, and values of a line or file, each of which may become an object."""
+LARGEST_STATE, MOST_STATE_VALUES = 256 << 20, 4_000_000
+"""The same of a checkpoint's state, which may grow with the problems."""
 LARGEST, BLOCK = 1 << 30, 1 << 24
 """Most bytes of another file that is read whole, and bytes of a log that are read at once."""
+ANOTHER = "resume from another checkpoint"
 PLACE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([,\[{])', re.DOTALL)
 """A string of JSON or, as a group, a character before a value."""
 
@@ -84,6 +87,15 @@ def read_json_text(path: Path, remedy: str) -> bytes:
     with reading(path, remedy):
         require_few_values(content)
     return content
+
+
+def read_state(path: Path) -> Any:
+    """Read the JSON of a checkpoint. Raises UserError if it cannot be read, or would fill the memory."""
+    content = read_whole(path, ANOTHER, LARGEST_STATE)
+    with reading(path, ANOTHER):
+        if has_more_values(content, MOST_STATE_VALUES):
+            raise ValueError(f"holds more than {MOST_STATE_VALUES:,} values")
+        return json.loads(content)
 
 
 @contextmanager

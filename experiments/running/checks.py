@@ -22,7 +22,7 @@ from halfway.experiments.running.memory import require_room
 from halfway.experiments.tracking.mlflow_store import require_known_store
 from halfway.trainers.engines.part import require_known_servers
 from halfway.trainers.model_folder import check_tokenizer
-from halfway.trainers.policy import ModelOptions
+from halfway.trainers.policy import ModelOptions, clean_messages
 from halfway.trainers.prompt_states import NEED, with_blank_states
 from halfway.trainers.rollouts.chat import Prompts
 from halfway.trainers.rollouts.rollout_options import RolloutOptions
@@ -273,6 +273,7 @@ def _describe_prompt(config: RunConfig, problems: ProblemSplit) -> Iterator[str]
     [first, *_] = problems.train
     wrap = config.model.chat == "all"
     if wrap or first.messages:
+        clean_messages()
         from transformers import AutoTokenizer
 
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

@@ -3,12 +3,16 @@
 import html
 import json
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import REPOSITORY
 from synthetic_runs import Script, write_comparison
 from typer.testing import CliRunner
 
@@ -127,3 +131,24 @@ def test_hostile_logs_are_shown_and_do_nothing(name: str, tmp_path: Path) -> Non
     require_dead((tmp_path / "page.html").read_text(), scripts=0)
     done = CliRunner().invoke(app, ["audit", str(file)])
     assert done.exit_code == 0 and done.stdout.replace("\n", "").isprintable(), done.output
+
+
+LOAD = """
+import sys
+from halfway.trainers.policy import *
+try:
+    load_policy(ModelOptions(), sys.argv[1])
+except UserError:
+    pass
+"""
+
+
+def test_messages_about_a_hostile_model_do_nothing(tmp_path: Path) -> None:
+    """In a process of its own: the library keeps its handler, and the stream of the first test that loads a model."""
+    shutil.copytree(REPOSITORY / "experiments" / "starting_models" / "sums", tmp_path / "model")
+    file = tmp_path / "model" / "config.json"
+    for change in ({"model_type": TEXTS["escapes"]}, {"hidden_size": 0}):
+        file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
+        done = subprocess.run([sys.executable, "-c", LOAD, str(file.parent)], capture_output=True, text=True)
+        assert not done.returncode and "[transformers]" in done.stderr
+        assert all(line.isprintable() for line in done.stderr.splitlines()), done.stderr

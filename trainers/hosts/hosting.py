@@ -16,7 +16,7 @@ from halfway.curriculum.controller import PassRateController, members_of
 from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import Rollout
 from halfway.curriculum.session import Session, Ticket
-from halfway.curriculum.support.atomic import reading, write_json
+from halfway.curriculum.support.atomic import ANOTHER, read_state, reading, write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import clean
 from halfway.trainers.hosts.rows import Rows
@@ -28,7 +28,6 @@ from halfway.trainers.loop.waste import Waste
 STATE_FILE = "halfway.json"
 """The file in a host's checkpoint that holds the session's state."""
 
-ANOTHER = "resume from another checkpoint"
 
 RECORDS = "halfway"
 """The folder of a hosted run's records, inside the host's output folder."""
@@ -225,9 +224,7 @@ class Hosting:
         path = folder / name
         if not path.exists():
             raise UserError(f"{folder}: holds no {name}; resume from a checkpoint that was saved with Halfway")
-        with reading(path, ANOTHER):
-            saved = json.loads(path.read_text())
-        with opened(saved, path) as state:
+        with opened(read_state(path), path) as state:
             self.load_state_dict(state)
 
     @cached_property

@@ -1,6 +1,5 @@
 """LoRA (Hu et al. 2021): trains small matrices beside the policy's linear layers, whose weights stay fixed."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from halfway.curriculum.support.atomic import ANOTHER, read_json
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.learner.learner_options import LoraOptions
@@ -118,7 +118,7 @@ def require_same_scale(policy: Any, folder: Path) -> None:
     file = folder / ADAPTER_FOLDER / "adapter_config.json"
     if not file.exists():
         return  # another model, which `load_adapters` reports
-    saved, own = json.loads(file.read_text())["lora_alpha"], policy.peft_config[NAME].lora_alpha
+    saved, own = read_json(file, ANOTHER)["lora_alpha"], policy.peft_config[NAME].lora_alpha
     require(saved == own, "model.lora.alpha", own, f"{folder} was trained with {saved}; resume with that")
 
 

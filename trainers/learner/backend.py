@@ -2,7 +2,6 @@
 
 import copy
 import errno
-import json
 import math
 import os
 import re
@@ -19,6 +18,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from halfway.curriculum.support.atomic import ANOTHER, read_json
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.distributed.ports import use_interface_towards
@@ -114,7 +114,7 @@ class PlainBackend:
 
     def load(self, folder: Path) -> None:
         if (folder / FORM).exists():
-            stage = json.loads((folder / FORM).read_text())["zero_stage"]
+            stage = read_json(folder / FORM, ANOTHER)["zero_stage"]
             raise UserError(
                 f"learner.deepspeed.zero_stage: {folder} needs deepspeed: it was written with {stage}, not null; "
                 f"resume with {stage}"

@@ -14,6 +14,7 @@ import torch
 from accelerate import Accelerator, PartialState
 from torch import Tensor, nn
 
+from halfway.curriculum.support.atomic import ANOTHER, read_json
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
@@ -164,7 +165,7 @@ class DeepSpeedBackend:
                 f"learner.deepspeed.zero_stage: {folder} was written without DeepSpeed, not with {self._stage}; "
                 "resume with null"
             )
-        form = json.loads((folder / FORM).read_text())
+        form = read_json(folder / FORM, ANOTHER)
         if form["zero_stage"] != self._stage:
             raise UserError(
                 f"learner.deepspeed.zero_stage: {folder} was written with {form['zero_stage']}, not {self._stage}; "

@@ -20,6 +20,7 @@ from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import FloatArray, IntArray
 from halfway.curriculum.stored import join
 from halfway.curriculum.streams import Stream
+from halfway.curriculum.support.atomic import ANOTHER, read_json
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.distributed.collectives import lost_processes
 from halfway.trainers.learner.adapters import add_adapters, has_adapters, require_same_scale
@@ -233,7 +234,7 @@ class PolicyGradientLearner:
             UserError: if the checkpoint belongs to another model, if its run started from other weights while a KL
                 penalty is on, or if this learner has a critic and the checkpoint has none or another kind.
         """
-        counters = json.loads((folder / COUNTERS_FILE).read_text())
+        counters = read_json(folder / COUNTERS_FILE, ANOTHER)
         if counters["reference"] != self._start_digest:
             what, option = "KL reference", "learner.kl_coefficient"
             if self._adapted:
@@ -344,7 +345,7 @@ class PolicyGradientLearner:
 
 def saved_version(folder: Path) -> int:
     """Read the policy version of a checkpoint's weights."""
-    return int(json.loads((folder / COUNTERS_FILE).read_text())["policy_version"])
+    return int(read_json(folder / COUNTERS_FILE, ANOTHER)["policy_version"])
 
 
 def build_backend(policy: nn.Module, options: LearnerOptions, accelerator: Accelerator | None) -> Backend:

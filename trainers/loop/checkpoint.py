@@ -15,6 +15,7 @@ from halfway.curriculum.states import Get, Put, from_plain, to_plain
 from halfway.curriculum.support.atomic import (
     DAMAGED,
     WriteError,
+    read_state,
     replacing_folder,
     require_no_link,
     require_regular_files,
@@ -136,7 +137,7 @@ class Checkpoints:
         """
         self._require_sound(folder)
         try:
-            plain = json.loads((folder / STATE_FILE).read_text())
+            plain = read_state(folder / STATE_FILE)
             get = self.arrays.reader(folder, [Place(*place) for place in plain.get("arrays", ())])
             yield from_plain(LoopState, plain, get), get
         except UserError:

@@ -12,7 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from stat import S_ISREG
 
-from halfway.curriculum.support.extras import one_line
+import msgspec
+
+from halfway.curriculum.support.atomic import DAMAGED, LARGEST_STATE, MOST_STATE_VALUES, has_more_values
+from halfway.curriculum.support.extras import clean, one_line
 
 MANIFEST = "manifest.txt"
 BLOCK = 2**24
@@ -76,8 +79,7 @@ class SummedFile:
 
 def entries(folder: Path) -> dict[str, list[int | str]]:
     """The manifest of a folder: for each file, its size and the checksums of its blocks."""
-    written: dict[str, list[int | str]] = json.loads((folder / MANIFEST).read_bytes().partition(b"\n")[0])
-    return written
+    return _decode((folder / MANIFEST).read_bytes().partition(b"\n")[0])
 
 
 def damage(folder: Path) -> str:
@@ -86,23 +88,38 @@ def damage(folder: Path) -> str:
     Files that are not in the manifest are ignored.
     """
     try:
-        line, _, checksum = (folder / MANIFEST).read_bytes().partition(b"\n")
+        with (folder / MANIFEST).open("rb") as file:
+            line, _, checksum = file.read(LARGEST_STATE).partition(b"\n")
     except FileNotFoundError:
         return f"{MANIFEST} is missing, so nothing can be checked, and nothing is loaded"
     except (OSError, MemoryError) as error:
         return f"{MANIFEST} cannot be read ({one_line(error)})"
     if _sha256(line).encode() != checksum:
         return f"{MANIFEST} is damaged"
-    written = json.loads(line)
+    try:
+        written = _decode(line)
+    except DAMAGED as error:
+        return f"{MANIFEST} is damaged ({one_line(error)})"
     for name, (size, *_) in written.items():
         if trouble := _wrong_size(folder / name, size):
-            return f"{name} {trouble}"
+            return f"{clean(name)} {trouble}"
     found = _checksums([(folder / name, size) for name, (size, *_) in written.items()])
     try:
         wrong = next((name for name, (_, *sums) in written.items() if next(found) != sums), "")
     except OSError as error:
         return f"{Path(str(error.filename)).name} cannot be read ({error.strerror})"
-    return wrong and f"{wrong} is damaged: its bytes are not those that were written"
+    return wrong and f"{clean(wrong)} is damaged: its bytes are not those that were written"
+
+
+def _decode(line: bytes) -> dict[str, list[int | str]]:
+    """Read the line of a manifest. Raises one of `DAMAGED` if `write_manifest` writes no such line."""
+    if has_more_values(line, MOST_STATE_VALUES):
+        raise ValueError(f"holds more than {MOST_STATE_VALUES:,} values")
+    written = msgspec.json.decode(line, type=dict[str, list[int | str]])
+    for name, (size, *sums) in written.items():
+        if "\0" in name or not isinstance(size, int) or len(sums) != -(-size // BLOCK):
+            raise ValueError(f"no entry of a file: {one_line(name)}")
+    return written
 
 
 def _wrong_size(path: Path, size: int) -> str:

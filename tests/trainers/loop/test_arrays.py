@@ -1,5 +1,6 @@
 """Arrays of checkpoints and of the event log in binary files."""
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -221,3 +222,32 @@ def test_arrays_among_plain_data_keep_their_shapes(shape: tuple[int, ...]) -> No
     data = json.loads(json.dumps(to_plain(np.ones(shape))))
     restored = from_plain(np.ndarray, data)
     assert restored.shape == shape and restored.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("[]", "5", "[" * 5000, '{"a": 5}', '{"a": []}', '{"a": ["x"]}', '{"a": [1]}', '{"a\\u0000": [1, "x"]}'),
+        *('{"\\ud800": [1, "x"]}', '{"\\u001b]0;x\\u0007": [1, "x"]}', '{"a": [0' + ",0" * 4_000_000 + "]}"),
+    ],
+    ids=lambda line: line[:20],
+)
+def test_a_strange_manifest_that_fits_its_checksum_is_one_line(line: str, tmp_path: Path) -> None:
+    write(Checkpoints(tmp_path, CheckpointOptions()), 1, [group(0)])
+    content = line.encode()
+    checksum = hashlib.sha256(content).hexdigest().encode()
+    (tmp_path / "step-00000001" / "manifest.txt").write_bytes(content + b"\n" + checksum)
+    with pytest.raises(UserError, match="manifest.txt is damaged|is missing") as refused:
+        read(tmp_path)
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "content", ["[" + "{}," * 4_000_000 + "{}]", '"' + "x" * (257 << 20) + '"'], ids=["values", "text"]
+)
+def test_a_state_that_would_fill_the_memory_is_one_line(content: str, tmp_path: Path) -> None:
+    write(Checkpoints(tmp_path, CheckpointOptions()), 1, [group(0)])
+    (tmp_path / "step-00000001" / "loop.json").write_text(f'{{"further": {content}}}')
+    write_manifest(tmp_path / "step-00000001")
+    with pytest.raises(UserError, match=says("loop.json", "holds more than", "another checkpoint")):
+        read(tmp_path)
