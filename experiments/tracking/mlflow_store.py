@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from halfway.curriculum import UserError
 from halfway.curriculum.support.acceptance import require_accepted
-from halfway.curriculum.support.atomic import write_json
+from halfway.curriculum.support.atomic import require_no_link, write_json
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import TrackingOptions
@@ -81,13 +81,14 @@ class Mlflow(Tracker):
 
     Attributes:
         host: host of a store on another machine; empty for this machine.
+        folder: the only folder for files, where the store is a database in `output`: it may be a stranger's.
         parent: run of the comparison; empty if there is none, or the store did not answer.
     """
 
     name = "mlflow"
 
-    def __init__(self, client: Any, experiment_id: str, host: str = ""):
-        self.client, self.experiment_id, self.host = client, experiment_id, host
+    def __init__(self, client: Any, experiment_id: str, host: str = "", folder: Path | None = None):
+        self.client, self.experiment_id, self.host, self.folder = client, experiment_id, host, folder
         self.parent = ""
 
     @classmethod
@@ -101,15 +102,16 @@ class Mlflow(Tracker):
         uri = store_uri(tracking, output)
         if host:
             warn(cls.name, f"configuration and records of this run go to {host}")
+        folder = None if "://" in tracking.uri else output.resolve() / "mlflow-artifacts"
         try:
             client = _client(uri)
             experiment = client.get_experiment_by_name(tracking.experiment)
             if experiment is None:
-                artifacts = None if "://" in tracking.uri else (output / "mlflow-artifacts").resolve().as_uri()
+                artifacts = None if folder is None else folder.as_uri()
                 identifier = client.create_experiment(tracking.experiment, artifact_location=artifacts)
             else:
                 identifier = experiment.experiment_id
-            return cls(client, identifier, host)
+            return cls(client, identifier, host, folder)
         except Exception as error:  # MLflow, its database driver and the network may raise anything
             warn(cls.name, f"cannot open {uri}, so this run is not logged there ({one_line(error)})")
             return None
@@ -170,13 +172,21 @@ class MlflowRun:
     def attach(self, files: Sequence[Path]) -> None:
         """Attach copies of the files that exist.
 
-        A server on another machine names their target, which must not be a folder of this machine.
+        The store names their target: a server on another machine must not name a folder of this machine, and a
+        database in `output` nothing but its own folder.
         """
-        client, host = self.tracker.client, self.tracker.host
-        target = str(client.get_run(self.run_id).info.artifact_uri) if host else "here:"
-        if urlsplit(target).scheme in ("", "file"):
-            raise ValueError(f"{host} stores files in a folder of this machine: {target}")
-        for path in filter(Path.exists, files):
+        client, host, folder = self.tracker.client, self.tracker.host, self.tracker.folder
+        present = [path for path in files if path.exists()]
+        if host or folder:
+            target = urlsplit(str(client.get_run(self.run_id).info.artifact_uri))
+            place, local = Path(unquote(target.path)), target.scheme in ("", "file")
+            if host and local:
+                raise ValueError(f"{host} stores files in a folder of this machine: {place}")
+            if folder and not (local and not target.netloc and place.resolve().is_relative_to(folder)):
+                raise ValueError(f"the database stores files outside of {folder}: {target.geturl()}")
+            for path in present if folder else ():
+                require_no_link(place / path.name)
+        for path in present:
             client.log_artifact(self.run_id, str(path))
 
 
@@ -198,6 +208,7 @@ def _client(uri: str) -> Any:
 
     if uri.startswith("sqlite:///"):
         path = Path(uri.removeprefix("sqlite:///"))
+        require_no_link(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             _require_passive(path)

@@ -320,6 +320,45 @@ def test_a_server_elsewhere_has_no_file_written_on_this_machine(
         assert bool(store.files) == sent
 
 
+@pytest.mark.parametrize(
+    "target", ["{there}", "file://{there}", "http://127.0.0.1:9/x", "file://{there}/../%2e%2e/there"]
+)
+def test_a_strangers_database_sends_no_file_elsewhere(target: str, tmp_path: Path) -> None:
+    options, there, output = parse_run_config(RAW).tracking, tmp_path / "there", tmp_path / "runs"
+    there.mkdir()
+    assert Mlflow.open(options, output) is not None
+    with closing(sqlite3.connect(output / "mlflow.db")) as base, base:
+        base.execute("UPDATE experiments SET artifact_location = ?", (target.format(there=there),))
+    tracker = Mlflow.open(options, output)
+    assert tracker is not None
+    save(parse_run_config(RAW), tmp_path / "config.yaml")
+    run = MlflowRun(tracker, tracker._begin("x", {}, {}, ""))
+    with pytest.raises(ValueError, match="stores files outside"):
+        run.attach([tmp_path / "config.yaml"])
+    assert list(there.iterdir()) == []
+
+
+def test_no_file_is_copied_through_a_link(tracker: Mlflow, tmp_path: Path) -> None:
+    save(parse_run_config(RAW), tmp_path / "config.yaml")
+    run = MlflowRun(tracker, tracker._begin("x", {}, {}, ""))
+    place = Path(tracker.client.get_run(run.run_id).info.artifact_uri.removeprefix("file://"))
+    place.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "precious").write_text("precious")
+    (place / "config.yaml").symlink_to(tmp_path / "precious")
+    with pytest.raises(UserError, match="is a link"):
+        run.attach([tmp_path / "config.yaml"])
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_database_behind_a_link_is_not_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(tmp_path / "precious")) as base, base:
+        base.execute("CREATE TABLE t (x)")
+    (tmp_path / "mlflow.db").symlink_to(tmp_path / "precious")
+    before = (tmp_path / "precious").read_bytes()
+    assert Mlflow.open(parse_run_config(RAW).tracking, tmp_path) is None
+    assert "is a link" in capsys.readouterr().err and (tmp_path / "precious").read_bytes() == before
+
+
 def test_the_command_for_the_user_interface_is_one_word_for_the_shell() -> None:
     options = parse_run_config({**RAW, "tracking": {"uri": "a; id"}}).tracking
     assert shlex.split(ui_command(options, Path("/runs")))[3:] == ["sqlite:////runs/a; id"]
