@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from stat import S_ISREG
+from typing import Any
 
 import msgspec
 
@@ -111,11 +112,11 @@ def damage(folder: Path) -> str:
     return wrong and f"{clean(wrong)} is damaged: its bytes are not those that were written"
 
 
-def _decode(line: bytes) -> dict[str, list[int | str]]:
+def _decode(line: bytes) -> dict[str, list[Any]]:
     """Read the line of a manifest. Raises one of `DAMAGED` if `write_manifest` writes no such line."""
     if has_more_values(line, MOST_STATE_VALUES):
         raise ValueError(f"holds more than {MOST_STATE_VALUES:,} values")
-    written = msgspec.json.decode(line, type=dict[str, list[int | str]])
+    written: dict[str, list[Any]] = msgspec.json.decode(line, type=dict[str, list[int | str]])
     for name, (size, *sums) in written.items():
         if "\0" in name or not isinstance(size, int) or len(sums) != -(-size // BLOCK):
             raise ValueError(f"no entry of a file: {one_line(name)}")
