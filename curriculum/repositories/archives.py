@@ -19,7 +19,7 @@ from halfway.curriculum.boxes.starting_trees import cache_folder
 from halfway.curriculum.repositories.judge import reports_of
 from halfway.curriculum.repositories.mutation import Mutant, Site, patch, sites
 from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, is_test, to_problem
-from halfway.curriculum.support.atomic import made_once, reading
+from halfway.curriculum.support.atomic import LARGEST, made_once, reading
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.sources import Loaded, Source, SourceReport
 
@@ -186,6 +186,8 @@ def unpack(archive: Path, sha256: str) -> Path:
     if not archive.is_file():
         raise UserError(f"{archive}: is not a file; {remedy}")
     with reading(archive, remedy), archive.open("rb") as file:
+        if archive.stat().st_size > LARGEST:
+            raise ValueError(f"holds more than {LARGEST >> 20} MiB")
         found = hashlib.file_digest(file, "sha256").hexdigest()
     require(found == sha256, f"{archive}: SHA-256", found, f"expected {sha256}; get that version")
     folder = cache_folder("") / "archives" / found[:24]

@@ -222,5 +222,5 @@ def test_what_a_problem_showed_has_faded_by_its_next_visit_in_what_is_foreseen_t
 def test_a_state_of_another_memory_is_refused_by_name() -> None:
     forgets, remembers = (Frontier(LEVEL, model=SkillModel(memory=memory)) for memory in (0.0, 0.98))
     for wrote, reads in ((forgets, remembers), (remembers, forgets)):
-        with pytest.raises(UserError, match=says("skills.residual_P", "options that wrote it")):
+        with pytest.raises(UserError, match=says("skills.residual_P", "controller options")):
             restore_state(reads.init(PROBLEMS), save_state(wrote.init(PROBLEMS)))

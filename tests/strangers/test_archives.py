@@ -1,7 +1,9 @@
 """Damaged archives of sources cost one line."""
 
 import hashlib
+import os
 import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,3 +91,13 @@ def test_links_within_an_archive_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
         add(file, "a/d", tarfile.LNKTYPE, "a/b")
     folder = archives.unpack(path, hashlib.sha256(path.read_bytes()).hexdigest())
     assert sorted(path.name for path in folder.iterdir()) == ["b", "c", "d"]
+
+
+def test_an_archive_of_a_terabyte_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "project-1.0.tar.gz"
+    path.touch()
+    os.truncate(path, 1 << 40)
+    began = time.process_time()
+    with pytest.raises(UserError, match=r"is damaged \(ValueError: holds more than 1024 MiB\)"):
+        archives.unpack(path, "0" * 64)
+    assert time.process_time() - began < 1

@@ -214,7 +214,7 @@ def test_a_model_described_at_length_is_one_line(name: str, value: str, words: s
     ("change", "words"),
     [
         ({"pre_tokenizer": COSTLY}, "cannot encode"),
-        ({"normalizer": PREPENDED}, "replaces characters"),
+        ({"normalizer": PREPENDED}, "replaces single characters"),
         ({"model": {"type": "none"}}, "tokenizer.json: is damaged"),
     ],
 )

@@ -277,7 +277,7 @@ def test_a_task_is_read_back_and_others_are_refused(tmp_path: Path) -> None:
 def test_a_fault_that_does_not_apply_is_one_line(tmp_path: Path) -> None:
     task = replace(small_task(tmp_path), bug="--- a/none\n+++ b/none\n@@ -1 +1 @@\n-x\n+y\n")
     episode = RepositoryEpisode("p", task)
-    with pytest.raises(UserError, match=says("'means'", "apply", "drop the row")):
+    with pytest.raises(UserError, match=says("'means'", "applied", "drop the row")):
         ENVIRONMENT.step([episode], [said("ls")])
 
 

@@ -510,7 +510,7 @@ def test_a_list_of_one_answer_is_that_answer(tmp_path: Path) -> None:
     path.write_text(lines([{"prompt": "a", "answer": ["42"]}, {"prompt": "b", "answer": [43]}]))
     assert load(path) == {"a": "42", "b": "43"}
     path.write_text(lines([{"prompt": "a", "answer": ["42"]}, {"prompt": "b", "answer": ["43", "44"]}]))
-    with pytest.raises(UserError, match=r"a\.jsonl:2: answer is not text"):
+    with pytest.raises(UserError, match=r"a\.jsonl:2: answer has several values"):
         load(path)
 
 
@@ -868,7 +868,7 @@ def test_a_text_beside_the_prompt_follows_it(tmp_path: Path) -> None:
     ("name", "text", "remedy"),
     [
         ("t.jsonl", lines([{"conversations": SHAREGPT}]), "column of final answers with answer_column, or add one"),
-        ("t.jsonl", lines([VERL | {"reward_model": {"ground_truth": {"target": 9}}}]), "write answers as text"),
+        ("t.jsonl", lines([VERL | {"reward_model": {"ground_truth": {"target": 9}}}]), "name one of its fields"),
         ("t.jsonl", lines([{"input": "?", "output": "So 2.", "gts": "2", "score": 1.0}]), "answer_column, or add one"),
         ("t.jsonl", lines([{"question_text": "?", "answer": "2"}]), "name the file's columns with prompt_column"),
         ("t.jsonl", "{'prompt': '1+1?'}\n", "write one object per line, as json.dumps does"),

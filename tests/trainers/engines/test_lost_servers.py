@@ -240,7 +240,7 @@ def test_what_was_sampled_in_flight_names_the_versions_of_this_run(tmp_path: Pat
         with pytest.raises(UserError, match=says(1, "no server")):
             engine.generate([CONTEXT], [4], [0])
     server.versions, server.ends = (f"{run}-5", engine.version), (1, 3)
-    with pytest.raises(UserError, match=says("2 tokens", "weights")):
+    with pytest.raises(UserError, match=says("2 tokens", "weight versions")):
         engine.generate([CONTEXT], [4], [0])
 
 

@@ -138,7 +138,7 @@ def test_the_table_counts_what_hit() -> None:
     [recipe, *_] = RECIPES
     outcomes = [{"setup": "waiting", "recipe": recipe, "outcome": "same", "faults": [hit, torn, late]}]
     lines = table(outcomes).splitlines()
-    assert lines[2] == "| waiting | 1 | 0 | 0 | 1 | 0 | 0 | 0 | 1 | 0 | 0 | 0 | 2 | 2 | 1 |"
+    assert lines[2] == "| waiting | 1 | 0 | 0 | 1 | 0 | 0 | 0 | 0 | 1 | 0 | 0 | 0 | 2 | 2 | 1 |"
     assert lines[-1] == lines[2].replace("waiting", "all")
 
 
