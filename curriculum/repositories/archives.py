@@ -4,11 +4,13 @@ import gzip
 import hashlib
 import tarfile
 import zlib
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ SHOWN_TESTS = 3
 MOST_BYTES, MOST_TIMES = 64 * 2**20, 100
 """Most bytes of an unpacked archive, and most times its own size; the larger limit applies."""
 
+LONGEST_SOURCE = 1 << 20
+"""Most bytes of a file that is changed: its syntax tree may take a hundred times as many."""
 MOST_FILES, MOST_LEVELS, LONGEST_NAME = 50_000, 50, 1024
 
 
@@ -147,15 +151,21 @@ class Project:
 
     def shuffle(self, stream: Stream) -> Iterator[Mutant]:
         """Yield every mutant of every file, in random order."""
-        root = Path(self.base.tree)
-        found: list[Site] = []
-        for path in self.files():
-            with suppress(UnicodeDecodeError):
-                found += sites(path, (root / path).read_text())
-        for i in stream.generator().permutation(len(found)):
-            mutant = found[i].mutant()
+        files = self.files()
+        ends = list(accumulate(sum(1 for _ in self._sites(path)) for path in files))
+        for i in map(int, stream.generator().permutation(ends[-1] if ends else 0)):
+            file = bisect_right(ends, i)
+            # Made again: all sites together, with the trees that they belong to, may fill the memory.
+            site = next(islice(self._sites(files[file]), i - (ends[file - 1] if file else 0), None))
+            mutant = site.mutant()
             if mutant is not None:
                 yield mutant
+
+    def _sites(self, path: str) -> Iterator[Site]:
+        file = Path(self.base.tree) / path
+        with suppress(UnicodeDecodeError):
+            if file.stat().st_size <= LONGEST_SOURCE:
+                yield from sites(path, file.read_text())
 
 
 def run_suite(boxes: BoxMaker, base: Base, bug: str, seconds: float) -> set[str]:

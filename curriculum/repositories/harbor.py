@@ -39,6 +39,7 @@ OPENING = f"You work in a shell; your folder is {{place}}. Do what is asked belo
 WORKDIR, FROM = re.compile(r"^WORKDIR\s+(\S+)", re.MULTILINE), re.compile(r"^FROM\s+(\S+)\s*$", re.MULTILINE)
 BUILDING = re.compile(r"^(RUN|COPY|ADD)\b|^FROM\b[\s\S]*^FROM\b", re.MULTILINE)
 SERVICE_SECONDS = 60.0
+LONGEST_TEXT = 1 << 20
 NO_ROOM = os.strerror(errno.ENOSPC)
 
 UNPACK = """\
@@ -167,7 +168,7 @@ def _trouble(folder: Path, settings: Mapping[str, Any]) -> Bad | None:
 
 def _text(path: Path, errors: str = "strict") -> str:
     """Read a file's text. Raises ValueError, such as UserError, if it cannot be read."""
-    return read_whole(path, "fix it").decode(errors=errors)
+    return read_whole(path, "fix it", LONGEST_TEXT).decode(errors=errors)
 
 
 def _table(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 import ast
 import difflib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,14 +69,11 @@ class Site:
 
 
 def sites(path: str, source: str) -> Iterator[Site]:
-    """Yield every place for an edit in a file's functions, in order; none for a file that does not parse."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    for name, function in _functions(tree, ""):
-        for kind, node, new in _edits(function):
-            yield Site(path, source, name, kind, node, new)
+    """Yield every place for an edit in a file's functions, up to what does not parse or nests too deeply."""
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # the last by a stack of the parser
+        for name, function in _functions(ast.parse(source), ""):
+            for kind, node, new in _edits(function):
+                yield Site(path, source, name, kind, node, new)
 
 
 def patch(path: str, before: str, after: str) -> str:

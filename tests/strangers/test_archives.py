@@ -4,6 +4,7 @@ import hashlib
 import os
 import tarfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pytest
 from messages import says
 from strangers.files import archive_files, make_archive
 
-from halfway.curriculum import UserError
+from halfway.curriculum import Stream, UserError
+from halfway.curriculum.boxes.box import Base
 from halfway.curriculum.repositories import archives
+from halfway.curriculum.repositories.archives import Project
 
 
 def test_a_damaged_archive_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,3 +104,35 @@ def test_an_archive_of_a_terabyte_is_refused_before_it_is_read(tmp_path: Path) -
     with pytest.raises(UserError, match=r"is damaged \(ValueError: holds more than 1024 MiB\)"):
         archives.unpack(path, "0" * 64)
     assert time.process_time() - began < 1
+
+
+HOSTILE = {
+    "signs": "-" * 100_000 + "1",
+    "a sum": "+".join(["1"] * 900),
+    "negations": "not " * 900 + "1",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_source_that_is_nested_too_deeply_stops_no_other(name: str, tmp_path: Path) -> None:
+    for file, value in {"a.py": HOSTILE[name], "b.py": "x < 2"}.items():
+        (tmp_path / file).write_text(f"def f(x):\n    return {value}\n")
+    mutants = list(Project("p", Base(str(tmp_path))).shuffle(Stream(0)))
+    assert len([mutant for mutant in mutants if mutant.path == "b.py"]) >= 2
+
+
+def test_mutants_of_calls_in_calls_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """Each edit's text holds those of the calls in it."""
+    text = "f(" * 90 + "1, 2" + f", '{'x' * 5000}')" * 90
+    for i in range(3):
+        (tmp_path / f"{i}.py").write_text(f"def g(x):\n    return {text}\n")
+    tracemalloc.start()
+    assert next(Project("p", Base(str(tmp_path))).shuffle(Stream(0)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 << 24
+
+
+def test_a_very_long_source_gives_no_mutants(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(f"def f(x):\n    return x < 2  # {'x' * (1 << 20)}\n")
+    assert list(Project("p", Base(str(tmp_path))).shuffle(Stream(0))) == []

@@ -28,6 +28,7 @@ TEXTS = {
     "mathematics": "$\\frac{1}{0$ ^_{}",
     "directions": "\u202eevil\u2066\u200f",
     "template": "{{ 7 * 7 }}{% raw %} {0.__class__}",
+    "comment": "--><img src=x onerror=alert(1)>]]><!--",
     "half": "\ud800",
     "formula": "=HYPERLINK(1)\t\r\n|x|\n# y",
 }

@@ -220,3 +220,11 @@ def test_a_task_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     write(tmp_path / "two")
     loaded = HarborTasks(str(tmp_path)).load(None, Stream(0))
     assert loaded.report.kept == 1 and loaded.report.dropped == {"repeats an earlier one": 1}
+
+
+@pytest.mark.parametrize("name", ["task__toml", "instruction__md", "environment_Dockerfile"])
+def test_a_task_with_a_very_long_text_is_counted(name: str, tmp_path: Path) -> None:
+    write(tmp_path / "set" / "one")
+    write(tmp_path / "set" / "two", **{name: "# a\n" * (1 << 18) + "#"})
+    report = HarborTasks(str(tmp_path / "set")).load(None, Stream(0)).report
+    assert report.kept == 1 and [reason.endswith("cannot be read") for reason in report.dropped] == [True]
