@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hostile_pickles import attack
+from hostile_pickles import RUN, attack
 from propel_study import finish, tiny
 
 import halfway
@@ -14,22 +14,6 @@ from halfway.experiments.propel.summary import write_summary
 from halfway.experiments.running.build import build_run
 from halfway.trainers.policy import ModelOptions, load_policy
 
-RUN = """
-name: run
-seed: 1
-problems:
-  source: {running_sums: {}}
-  train: 8
-model: {path: experiments/starting_models/sums}
-rollouts: {num_rollouts: 2, max_response_tokens: 4}
-fill: {policy: once, groups: 2, zero_variance: keep}
-controllers: [uniform]
-budget: {steps: 2}
-evaluation: {points: 1, samples: 1, problems: 2}
-checkpoint: {every: 2}
-tracking: {mlflow: false}
-threads: 1
-"""
 KINDS = {
     "with a critic": "learner: {advantage: gae}",
     "with adapters": "model: {path: experiments/starting_models/sums, lora: {rank: 2}}",

@@ -14,6 +14,24 @@ import torch
 from halfway.curriculum import UserError
 from halfway.trainers.loop.manifest import MANIFEST, write_manifest
 
+RUN = """
+name: run
+seed: 1
+problems:
+  source: {running_sums: {}}
+  train: 8
+model: {path: experiments/starting_models/sums}
+rollouts: {num_rollouts: 2, max_response_tokens: 4}
+fill: {policy: once, groups: 2, zero_variance: keep}
+controllers: [uniform]
+budget: {steps: 2}
+evaluation: {points: 1, samples: 1, problems: 2}
+checkpoint: {every: 2}
+tracking: {mlflow: false}
+threads: 1
+"""
+"""A recipe of a short run, without its folder `output`."""
+
 
 class Payload:
     """Makes a folder when it is unpickled."""
