@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.pooled import area_gain, areas, by_instance, pool, ratio
@@ -32,6 +33,15 @@ ARMS = (UNIFORM, *(f"{law}_{rates}" for law in LAWS for rates in RATES))
 RETRIES = "retries"
 """The kind of recipe compare/retries.yaml, whose arms are others."""
 RETRIES_ARMS = {"frontier": "chooses", "ngu": "tries again", "frontier_ngu": "chooses, and tries again"}
+VERDICT = {
+    "frontier_epochs": ("signal", "shared"),
+    "remembered_epochs": ("signal", "remembered"),
+    "remembered_mass_epochs": ("mass", "remembered"),
+}
+"""Law and rates of the verdict's arms that have the batches, epochs and rate of its arm `PLAIN`, uniform choice."""
+PLAIN = "grpo_epochs"
+OF_VERDICT = ", verdict"
+"""What the name of a kind ends with whose rows are of the verdict's runs."""
 
 
 @script
@@ -49,8 +59,18 @@ def main() -> int:
     kinds = {path.name.removeprefix("choosing_").partition(".")[0]: read_curves(path) for path in files}
     arms = {kind: (UNIFORM, *RETRIES_ARMS) if kind == RETRIES else ARMS for kind in kinds}
     judged = {kind: judge(curves, arms[kind]) for kind, curves in kinds.items()}
+    judged[f"{RETRIES}, beside frontier"] = judge(kinds[RETRIES], ("frontier", "frontier_ngu"))
+    judged |= {f"{kind}{OF_VERDICT}": judge_verdict(kind) for kind in ("hard", "middle", "broad", "long")}
     write_json(FOLDER / "choosing.json", {kind: rows for kind, rows in judged.items() if rows})
     return 0
+
+
+def judge_verdict(kind: str) -> dict[str, dict[str, Any]]:
+    """The same of the verdict's runs with confirming seeds."""
+    plan = yaml_bases.parse(FOLDER / "plan.yaml")
+    curves = read_curves(FOLDER / "curves" / f"{kind}.jsonl.gz")
+    confirming = [each for each in curves if each.seed in plan["seeds"]["confirming"]]
+    return judge(confirming, (PLAIN, *VERDICT), plan["instances"])
 
 
 def finished(folder: Path, regime: str) -> list[Curve]:
@@ -72,22 +92,23 @@ def facts(run: Run) -> dict[str, float]:
     return {"mixed": round(mixed, 4)} | ({"error": round(float(np.mean(errors)), 4)} if errors else {})
 
 
-def judge(curves: Sequence[Curve], arms: Sequence[str] = ARMS) -> dict[str, dict[str, Any]]:
-    """By arm, over the seeds that every arm has: area, gain over uniform choice, rollouts, end and facts."""
+def judge(curves: Sequence[Curve], arms: Sequence[str] = ARMS, instances: int = INSTANCES) -> dict[str, dict[str, Any]]:
+    """By arm, over the seeds that every arm has: area, gain over the first arm, rollouts, end and facts."""
+    curves = [curve for curve in curves if curve.arm in arms]
     seeds = set.intersection(*({c.seed for c in curves if c.arm == arm} for arm in arms))
     curves = [curve for curve in curves if curve.seed in seeds]
     if not curves:
         return {}
     runs_of = by_arm(curves)
-    pooled = pool(by_instance(runs_of, INSTANCES), ROLLOUTS)
+    pooled = pool(by_instance(runs_of, instances), ROLLOUTS)
     horizon = float(pooled.ends_A.min())
     found: dict[str, dict[str, Any]] = {}
     for arm, area in zip(pooled.arms, areas(pooled, horizon)[0].tolist(), strict=True):
         own = [curve for curve in curves if curve.arm == arm]
         row: dict[str, Any] = {"runs": len(own), "area": round(area, 4)}
         row["end"] = round(float(np.mean([run.evaluations[-1].pass_at_1 for run in runs_of[arm]])), 4)
-        if arm != UNIFORM:
-            gain, spent = area_gain(pooled, arm, UNIFORM, horizon).estimate, ratio(pooled, arm, UNIFORM)
+        if arm != arms[0]:
+            gain, spent = area_gain(pooled, arm, arms[0], horizon).estimate, ratio(pooled, arm, arms[0])
             ends = (gain.low, gain.high) if len(own) > FEW else (None, None)
             row["gain"] = [None if each is None else round(each, 4) for each in (gain.value, *ends)]
             row["rollouts"] = None if spent is None or spent.value is None else round(spent.value, 3)
@@ -109,13 +130,16 @@ def choosing_table(folder: Path) -> TextTable:
     """What knowledge of pass rates gives over uniform choice, and what beliefs get of it."""
     rows = []
     judged = read_json(folder / "choosing.json", "run choosing.py")
+    of_verdict = {f"{law}_{rates}": arm for arm, (law, rates) in VERDICT.items()}
     for kind, arms in judged.items():
-        if kind == RETRIES:
+        if kind.startswith(RETRIES):
             continue
+        measured = judged.get(kind.removesuffix(OF_VERDICT), {})
         for law, title in LAWS.items():
-            known = arms[f"{law}_measured"]
-            for belief in RATES:
-                rows.append(_row(kind, title, belief, arms[f"{law}_{belief}"], known))
+            for rates in RATES:
+                arm = f"{law}_{rates}"
+                if row := arms.get(of_verdict.get(arm, "") if kind.endswith(OF_VERDICT) else arm):
+                    rows.append(_row(kind, title, rates, row, measured.get(f"{law}_measured")))
     each = read_json(folder / "oracle_each_step.json", "restore it with git")
     plain, believed, oracle = (each["area"][arm] for arm in ("grpo", "selection", "selection_oracle"))
     earlier = [("hard, one epoch", "PROS", str(each["seeds"]), plain, believed, oracle), *EARLIER]
@@ -129,9 +153,10 @@ def choosing_table(folder: Path) -> TextTable:
         "Area under held-out pass@1 along rollouts minus that of uniform choice with as many epochs, with 95 % "
         "intervals, not adjusted; its share of what knowledge gives, where that is clear; rollouts needed for uniform "
         "choice's final score, as a multiple (-: not reached, or not known); share of mixed groups. Measured and known "
-        "rates cost rollouts that are not counted. Rows without intervals have up to three runs, or are earlier: "
-        "PROS's law (oracle_each_step.json, 5,120 rollouts), and prototypes of which no curves were kept. The best row "
-        "bounds what was tried, not what is possible."
+        "rates cost rollouts that are not counted. Rows of the verdict are of its seeds and four instances, and their "
+        "share is of what measured rates gave the six runs. Rows without intervals have up to three runs, or are "
+        "earlier: PROS's law (oracle_each_step.json, 5,120 rollouts), and prototypes of which no curves were kept. The "
+        "best row bounds what was tried, not what is possible."
     )
     return TextTable("What choosing can give", heads, tuple(rows), notes)
 
@@ -149,8 +174,9 @@ def retries_table(folder: Path) -> TextTable:
     return TextTable("Choosing, and trying again", heads, tuple(rows), notes)
 
 
-def _row(kind: str, law: str, rates: str, arm: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...]:
-    share = f"{arm['gain'][0] / known['gain'][0]:.0%}" if (known["gain"][1] or 0) > 0 else NONE
+def _row(kind: str, law: str, rates: str, arm: Mapping[str, Any], known: Mapping[str, Any] | None) -> tuple[str, ...]:
+    clear = known is not None and (known["gain"][1] or 0) > 0
+    share = f"{arm['gain'][0] / known['gain'][0]:.0%}" if known and clear else NONE
     runs, gain, *others = _results(arm)
     return (kind, law, rates, runs, gain, share, *others)
 
@@ -163,7 +189,7 @@ def _results(arm: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _ends(arm: Mapping[str, Any]) -> tuple[str, str]:
-    return f"{arm['end']:.3f}", f"{arm['mixed']:.0%}"
+    return f"{arm['end']:.3f}", f"{arm['mixed']:.0%}" if "mixed" in arm else NONE
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ PRETRAINED = PAYING.parent / "does_a_pretrained_model_learn"
 VERDICT = json.loads((PAYING / "verdict.json").read_text())
 PLAIN = yaml.safe_load((PAYING / "plan.yaml").read_text())["plain"]
 POWER = json.loads((PAYING / "power.json").read_text())["rows"]
+CHOOSING = json.loads((PAYING / "choosing.json").read_text())
 SIGNS = json.loads((PAYING / "signs.json").read_text())
 
 
@@ -205,6 +206,40 @@ def test_the_goals_are_judged_by_the_best_arms_without_extra_information(axis: s
         reached = [each.replace("-", "not reached") for each in found]
         found = [f"{each} (*{kind}*)" for each, kind in zip(reached, VERDICT["regimes"], strict=True)]
     assert words.format(", ".join(found)) in said()
+
+
+@pytest.mark.parametrize(
+    ("kind", "arm"),
+    [
+        ("hard, verdict", "frontier_epochs"),
+        ("middle, verdict", "frontier_epochs"),
+        ("broad, verdict", "frontier_epochs"),
+        ("long, verdict", "frontier_epochs"),
+        ("hard, verdict", "remembered_mass_epochs"),
+        ("hard", "signal_measured"),
+        ("hard", "mass_measured"),
+        ("long", "signal_measured"),
+    ],
+)
+def test_gains_of_choosing_in_sentences_are_those_that_were_judged(kind: str, arm: str) -> None:
+    assert interval(CHOOSING[kind][arm]["gain"], 3, "+") in said("README.md").split("**Answer.**")[0]
+
+
+def test_what_knowledge_gives_is_beside_what_the_verdict_s_runs_of_the_same_recipes_gained() -> None:
+    """The verdict's areas are another computation, over all of its arms."""
+    for kind in ("hard", "middle", "broad", "long"):
+        areas = {arm: row["area"] for arm, row in VERDICT["regimes"][kind]["axes"]["rollouts"].items()}
+        for arm, row in CHOOSING[f"{kind}, verdict"].items():
+            if "gain" in row:
+                assert row["runs"] == 16 and f"| {kind}, verdict |" in said("tables.md")
+                assert row["gain"][0] == pytest.approx(areas[arm] - areas["grpo_epochs"], abs=0.002)
+
+
+def test_losses_of_trying_again_in_sentences_are_those_that_were_judged() -> None:
+    [ngu] = (row["gain"] for arm, row in CHOOSING["retries"].items() if arm == "ngu")
+    assert f"{-ngu[0]:.3f} [{-ngu[2]:.3f}, {-ngu[1]:.3f}] of area below uniform" in said("README.md")
+    beside = interval(CHOOSING["retries, beside frontier"]["frontier_ngu"]["gain"], 3, "+")
+    assert beside in said("README.md") and beside in said("tables.md")
 
 
 def test_losses_in_sentences_are_those_of_the_verdict() -> None:
