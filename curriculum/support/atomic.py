@@ -93,8 +93,7 @@ def read_state(path: Path) -> Any:
     """Read the JSON of a checkpoint. Raises UserError if it cannot be read, or would fill the memory."""
     content = read_whole(path, ANOTHER, LARGEST_STATE)
     with reading(path, ANOTHER):
-        if has_more_values(content, MOST_STATE_VALUES):
-            raise ValueError(f"holds more than {MOST_STATE_VALUES:,} values")
+        require_few_values(content, MOST_STATE_VALUES, LARGEST_STATE)
         return json.loads(content)
 
 
@@ -155,12 +154,12 @@ def blocks_of_lines(path: Path, remedy: str) -> Iterator[bytes]:
             yield block
 
 
-def require_few_values(text: bytes) -> None:
-    """Raise ValueError for JSON that is very long, or has very many values."""
-    if len(text) > LONGEST_LINE:
-        raise ValueError(f"holds more than {LONGEST_LINE >> 20} MiB")
-    if has_more_values(text, MOST_VALUES):
-        raise ValueError(f"holds more than {MOST_VALUES:,} values")
+def require_few_values(text: bytes, most: int = MOST_VALUES, longest: int = LONGEST_LINE) -> None:
+    """Raise ValueError for JSON with more than `most` values or `longest` bytes."""
+    if len(text) > longest:
+        raise ValueError(f"holds more than {longest >> 20} MiB")
+    if has_more_values(text, most):
+        raise ValueError(f"holds more than {most:,} values")
 
 
 def has_more_values(text: bytes, most: int) -> bool:

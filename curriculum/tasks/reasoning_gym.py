@@ -150,6 +150,8 @@ def judge(problems: Sequence[Problem], responses: Sequence[str]) -> list[bool]:
             tasks.append((problem.answer, response))
         else:
             verdicts[row] = passes(problem.answer, response)
+    if tasks:
+        load_extra("reasoning_gym", "the reasoning_gym verifier")
     found = iter(helpers.get_helpers(__name__, *UPSTREAM).map(f"{__name__}:passes", tasks, SECONDS) if tasks else ())
     return [verdicts[row] if row in verdicts else next(found) is True for row in range(len(problems))]
 

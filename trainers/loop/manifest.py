@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from halfway.curriculum.support.atomic import DAMAGED, LARGEST_STATE, MOST_STATE_VALUES, has_more_values
+from halfway.curriculum.support.atomic import DAMAGED, LARGEST_STATE, MOST_STATE_VALUES, require_few_values
 from halfway.curriculum.support.extras import clean, one_line
 
 MANIFEST = "manifest.txt"
@@ -114,8 +114,7 @@ def damage(folder: Path) -> str:
 
 def _decode(line: bytes) -> dict[str, list[Any]]:
     """Read the line of a manifest. Raises one of `DAMAGED` if `write_manifest` writes no such line."""
-    if has_more_values(line, MOST_STATE_VALUES):
-        raise ValueError(f"holds more than {MOST_STATE_VALUES:,} values")
+    require_few_values(line, MOST_STATE_VALUES, LARGEST_STATE)
     written: dict[str, list[Any]] = msgspec.json.decode(line, type=dict[str, list[int | str]])
     for name, (size, *sums) in written.items():
         if "\0" in name or not isinstance(size, int) or len(sums) != -(-size // BLOCK):

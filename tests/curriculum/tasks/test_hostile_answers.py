@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from messages import says
 from msgspec import structs
 
 from halfway.curriculum import Problem, Stream, UserError
@@ -134,6 +136,13 @@ def test_families_do_not_pay_for_what_upstream_pays(
     verdicts = verify_all(problems, [response.format(answer=answer) for answer in answers])
     wrong = [verdict for verdict, answer in zip(verdicts, answers, strict=True) if answer not in ("0", "0.0", "")]
     assert wrong and not any(wrong) and time.monotonic() - began < 60
+
+
+def test_a_missing_package_is_named_before_a_helper_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    [problem] = ReasoningGym("binary_matrix").load(1, Stream(0)).problems
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
+    with pytest.raises(UserError, match=says("reasoning_gym", "halfway[tasks]")):
+        verify_all([problem], ["1"])
 
 
 def test_composite_data_sets_are_refused() -> None:
