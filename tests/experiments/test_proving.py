@@ -167,6 +167,7 @@ def test_the_lock_that_a_part_waits_for_is_named_while_it_waits(
 def proved(folder: Path, *words: str) -> tuple[int, dict[str, Any]]:
     """The status of `halfway prove`, and the checks that it wrote, by part and name."""
     done = CliRunner().invoke(app, ["prove", *words, "--proof", str(folder / "proof.json")])
+    print(done.output)  # it is shown if the test fails
     written = json.loads((folder / "proof.json").read_text())
     checks = {f"{check['part']}: {check['name']}": check["verdict"] for check in written["checks"]}
     assert written["failures"] == list(checks.values()).count("FAIL")

@@ -3,10 +3,12 @@
 import errno
 import fcntl
 import os
+import random
 import socket
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 LOOPBACK = "127."
@@ -14,18 +16,29 @@ SIOCGIFADDR = 0x8915  # netdevice(7): the address of an interface
 INTERFACE_VARIABLES = {"GLOO_SOCKET_IFNAME": "", "NCCL_SOCKET_IFNAME": "="}
 """Variables that name the interface, with the prefix of its name; "=" makes NCCL match the whole name."""
 
+FIRST_PORT = 10240
+MANY_PORTS = 1000
+"""Fewer could all be taken."""
+
 _CLAIMS: list[socket.socket] = []
+_RANDOM = random.SystemRandom()  # it leaves the seeded numbers alone
 
 
 def free_port() -> int:
     """Find a free TCP port of this host and reserve it from other calls while this process lives.
 
     A server may take long to start listening. Until then a socket name, which only one process can bind on Linux,
-    reserves the port.
+    reserves the port, and it lies outside the range from which Linux takes the ports of connections.
     """
+    ports = _listening_ports()
     while True:
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+            try:
+                probe.bind(("127.0.0.1", _RANDOM.choice(ports)))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
             port = int(probe.getsockname()[1])
         claim = socket.socket(socket.AF_UNIX)
         try:
@@ -37,6 +50,14 @@ def free_port() -> int:
         else:
             _CLAIMS.append(claim)
         return port
+
+
+def _listening_ports() -> Sequence[int]:
+    """Ports that Linux gives to no connection; any port (0) where it keeps too few back."""
+    low, high = 32768, 60999
+    with suppress(OSError):
+        low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    return max(range(FIRST_PORT, low), range(high + 1, 65536), [0] * MANY_PORTS, key=len)
 
 
 def own_address(peer: str) -> str:

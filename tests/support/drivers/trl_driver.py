@@ -10,7 +10,6 @@ run.
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -26,6 +25,7 @@ from halfway.controllers.greso import Greso
 from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import chain
+from halfway.trainers.distributed.ports import free_port
 
 WORLD = 2
 IMPORTED = (transformers, grpo_trainer)
@@ -81,12 +81,6 @@ def forked(*works: Callable[[], None]) -> list[int]:
             os._exit(0)
         children.append(child)
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def main(folder: Path) -> None:
