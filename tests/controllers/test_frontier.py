@@ -199,7 +199,7 @@ def test_surveyed_problems_teach_about_others_through_features_before_the_first_
 
 
 @pytest.mark.parametrize("counts", [(5.0, 4.0), (-1.0, 4.0), ("some", 4.0)])
-def test_what_is_no_survey_is_refused(counts: tuple[Any, float]) -> None:
+def test_problems_without_a_survey_are_refused(counts: tuple[Any, float]) -> None:
     with pytest.raises(UserError, match=says("frontier.prior", "p0", "survey again")):
         Frontier(LEVEL, prior="surveyed").init(surveyed(counts))
     with pytest.raises(UserError, match=says("passed")):
@@ -208,7 +208,7 @@ def test_what_is_no_survey_is_refused(counts: tuple[Any, float]) -> None:
         Frontier(LEVEL, rates="measured", prior="surveyed")
 
 
-def test_what_a_problem_showed_has_faded_by_its_next_visit_in_what_is_foreseen_too() -> None:
+def test_predictions_fade_with_the_time_since_a_problems_last_visit() -> None:
     controller = Frontier(LEVEL, model=SkillModel(residual=2.0, memory=0.5, drift=0.0))
     alike = ProblemSet([Problem(f"p{i}", "", "", features={"level": 0.0}) for i in range(2)])
     state = controller.observe(controller.init(alike), [group(alike[0], 8), group(alike[1], 0)], 0)

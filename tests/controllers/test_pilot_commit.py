@@ -77,7 +77,7 @@ def published(outcomes: dict[str, int], epoch: list[str], steps: int, patience: 
 
 
 @pytest.mark.parametrize("patience", [0, 1, 4])
-def test_who_is_committed_when_is_what_the_published_buffer_says(patience: int) -> None:
+def test_problems_are_committed_as_in_the_published_buffer(patience: int) -> None:
     draw = np.random.default_rng(patience)
     outcomes = {problem.id: int(draw.integers(0, 9)) for problem in PROBLEMS}
     session = session_of(commits=2, patience=patience)
@@ -95,7 +95,7 @@ def test_who_is_committed_when_is_what_the_published_buffer_says(patience: int) 
     assert session.metrics()["pilot/evicted"] == len(evicted) > 0
 
 
-def test_what_passes_every_time_is_evicted_for_good_by_retire() -> None:
+def test_retire_evicts_problems_that_pass_every_time_for_good() -> None:
     session = session_of()
     always = {problem.id: 8 if int(problem.id[1:]) % 2 else 3 for problem in PROBLEMS}
     seen: list[str] = []

@@ -76,7 +76,7 @@ def test_a_further_round_of_a_step_takes_other_generated_problems() -> None:
     assert len({request.problem.id for plan in (first, second) for request in plan.requests}) == 6
 
 
-def test_what_is_in_flight_from_an_earlier_step_counts_as_tried() -> None:
+def test_problems_in_flight_from_an_earlier_step_count_as_tried() -> None:
     controller = Probed(share=1.0)
     state = controller.init(pool([0.5] * 6))
     first, state = propose(controller, state, 0, wanted=4)

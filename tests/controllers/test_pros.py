@@ -358,7 +358,7 @@ def test_refused_next_to_prefix_sampling_unless_reuse_is_off():
     assert state["pros"].counts["foreign"] == origins[Origin.PREFIX]
 
 
-def test_what_greso_refuses_is_not_offered_again():
+def test_a_problem_that_greso_refuses_is_not_offered_again():
     both = chain(("pros", FAST), ("greso", Greso(p_easy=0.05, p_hard=0.05)))
     state = both.init(PROBLEMS)
     skipped = 0

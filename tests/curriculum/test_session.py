@@ -177,7 +177,7 @@ Interleaved.TestCase.settings = settings(max_examples=60, stateful_step_count=40
 TestInterleaved = Interleaved.TestCase
 
 
-def test_what_a_trainer_has_lost_is_offered_again() -> None:
+def test_tickets_that_a_trainer_lost_are_offered_again() -> None:
     session = Session(PROBLEMS, chain_of("uniform"), 4)
     first, second, third = session.next_batch(3)
     session.record_counts(first.id, 1, 4)
@@ -191,7 +191,7 @@ def test_what_a_trainer_has_lost_is_offered_again() -> None:
     assert [group.num_passed for group in resumed.commit()] == [1, 2, 2, 2]
 
 
-def test_what_was_offered_again_may_be_settled_before_it_is_drawn() -> None:
+def test_a_ticket_offered_again_may_be_settled_before_it_is_drawn() -> None:
     """A trainer may still find lost rollouts, or give them up."""
     session = Session(PROBLEMS, chain_of("uniform"), 8)
     drawn = session.next_batch(4)
@@ -232,7 +232,7 @@ def test_a_damaged_state_changes_nothing() -> None:
         assert json.dumps(other.state_dict()) == before, name
 
 
-def test_what_is_recorded_in_pieces_keeps_its_prompt_and_unit() -> None:
+def test_a_group_recorded_in_pieces_keeps_its_prompt_and_unit() -> None:
     session = Session(PROBLEMS, chain_of("uniform"), 8)
     prompt_P = np.array([1, 2], np.int32)
     for ticket, rest in zip(session.next_batch(3), ("lost", "abandoned", "failed"), strict=True):
@@ -592,7 +592,7 @@ def test_a_session_whose_features_have_changed_is_refused_if_the_chain_reads_the
     anyway.load_state_dict(through_json(unread))
 
 
-def test_what_was_reissued_and_came_back_after_all_is_not_offered_again() -> None:
+def test_a_reissued_ticket_that_is_settled_after_all_is_not_offered_again() -> None:
     session, resumed = (Session(PROBLEMS, chain_of("uniform"), 8) for _ in range(2))
     session.next_batch(4)
     resumed.load_state_dict(through_json(session), reissue=True)

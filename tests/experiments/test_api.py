@@ -128,7 +128,7 @@ def test_a_run_is_drawn_and_shown_in_a_notebook(written: Path) -> None:
     assert result.report() == written / "report.html"
 
 
-def test_what_a_log_says_reaches_a_notebook_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_markup_in_a_log_reaches_a_notebook_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     rows = [f'{{"problem": "<b>p{i // 8}</b>", "step": {i // 4}, "reward": {int(i > 20)}}}\n' for i in range(32)]
     (tmp_path / "log.jsonl").write_text("".join(rows))

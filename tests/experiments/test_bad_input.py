@@ -495,7 +495,7 @@ def test_a_run_directory_that_does_not_belong_to_its_configuration(run_file: Pat
     assert halfway("resume", "runs/run").exit_code == 0
 
 
-def test_what_the_operating_system_refuses_is_one_line(run_file: Path) -> None:
+def test_errors_of_the_operating_system_are_one_line(run_file: Path) -> None:
     Path("runs").write_text("a file where a folder should be")
     line = complaint("run", run_file)
     assert "runs" in line and "check disk space, permissions and the path" in line

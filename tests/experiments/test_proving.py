@@ -220,7 +220,7 @@ AGREE = {
 
 
 @pytest.mark.parametrize("plant", ["", *AGREE])
-def test_what_is_planted_between_engine_and_learner_is_found_with_adapters_too(
+def test_faults_planted_between_engine_and_learner_are_found_with_adapters_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: str
 ) -> None:
     pytest.importorskip("peft", reason="peft is not installed (extra lora)")

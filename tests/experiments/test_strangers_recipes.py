@@ -82,7 +82,7 @@ def test_a_small_file_that_expands_to_much_is_refused_in_one_line(text: str, com
     assert not Path("made").exists()
 
 
-def test_what_is_not_a_regular_file_is_not_waited_for() -> None:
+def test_a_pipe_or_device_is_refused_without_waiting() -> None:
     os.mkfifo("pipe.yaml")
     assert "pipe.yaml: is not a regular file" in line("base: pipe.yaml\n")
     with pytest.raises(UserError, match=says("/dev/zero", "regular file")):

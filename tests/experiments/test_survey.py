@@ -185,7 +185,7 @@ def test_the_command_surveys_a_recipe_and_refuses_to_mix_settings(
     assert again.exit_code == 2 and "other settings" in again.stderr
 
 
-def test_what_the_model_reads_is_one_line_in_a_narrow_terminal() -> None:
+def test_the_prompt_is_shown_on_one_line_in_a_narrow_terminal() -> None:
     file = StringIO()
     console = Console(width=20, file=file)
     collector: Any = SimpleNamespace(prompts=SimpleNamespace(show=lambda problem: "What is 12+34? " * 4))

@@ -74,7 +74,7 @@ def imported(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in imports(path)}
 
 
-def test_what_is_imported_is_found() -> None:
+def test_imports_are_found() -> None:
     """Without this, the test below would pass on anything once our packages had another name."""
     loop = imported(REPOSITORY / "trainers" / "loop" / "training.py")
     assert {"curriculum", "trainers", "pathlib"} <= loop and "halfway" not in loop
@@ -161,7 +161,7 @@ def test_circles_are_found(tmp_path: Path) -> None:
     assert circles(by_rooms(import_graph(tmp_path))) == {frozenset({"trainers.room", "trainers.other"})}
 
 
-def test_neither_files_nor_rooms_import_one_another() -> None:
+def test_neither_files_nor_packages_import_each_other_in_circles() -> None:
     graph = import_graph(REPOSITORY)
     assert circles(graph) == set() and circles(by_rooms(graph)) == set()
 

@@ -106,7 +106,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_what_the_navigation_lists_is_gathered_and_the_log_is_not(pages: Path) -> None:
+def test_every_page_of_the_navigation_is_gathered_and_the_log_is_not(pages: Path) -> None:
     listed = re.findall(r": (\S+\.(?:md|ipynb))$", (REPOSITORY / "docs/mkdocs.yml").read_text(), re.MULTILINE)
     assert len(listed) > 30 and [name for name in listed if not (pages / name).exists()] == []
     assert not (pages / LOG).exists()

@@ -90,7 +90,9 @@ def test_a_hostile_reward_is_a_lost_rollout(name: str, monkeypatch: pytest.Monke
         assert not isinstance(verdict, Lost) or (str(verdict).isprintable() and len(str(verdict)) < 4000)
 
 
-def test_what_a_reward_prints_goes_nowhere(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_output_of_a_reward_is_discarded(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     shout = 'os.write(1, b"\\x1b[2J{}" * 99); os.write(2, b"\\x1b[2J"); print("\\x1b[2J", file=sys.stderr)\nreturn 1.0'
     assert verify_all([problem("shouting", monkeypatch, shout)] * 3, ["2"] * 3) == [True] * 3
     assert "\x1b" not in "".join(capfd.readouterr())

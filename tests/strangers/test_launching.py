@@ -61,7 +61,7 @@ def test_a_job_of_slurm_gets_the_words_that_were_given(odd: str, stubs: Path, tm
 
 
 @pytest.mark.parametrize("odd", [odd for odd in ODD if odd != "\udcff"], ids=ascii)
-def test_what_a_dry_run_prints_starts_what_was_given(odd: str, stubs: Path, tmp_path: Path) -> None:
+def test_the_commands_of_a_dry_run_start_the_given_program(odd: str, stubs: Path, tmp_path: Path) -> None:
     config, override = load_run_config(TWO_POOLS), f"model.system={odd}"
     found = launch.commands(
         config, tmp_path / odd, ["a", "b", "c", "d"], [override], lambda hosts: {h: h for h in hosts}

@@ -46,7 +46,7 @@ def test_draws_are_those_of_the_posterior() -> None:
     assert np.var(drawn) == pytest.approx(7 * 3 / (10 * 10 * 11), rel=0.1)
 
 
-def test_so_many_candidates_compete_for_each_slot() -> None:
+def test_the_given_number_of_candidates_competes_for_each_slot() -> None:
     """With one candidate for each slot nothing is selected; with all of them the best known problem is always taken."""
     groups = [group(problem, 500 if i == 7 else 0, 1000) for i, problem in enumerate(PROBLEMS)]
 

@@ -122,7 +122,7 @@ def test_a_prefix_that_contains_the_answer_is_refused():
     assert isinstance(start_of(made, whole, leak_tokens=0), Start)
 
 
-def test_reasons():
+def test_short_and_truncated_parents_are_refused_with_a_reason():
     short, cut_off = rollout(True, 3), rollout(True, 8, truncated=True)
     assert start_of(short, group(PROBLEM, 8, rollouts=[short]), 0) == "too_short"
     assert start_of(cut_off, group(PROBLEM, 8, rollouts=[cut_off]), 0) == "truncated"

@@ -67,7 +67,7 @@ LOOK = (
 
 @needs_boxes
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_commands_change_is_a_value(box: Box, base: Base, change: str) -> None:
+def test_changes_by_commands_can_be_restored_in_another_box(box: Box, base: Base, change: str) -> None:
     """Contents, modes, links, deletions, replaced folders and /tmp are equal in another box."""
     before = snapshot(base.tree)
     assert box.exec(change, 20).status == 0
@@ -110,7 +110,7 @@ FULL = {
 
 @needs_boxes
 @pytest.mark.parametrize("what", sorted(FULL))
-def test_what_cannot_be_kept_is_the_commands_fault(box: Box, base: Base, what: str) -> None:
+def test_a_change_too_large_to_keep_is_a_fault_of_the_command(box: Box, base: Base, what: str) -> None:
     """It neither ends the run nor is read into memory, and the box still works."""
     assert box.exec(FULL[what], 20).status == 0
     with pytest.raises(BoxFullError):

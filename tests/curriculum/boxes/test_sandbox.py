@@ -190,7 +190,7 @@ def test_a_hostile_program_is_contained(sandbox: Sandbox, name: str, tmp_path: P
         ("memory: one block", "error"),
     ],
 )
-def test_what_happened_is_reported(sandbox: Sandbox, name: str, failure: str) -> None:
+def test_the_fault_of_each_program_is_reported(sandbox: Sandbox, name: str, failure: str) -> None:
     (outcome,) = sandbox.run([hostile(HOSTILE[name])])
     assert isinstance(outcome, Failure) and outcome.fault == failure
 

@@ -148,7 +148,7 @@ def test_a_path_of_a_recipe_cannot_end_the_line_around_a_command() -> None:
         SweRex(path=('"; id #',))
 
 
-def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_part_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for deployment in ({}, {"type": "remote", "host": "h"}):
         with pytest.raises(UserError, match=says("swerex.deployment.type", "'docker'")):
             SweRex(deployment)

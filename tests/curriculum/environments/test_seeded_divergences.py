@@ -69,7 +69,7 @@ def replayed(problem: Problem, script: tuple[list[str], list[str], list[str]]) -
 
 
 @pytest.mark.parametrize("what", sorted(SEEDED))
-def test_what_cannot_be_repeated_is_found_at_its_step(tmp_path: Path, what: str) -> None:
+def test_output_that_cannot_be_repeated_is_found_at_its_step(tmp_path: Path, what: str) -> None:
     problem = small_problem(tmp_path)
     found = replayed(problem, recorded(problem, STEADY, SEEDED[what], STEADY))
     assert isinstance(found, Divergence) and found.step == 2 and not found.lost
@@ -85,7 +85,7 @@ def test_a_tree_other_than_recorded_is_found(tmp_path: Path, what: str) -> None:
     assert isinstance(found, Divergence) and found.step == 2 and "files that it left" in found.why
 
 
-def test_what_can_be_repeated_is_equal(tmp_path: Path) -> None:
+def test_repeatable_commands_replay_equally(tmp_path: Path) -> None:
     problem = small_problem(tmp_path)
     script = recorded(problem, STEADY, "python -m pytest -q 2>&1 | tail -9", "rm -r stats; mkdir stats; mktemp; date")
     found = replayed(problem, script)

@@ -160,7 +160,7 @@ NOT_EXCLUDED = {
 
 @needs_boxes
 @pytest.mark.parametrize("name", sorted(NOT_EXCLUDED))
-def test_what_tests_cannot_tell(tmp_path: Path, name: str) -> None:
+def test_some_cheats_pass_as_the_page_says(tmp_path: Path, name: str) -> None:
     """docs/repositories.md says so."""
     assert submitted(tmp_path, NOT_EXCLUDED[name]).passed
 
@@ -207,7 +207,7 @@ KNOWN = Untouched({"stats", "types"}, {"numpy"}, {"checks/means.py", "data/means
         *(("stats/sitecustomize.py", False), ("usercustomize/__init__.py", False), ("r2e_tests/x.py", False)),
     ],
 )
-def test_which_changes_count(path: str, counts: bool) -> None:
+def test_only_changes_that_cannot_reach_the_tests_count(path: str, counts: bool) -> None:
     assert countable(Entry(path, "file"), KNOWN) is counts
 
 
@@ -218,7 +218,7 @@ def test_which_changes_count(path: str, counts: bool) -> None:
         *(("sitecustomize.pyc", False), ("pytest.pyc", False), ("numpy.cpython-311-x86_64-linux-gnu.so", False)),
     ],
 )
-def test_which_changes_count_if_tests_are_outside_the_tree(path: str, counts: bool) -> None:
+def test_more_changes_count_if_tests_are_outside_the_tree(path: str, counts: bool) -> None:
     assert countable(Entry(path, "file"), replace(KNOWN, tests_apart=True)) is counts
 
 
@@ -303,7 +303,7 @@ def test_tests_that_are_named_without_their_file(tmp_path: Path) -> None:
 
 
 @needs_boxes
-def test_what_the_tests_bring_is_not_the_policys(tmp_path: Path) -> None:
+def test_files_that_tests_bring_are_not_the_policys(tmp_path: Path) -> None:
     """A file of the patch of tests is as in the base, whatever its name, so that the patch applies."""
     patch = "--- /dev/null\n+++ b/data/means.json\n@@ -0,0 +1 @@\n+[1, 2]\n"
     task = replace(small_task(tmp_path), test_patch=patch)

@@ -58,7 +58,7 @@ def test_collections_that_overlap_end_only_the_boxes_of_their_own() -> None:
     assert box.closed
 
 
-def test_what_the_policy_reads(tmp_path: Path) -> None:
+def test_the_policy_reads_exit_status_and_shortened_output(tmp_path: Path) -> None:
     problem = small_problem(tmp_path)
     found = play(
         ENVIRONMENT, problem, "grep -n result stats/means.py", "python -m pytest -q 2>&1 | tail -4; exit 3", "seq 9999"
@@ -180,7 +180,7 @@ def test_a_cheat_is_not_rewarded(tmp_path: Path, name: str) -> None:
     assert results[0].success is None and results[-1].success is False
 
 
-def test_what_the_judge_cannot_exclude(tmp_path: Path) -> None:
+def test_the_judge_cannot_exclude_code_that_forges_every_report(tmp_path: Path) -> None:
     """Code that knows this judge and forges every report, the canary's too: a limit stated in docs/repositories.md."""
     forge = (
         "import sys, os\nif 'pytest' in sys.modules:\n"

@@ -112,7 +112,7 @@ def test_an_image_that_has_to_be_built_is_named_by_the_user(tmp_path: Path) -> N
         (lambda f: (f / "task.toml").write_text('[[environment.mcp_servers]]\nname = "x"'), "tool servers"),
     ],
 )
-def test_what_cannot_be_judged_here_is_dropped_and_counted(
+def test_tasks_that_cannot_be_judged_here_are_dropped_and_counted(
     tmp_path: Path, spoil: Callable[[Path], object], reason: str
 ) -> None:
     write(tmp_path / "good")

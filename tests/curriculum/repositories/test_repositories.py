@@ -169,7 +169,7 @@ ROW = {
 }
 
 
-def test_rows_of_every_kind() -> None:
+def test_rows_of_every_kind_become_tasks() -> None:
     task = task_of(ROW, "swe_bench")
     assert isinstance(task, RepositoryTask)
     assert (task.fail_to_pass, task.pass_to_pass, task.solution, task.bug) == (FAIL, PASS, FIX, "")

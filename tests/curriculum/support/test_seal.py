@@ -46,7 +46,7 @@ def test_the_reader_asks_for_the_seal(tmp_path: Path) -> None:
         problems(tmp_path / "pool.parquet")
 
 
-def test_what_is_sealed_reads_as_before_and_what_is_not_is_taken(tmp_path: Path) -> None:
+def test_sealed_files_read_as_before_and_files_without_a_seal_pass(tmp_path: Path) -> None:
     table = pa.table({"a": [1, 2]})
     pq.write_table(table, tmp_path / "plain.parquet")
     require_sealed(tmp_path / "plain.parquet")

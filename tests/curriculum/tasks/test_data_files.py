@@ -125,7 +125,7 @@ def test_a_folder_that_is_not_one_set_is_refused(names: tuple[str, ...], complai
         load(tmp_path)
 
 
-def test_what_is_no_data_file_is_named(tmp_path: Path) -> None:
+def test_files_that_hold_no_data_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.arrow").write_text("")
     (tmp_path / "b.parquet").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     for name, complaint in (
@@ -443,7 +443,7 @@ def test_a_packed_file_that_unpacks_to_much_is_refused(name: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["train.jsonl", "train.json", "train.csv", "train.parquet"])
-def test_what_is_no_regular_file_is_one_line(name: str, tmp_path: Path) -> None:
+def test_a_pipe_or_device_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
     (tmp_path / "endless").mkdir()
     (tmp_path / "endless" / name).symlink_to("/dev/zero")
     (tmp_path / "pipe").mkdir()

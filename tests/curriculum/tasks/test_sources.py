@@ -139,7 +139,7 @@ def test_held_out_and_training_share_nothing(train: int, heldout: int, seed: int
     assert (len(parts.train), len(parts.heldout)) == (train, heldout)
 
 
-def test_what_a_source_shares_with_the_held_out_problems_does_not_train() -> None:
+def test_problems_that_are_also_held_out_do_not_train() -> None:
     source = Fixed(Problem("a", "1", "1"), Problem("b", "1", "2"), Problem("a", "2", "2"), Problem("c", "3", "3"))
     parts = split(source, None, 1, STREAM)
     assert [p.id for p in parts.train] == ["c"]
@@ -406,7 +406,7 @@ def test_held_out_rows_of_one_file_do_not_depend_on_their_place(tmp_path: Path) 
     assert not {p.id for p in forward.train} & {p.id for p in forward.heldout}
 
 
-def test_a_held_out_file_of_its_own(tmp_path: Path) -> None:
+def test_held_out_problems_can_come_from_a_separate_file(tmp_path: Path) -> None:
     train, heldout = jsonl(tmp_path, *rows(10)), jsonl(tmp_path, *rows(3), name="heldout.jsonl")
     parts = split(File(train, heldout), None, 3, STREAM)
     assert sorted(p.prompt for p in parts.heldout) == ["0+0=", "1+1=", "2+2="]
@@ -440,7 +440,7 @@ def test_columns_may_become_features(tmp_path: Path) -> None:
     assert [p.answer for p in kept.problems] == ["4"] and kept.report.dropped == {"no hard": 1}
 
 
-def test_a_pool_wants_guesses(tmp_path: Path) -> None:
+def test_a_pool_needs_probed_rates(tmp_path: Path) -> None:
     row = GOOD | {"id": "g1", "verifier": "exact", "probed_rate": 0.25, "probed_by": "abc"}
     [problem] = Pool(jsonl(tmp_path, row)).load(None, STREAM).problems
     assert problem == Problem("g1", "1+1=", "2", "tasks", "exact", {"probed_rate": 0.25, "probed_by": "abc"})
@@ -525,7 +525,7 @@ def test_a_formula_that_has_no_end_has_failed_and_is_counted(monkeypatch: pytest
     assert sum(take_counts().values()) <= 1
 
 
-def test_what_is_counted_apart_leaves_earlier_counts_where_they_were() -> None:
+def test_separate_counts_do_not_change_earlier_ones() -> None:
     take_counts()
     count(Unjudged("time"))
     with separate_counts() as apart:

@@ -155,7 +155,7 @@ def test_code_runs_only_with_a_word(sums: str, monkeypatch: pytest.MonkeyPatch) 
         ({"prompt": "1 / 0"}, "ZeroDivisionError"),
     ],
 )
-def test_what_a_response_alone_does_not_answer_is_refused(
+def test_task_sets_that_need_more_than_a_response_are_refused(
     changes: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = write(monkeypatch, **changes)

@@ -44,7 +44,7 @@ def register() -> Iterator[Callable[[str, Any], None]]:
 
 
 @pytest.mark.parametrize(("response", "passed"), [("42", True), (" 42\n", True), ("042", False), ("42.", False)])
-def test_exact(response: str, passed: bool) -> None:
+def test_exact_compares_trimmed_text(response: str, passed: bool) -> None:
     assert verify(problem("42 ", "exact"), response) is passed
 
 
@@ -618,7 +618,7 @@ def children() -> list[int]:
     return [int(number) for number in found.stdout.split()]
 
 
-def test_what_ends_its_process_twice_is_counted_and_disturbs_nothing_else(two: Helpers) -> None:
+def test_an_answer_that_ends_its_process_twice_is_counted_and_disturbs_no_other(two: Helpers) -> None:
     assert two.map("os:_exit", [[1]], 60) == [Unjudged("died")]
     assert two.map("builtins:len", [["ab"]], 60) == [2]
     assert take_counts() == {"died": 1}
@@ -628,14 +628,14 @@ def test_memory_is_limited(two: Helpers) -> None:
     assert two.map("operator:mul", [["x", 2**32], ["x", 2**10]], 60) == [Unjudged("died"), "x" * 2**10]
 
 
-def test_what_takes_too_long_is_ended_and_counted_apart(two: Helpers) -> None:
+def test_slow_checks_are_stopped_and_counted_separately(two: Helpers) -> None:
     two.map("builtins:len", [["a"]] * 4, 60)  # both run
     began = time.monotonic()
     assert two.map("time:sleep", [[600]], 0.2) == [Unjudged("time")]
     assert time.monotonic() - began < 60 and take_counts() == {"time": 1}
 
 
-def test_what_a_reader_does_not_survive_has_failed(two: Helpers) -> None:
+def test_an_answer_whose_check_raises_has_failed(two: Helpers) -> None:
     assert two.map("operator:truediv", [[1, 0], [4, 2]], 60) == [Unjudged("raised"), 2.0]
     assert take_counts() == {"raised": 1}
 

@@ -184,7 +184,7 @@ def test_groups_that_answer_again_are_counted() -> None:
     assert found.visits == 10 and found.again > 0
 
 
-def test_what_was_never_visited_near_is_not_answered() -> None:
+def test_problems_without_a_visit_nearby_are_not_answered() -> None:
     passed_TP = np.full((40, 3), -1)
     passed_TP[:, 0], passed_TP[:2, 1], passed_TP[-2:, 2] = 4, 4, 4
     found = Replay("uniform", Uniform(), world_of(history(passed_TP))).run()
@@ -236,7 +236,7 @@ def test_a_belief_in_steady_rates_is_calibrated() -> None:
 @pytest.mark.parametrize(
     ("names", "why"), [(["prefix_sampling"], "prefix"), (["hints"], "hint"), (["servo"], "difficulty")]
 )
-def test_what_a_log_cannot_answer_is_refused(names: list[str], why: str) -> None:
+def test_questions_that_a_log_cannot_answer_are_refused(names: list[str], why: str) -> None:
     [found] = replay(log(STEADY), names)
     assert isinstance(found, Refused) and why in found.why
 

@@ -59,7 +59,7 @@ def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> Path:
 
 
 @pytest.mark.parametrize("name", ["verl", "verl_v1", "trl", "ms_swift", "trinity", "areal", "prime_rl"])
-def test_what_a_trainer_wrote_is_read_as_it_was(name: str) -> None:
+def test_the_log_of_each_trainer_is_read_exactly(name: str) -> None:
     log = read_one(LOGS / name)
     assert log.reading.format == {"verl_v1": "verl"}.get(name, name)
     assert counted(log) == COUNTED

@@ -24,7 +24,7 @@ VISITS = [
 ]
 
 
-def test_silence_and_its_price() -> None:
+def test_the_share_and_cost_of_zero_variance_groups_are_measured() -> None:
     found = findings(log(VISITS), hours=6.0)
     assert (found.groups, found.steps, found.group_size) == (12, 3, 4)
     assert found.zero_variance == pytest.approx(9 / 12)
@@ -61,7 +61,7 @@ def test_several_steps_are_shown_as_a_range() -> None:
     assert "<title>steps 22-23: mixed 100.0 % of 2</title>" in page(Audit((Audited(several, found),), ()))
 
 
-def test_what_became_of_problems() -> None:
+def test_the_fates_of_problems_are_counted() -> None:
     fates = findings(log(VISITS)).fates
     assert (fates.problems, fates.revisited) == (4, 4)
     assert (fates.never, fates.always, fates.forgotten, fates.unlocked) == (1, 1, 1, 1)

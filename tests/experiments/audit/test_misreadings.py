@@ -60,7 +60,7 @@ def rollouts(rates: Sequence[float], n: int = 8, seed: int = 0, filtered: bool =
 # Filtering is concluded from the chance of seeing no zero-variance group.
 
 
-def test_what_pass_counts_say_about_missing_zero_variance_groups() -> None:
+def test_pass_counts_show_whether_zero_variance_groups_are_missing() -> None:
     """For one pass rate the bound is exact: 100 groups of three at 1/2 have 12.5 each of 0 and 3, 37.5 of 1 and 2."""
     counts = np.repeat([1, 2], 100_000).astype(np.int32)
     expected = expected_zero_variance(counts, np.full(200_000, 3, np.int32))
@@ -442,7 +442,7 @@ def test_one_sentence_says_what_was_lost_and_what_would_have_been_skipped(tmp_pa
     assert text == f"170 of 340 hours bought no gradient; {skipped}, all of them rightly."
 
 
-def test_what_is_written_is_written_before_it_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_written_before_anything_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object, **__: object) -> None:
         raise BrokenPipeError
 

@@ -240,7 +240,7 @@ def test_a_forwarder_continues_where_it_was_in_a_requeued_run(tmp_path: Path) ->
     assert heard.steps == [0, 1, 2]
 
 
-def test_what_is_spent_is_read_from_the_last_complete_record(tmp_path: Path) -> None:
+def test_the_spent_budget_is_read_from_the_last_complete_record(tmp_path: Path) -> None:
     assert last_spent(tmp_path, Budget(rollouts=9)) == 0
     (tmp_path / "steps.jsonl").write_text('{"step": 0, "rollouts": 4}\n{"step": 1, "rollouts": 8}\n{"step"')
     assert last_spent(tmp_path, Budget(rollouts=9)) == 8
@@ -248,7 +248,7 @@ def test_what_is_spent_is_read_from_the_last_complete_record(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("left", [b"\xce\x00\n{\n", b"\0" * 40, b"[]\n3\n"])
-def test_what_a_crash_has_left_does_not_keep_a_run_from_going_on(tmp_path: Path, left: bytes) -> None:
+def test_a_run_resumes_beside_the_leftovers_of_a_crash(tmp_path: Path, left: bytes) -> None:
     (tmp_path / "steps.jsonl").write_bytes(b'{"step": 0, "rollouts": 4}\n' + left)
     assert last_spent(tmp_path, Budget(rollouts=9)) == 4
 

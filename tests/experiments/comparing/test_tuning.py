@@ -444,7 +444,7 @@ def test_an_arm_without_a_setting_is_not_trained(contest: ComparisonConfig, trai
         ({"contrasts": {"baseline": "a"}}, "^contrasts.*: .*None"),
     ],
 )
-def test_what_was_fixed_in_advance_stays(
+def test_settings_fixed_in_advance_cannot_change(
     contest: ComparisonConfig, trainings: Trainings, changes: dict[str, Any], error: str
 ) -> None:
     prepare_comparison(contest, contest.folder)

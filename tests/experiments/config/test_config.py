@@ -229,7 +229,9 @@ def test_refusals_name_field_value_and_remedy(
         (["fill.policy=refill", "fill.zero_variance=keep"], "fill.zero_variance", "'keep'", "fill.policy=once"),
     ],
 )
-def test_refusals_around_the_critic(run_file: Path, overrides: list[str], field: str, value: str, remedy: str) -> None:
+def test_settings_that_contradict_the_critic_are_refused(
+    run_file: Path, overrides: list[str], field: str, value: str, remedy: str
+) -> None:
     message = refusal(run_file, *overrides)
     assert message.startswith(field), message
     assert value in message and remedy in message, message

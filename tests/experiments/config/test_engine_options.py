@@ -176,7 +176,7 @@ def test_a_mistake_of_the_base_is_named_once_for_all_arms_and_one_of_an_arm_with
     assert len(found) == len(OF_RUN) + 1
 
 
-def test_what_is_missing_has_the_line_of_what_it_is_missing_from_and_an_override_has_none(folder: Path) -> None:
+def test_a_missing_field_has_the_line_of_its_section_and_an_override_has_none(folder: Path) -> None:
     Path("short.yaml").write_text("seed: 1\nproblems:\n  train: 4\ncontrollers: [uniform]\nbudget: {steps: 1}\n")
     assert mistakes("short.yaml", "seed=-1", "learner.lrr=1") == [
         "short.yaml:2: problems.source: missing",

@@ -244,7 +244,7 @@ def test_ramps_run_from_end_to_end():
     assert shades(("#000000", "#ff8000"), 1) == ["#804000"] and shades(("#000000", "#ff8000"), 0) == []
 
 
-def test_who_worked_when_is_drawn_beside_how_late_groups_came(page):
+def test_the_timeline_shows_work_and_lags(page):
     comparison = load_comparison_records(page.parent)
     work = [(row["work"], row["start"], row["until"]) for row in timeline(comparison).rows]
     assert work[:2] == [("sampling", 0, 1), ("sampling", 3, 4)] and ("update", 0, 2) in work

@@ -197,7 +197,7 @@ def test_generated_groups_have_a_row_of_their_own(tmp_path):
     ]
 
 
-def test_what_is_reported_about_parents_goes_by_quantity_and_pass_count():
+def test_metrics_of_parents_are_found_by_quantity_and_pass_count():
     metrics = {"a/ratio_mean": 0.9, "a/ratio_1_of_8": None, "b/ratio_1_of_8": 0.25, "c/ratio_1_of_8": 0.5}
     assert find_reported(metrics, "ratio", ParentCount(1, 8)) == 0.25
     assert find_reported(metrics, "ratio", ParentCount(1, 4)) is None

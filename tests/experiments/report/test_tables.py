@@ -91,7 +91,7 @@ def test_contrasts_are_shown_with_the_smallest_difference_of_so_many_seeds() -> 
     assert "the 64 held-out problems are resampled" in table.caption
 
 
-def test_what_is_missing_is_said() -> None:
+def test_the_summary_names_missing_runs_curves_and_contrasts() -> None:
     """Of four arms one has no run, one no curve; and of the planned contrasts only one can be made."""
     curves = {"grpo": [0.1, 0.3], "up": [0.1, 0.4], "short": [0.1]}
     runs = [run_of(arm, seed, scores=scores) for arm, scores in curves.items() for seed in (0, 1)]

@@ -39,7 +39,7 @@ def test_deviations_are_as_large_as_those_of_new_runs() -> None:
     assert (found.deviations_NG[:, -1] ** 2).mean() == pytest.approx(np.var([0.4, 0.6, 0.8], ddof=1))
 
 
-def test_what_arms_and_instances_add_is_no_deviation() -> None:
+def test_effects_of_arms_and_instances_are_no_deviation() -> None:
     added = {"grpo": lines("grpo", 0.2, 0.5, 0.3), "fast": lines("fast", 0.3, 0.6, 0.4)}
     found = spread_of(added, "grpo", 3, ROLLOUTS)
     assert found.deviations_NG == pytest.approx(np.zeros((6, len(found.grid_G))), abs=1e-12)

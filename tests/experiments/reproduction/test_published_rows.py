@@ -159,7 +159,7 @@ def test_rows_name_arms_and_recipes_that_exist(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_committed_is_what_the_committed_runs_say(name: str) -> None:
+def test_the_committed_rows_follow_from_the_committed_runs(name: str) -> None:
     assert read_measured(load_paper(name)) == judge_paper(load_paper(name))
 
 

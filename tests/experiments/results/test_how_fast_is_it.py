@@ -9,7 +9,7 @@ from halfway.controllers import CONTROLLERS
 from halfway.experiments.results.how_fast_is_it import beside_trl, controllers, planner, tokens
 
 
-def test_what_choosing_costs_is_measured_for_recipes_and_controllers(
+def test_the_time_to_choose_is_measured_for_recipes_and_controllers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(controllers, "LIMIT", 60_000.0)
@@ -28,14 +28,14 @@ def test_a_chain_above_its_limit_fails_the_measurement(monkeypatch: pytest.Monke
     assert controllers.main() == 1
 
 
-def test_what_tokens_cost_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cost_of_tokens_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["tokens.py", "--groups", "2", "--tokens", "2000", "--repeats", "2"])
     assert tokens.main() == 0
     shown = capsys.readouterr().out
     assert all(part in shown for part in tokens.PARTS) and "nan" not in shown
 
 
-def test_what_a_planning_process_carries_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_load_of_a_planning_process_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "PROBLEMS", 100)
     row = planner.measure(128, 20, "memory", 2)
     assert row["checkpoint_bytes"] > 64 * 20 * 12  # half of the rollouts: tokens, log-probabilities and entropies

@@ -111,7 +111,7 @@ def test_the_prices_are_those_of_the_plan() -> None:
     assert verdict.regimes["hard"].baselines.keys() == {"rollouts", "tokens", "cost_0.5"}
 
 
-def test_what_was_screened_before_stays_in_a_table_of_its_own() -> None:
+def test_earlier_screening_stays_in_a_table_of_its_own() -> None:
     confirming = [curve(arm, seed, end) for arm, end in (("grpo", 6), ("fast", 8)) for seed in (2, 3, 4, 5)]
     verdict = judge({"hard": [*screened([("grpo", 4), ("slow", 2)]), *confirming]}, PLAN)
     assert {row[1] for row in arms_table(verdict).rows} == {"grpo", "fast"}

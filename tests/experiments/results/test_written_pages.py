@@ -31,7 +31,7 @@ def test_the_committed_pages_are_not_stale() -> None:
         assert fill(text, blocks) == text, f"{page} is stale: run `make reproduction`"
 
 
-def test_what_a_page_links_to_exists() -> None:
+def test_every_link_of_a_page_exists() -> None:
     for page in (REPOSITORY / "README.md", *(REPOSITORY / "experiments/results").glob("*/*.md")):
         targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text())
         assert [path for path in targets if not (page.parent / path).exists()] == [], page
@@ -225,7 +225,7 @@ def test_gains_of_choosing_in_sentences_are_those_that_were_judged(kind: str, ar
     assert interval(CHOOSING[kind][arm]["gain"], 3, "+") in said("README.md").split("**Answer.**")[0]
 
 
-def test_what_knowledge_gives_is_beside_what_the_verdict_s_runs_of_the_same_recipes_gained() -> None:
+def test_gains_by_knowledge_stand_beside_the_verdicts_gains_of_the_same_recipes() -> None:
     """The verdict's areas are another computation, over all of its arms."""
     for kind in ("hard", "middle", "broad", "long"):
         areas = {arm: row["area"] for arm, row in VERDICT["regimes"][kind]["axes"]["rollouts"].items()}
@@ -261,7 +261,7 @@ def test_losses_in_sentences_are_those_of_the_verdict() -> None:
             assert (lost[0] < 0 and lost[3]) is (kind != "turns"), (kind, arm)
 
 
-def test_what_the_front_page_says_is_the_verdict_s() -> None:
+def test_the_front_page_has_the_verdicts_numbers() -> None:
     front = " ".join((REPOSITORY / "README.md").read_text().split())
 
     def fewer(arm: str, kinds: Sequence[str]) -> list[int]:

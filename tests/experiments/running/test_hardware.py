@@ -67,7 +67,7 @@ def test_a_folder_has_its_own_sizes() -> None:
         ("cluster.host_gib=200", r"cluster\.host_gib: "),
     ],
 )
-def test_what_cannot_fit_is_refused(override: str, message: str) -> None:
+def test_runs_that_cannot_fit_are_refused(override: str, message: str) -> None:
     config = load_run_config(CLUSTER / "one_node.yaml", [override, "learner.max_microbatch_tokens=65536"])
     with pytest.raises(UserError, match=message):
         require_room(config)
@@ -264,7 +264,9 @@ def test_a_comparisons_places_are_free_too(tmp_path: Path) -> None:
         ("two_pools", list("abcd"), ["rollouts.engine=transformers"], r"rollouts\.engine: 'transformers' "),
     ],
 )
-def test_what_cannot_be_launched_is_refused(name: str, nodes: list[str], overrides: list[str], message: str) -> None:
+def test_runs_that_cannot_be_launched_are_refused(
+    name: str, nodes: list[str], overrides: list[str], message: str
+) -> None:
     file = CLUSTER / f"{name}.yaml"
     with pytest.raises(UserError, match=message):
         commands(load_run_config(file, overrides), file, nodes)
@@ -364,7 +366,7 @@ def test_another_host_gets_the_environment_the_folder_and_the_token_and_none_on_
     assert through == "ssh" or {"--cpu-bind=none", "--export=ALL"} <= set(said.split())
 
 
-def test_what_runs_on_another_host_ends_with_the_launcher_however_that_ends(elsewhere: Path) -> None:
+def test_processes_on_another_host_end_with_the_launcher_however_it_ends(elsewhere: Path) -> None:
     code = (
         "from halfway.experiments.running.launch import Command, run_all; import sys; "
         "run_all([Command('far', (sys.executable, '-c', sys.argv[1]))], 'ssh', {})"

@@ -211,7 +211,7 @@ def test_a_step_that_lasts_too_long_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     assert stop_signals.exit_code(left.value) == 143
 
 
-def test_who_is_supervised_takes_a_second_signal_for_the_first() -> None:
+def test_a_supervised_process_ignores_a_second_signal() -> None:
     with stop_signals.heed_signals(supervised=True, leaves=False) as ending:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         for _ in range(3):

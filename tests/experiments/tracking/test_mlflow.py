@@ -58,7 +58,9 @@ def test_a_database_that_would_work_by_itself_is_not_opened(
 
 
 @pytest.mark.parametrize("special", SPECIAL)
-def test_what_is_no_database_is_one_line(special: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_database_is_refused_in_one_line(
+    special: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     SPECIAL[special](tmp_path / "mlflow.db")
     assert Mlflow.open(parse_run_config(RAW).tracking, tmp_path) is None
     assert "so this run is not logged there" in capsys.readouterr().err
@@ -172,7 +174,7 @@ def test_a_batch_that_a_locked_store_refused_is_sent_with_the_next(
     assert capsys.readouterr().err == ""
 
 
-def test_what_a_store_never_takes_is_counted_in_one_line(
+def test_metrics_that_a_store_never_takes_are_counted_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, recorder = locked_recorder(10**6, tmp_path, monkeypatch)

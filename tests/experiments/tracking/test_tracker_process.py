@@ -129,7 +129,7 @@ def test_answers_that_are_always_nearly_late_hold_up_a_run_no_longer(
     assert time.monotonic() - began < 8 and copy.unsent
 
 
-def test_what_a_tracker_refuses_is_an_error_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_by_a_tracker_is_a_user_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(UserError, match=says("tracking.uri", "collector.example", "needs your consent")):
         open_trackers(config_of("mlflow", uri="http://collector.example").tracking, tmp_path)

@@ -166,7 +166,7 @@ class Rollouts:
         return [Group(one, np.zeros(0, np.int64), ()) for one in requests]
 
 
-def test_what_no_process_could_judge_is_counted_by_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_leader_counts_answers_that_no_process_could_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = [request("a"), request("b")]
     shares = spread(requests, 2)
     theirs = ([Group(requests[i], np.zeros(0, np.int64), ()) for i in shares[1]], 2.0, {"died": 3, "time": 1})
@@ -291,7 +291,7 @@ if __name__ == "__main__":
     main()
 
 
-def test_the_engine_in_this_process_wants_no_free_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_in_this_process_needs_no_free_device(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 
     def llm(path: str, **options: Any) -> Any:
@@ -310,7 +310,7 @@ def test_the_engine_in_this_process_wants_no_free_device(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-def test_a_server_wants_no_free_device(chunked: bool) -> None:
+def test_a_server_needs_no_free_device(chunked: bool) -> None:
     flags = dict(
         flag.split("=", 1)
         for flag in server_flags("bfloat16", VllmServers(kv_cache_gib=2), 512, chunked)

@@ -143,9 +143,7 @@ def test_the_application_gets_the_signed_body_and_what_comes_after_it(monkeypatc
 
 
 @pytest.mark.parametrize("parts", [[b'{"a": 2}'], [b'{"a": 1} '], [b'{"a": 1}', b" "], [b""], []])
-def test_who_passes_a_request_on_to_another_host_cannot_change_its_body(
-    parts: list[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relay_cannot_change_the_body_of_a_request(parts: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """A listener at 127.0.0.1:8000 was asked, and sends what it got to the server 10.0.0.5:8000."""
     monkeypatch.setenv(VARIABLE, TOKEN)
     guard, reached = guarded()

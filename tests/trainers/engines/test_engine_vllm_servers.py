@@ -199,7 +199,7 @@ def test_a_stranger_is_refused_on_every_route_that_a_real_server_lists(engine: R
     assert running.healthy() and len(routes) > 40
 
 
-def test_what_a_real_server_opens_is_on_loopback(engine: Running) -> None:
+def test_a_real_server_listens_on_loopback_only(engine: Running) -> None:
     running = engine[0].servers[0]
     assert running.process is not None
     table = subprocess.run(["cat", "/proc/net/tcp", "/proc/net/tcp6"], capture_output=True, text=True, check=True)

@@ -226,7 +226,7 @@ class Spanning(Double):
         return answer
 
 
-def test_what_was_sampled_in_flight_names_the_versions_of_this_run(tmp_path: Path) -> None:
+def test_rollouts_sampled_in_flight_name_the_versions_of_this_run(tmp_path: Path) -> None:
     server = Spanning("a:1", in_flight=True)
     engine = build_engine(tmp_path, server)
     engine.sync(nn.Linear(2, 2), 6)

@@ -190,7 +190,7 @@ def test_without_the_package_the_name_is_unknown(tmp_path: Path) -> None:
     assert refused.exit_code == 2 and "rollouts.engine: unknown name 'noting'" in refused.stderr
 
 
-def test_what_is_not_an_engine_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_is_not_an_engine_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES._added, "function", lambda setup: None)
     refused = halfway("validate", str(REPOSITORY / "experiments/recipes/lab/sums.yaml"), "rollouts.engine=function")
     assert refused.exit_code == 2 and "rollouts.engine: 'function' is not a dataclass of options" in refused.stderr

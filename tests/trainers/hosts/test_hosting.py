@@ -130,7 +130,7 @@ def test_a_batch_that_does_not_fill_is_one_line(tmp_path: Path) -> None:
         run.draw(GROUPS)
 
 
-def test_what_cannot_be_scored_is_lost_and_counted(tmp_path: Path) -> None:
+def test_rollouts_that_cannot_be_scored_are_lost_and_counted(tmp_path: Path) -> None:
     run = hosting(tmp_path)
     run.begin()
     for place, ticket in enumerate(run.draw(GROUPS)):
@@ -217,7 +217,7 @@ def test_a_reward_that_is_not_a_finite_number_is_unscored(reward: float | None, 
     assert Judge("a reward", threshold).success(reward) is None
 
 
-def test_what_a_host_reports_of_no_ticket_or_too_often_is_one_line(tmp_path: Path) -> None:
+def test_a_report_without_a_ticket_or_a_second_report_is_refused_in_one_line(tmp_path: Path) -> None:
     run = hosting(tmp_path)
     run.begin()
     [ticket, *_] = run.draw(GROUPS)

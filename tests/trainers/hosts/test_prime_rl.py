@@ -157,7 +157,7 @@ def test_a_damaged_state_is_one_line(tmp_path: Path) -> None:
     again.load_state_dict(whole.state_dict())
 
 
-def test_what_cannot_work_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_settings_that_cannot_work_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=says("controllers.prefix_sampling", "prime-rl")):
         sampler(tmp_path, ["prefix_sampling", "uniform"])
     with pytest.raises(UserError, match=says("tasks", "'list_iterator'", "num_tasks")):

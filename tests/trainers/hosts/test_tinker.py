@@ -97,7 +97,7 @@ def test_a_group_that_did_not_come_back_has_failed(tmp_path: Path) -> None:
     ]
 
 
-def test_what_cannot_work_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_settings_that_cannot_work_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=says("controllers.prefix_sampling", "tinker-cookbook")):
         dataset(tmp_path, np.random.default_rng(0), ["prefix_sampling", "uniform"])
     with pytest.raises(UserError, match=says("batch-00000007.json", "resume from a checkpoint")):

@@ -82,7 +82,7 @@ def test_every_group_is_observed_once_and_a_resumed_run_is_the_same(tmp_path: Pa
     assert log.read_bytes() == before
 
 
-def test_what_cannot_work_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_settings_that_cannot_work_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=says("controllers.prefix_sampling", "Trinity-RFT 0.6")):
         scheduler(tmp_path, chain=["prefix_sampling", "uniform"])
     tasks = scheduler(tmp_path)

@@ -384,7 +384,7 @@ def test_settings_that_cannot_work_are_refused(changes: dict[str, Any], words: s
         ("vcrl", "controllers.it: needs weights and advantages of rollouts, see `LossWeights`, which TRL "),
     ],
 )
-def test_what_trl_does_not_have_is_refused_at_the_start(controller: Any, words: str, tmp_path: Path) -> None:
+def test_needs_that_trl_lacks_are_refused_at_the_start(controller: Any, words: str, tmp_path: Path) -> None:
     from halfway.controllers import CONTROLLERS
 
     member = CONTROLLERS.get(controller)() if isinstance(controller, str) else controller

@@ -52,7 +52,7 @@ def test_no_pickle_in_a_checkpoint_of_trl_runs(finished: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("what", ["a pickle", "a pipe", "a device"])
-def test_what_is_no_state_of_halfway_is_one_line(what: str, finished: Path, tmp_path: Path) -> None:
+def test_a_state_that_is_not_halfways_is_refused_in_one_line(what: str, finished: Path, tmp_path: Path) -> None:
     broken = tmp_path / "run"
     shutil.copytree(finished, broken)
     state = broken / "checkpoint-2" / "halfway.json"

@@ -90,7 +90,7 @@ def test_other_failures_of_a_save_are_not_reported_as_a_full_disk(tmp_path: Path
         backend(SimpleNamespace(save_checkpoint=save)).save(tmp_path)
 
 
-def test_what_is_half_written_goes_when_a_process_is_lost(tmp_path: Path) -> None:
+def test_half_written_files_are_removed_when_a_process_is_lost(tmp_path: Path) -> None:
     def save(folder: Path) -> None:
         raise UserError("a training process has died")
 

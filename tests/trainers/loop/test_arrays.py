@@ -110,7 +110,7 @@ def test_an_array_changed_in_place_is_another_one(tmp_path: Path) -> None:
     assert read(tmp_path)[1].waiting[0].rollouts[0].turns[0].tokens_T[5] == 7
 
 
-def test_where_files_cannot_be_linked_a_checkpoint_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_is_complete_where_files_cannot_be_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise PermissionError
 

@@ -371,7 +371,7 @@ def test_a_sampler_that_ends_as_it_starts_is_one_line() -> None:
         ({"fill": {"policy": "refill", "request": "adaptive"}}, "rounds are as large as what is missing"),
     ],
 )
-def test_what_cannot_be_sampled_ahead_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_runs_that_cannot_sample_ahead_are_refused(changes: dict[str, Any], message: str) -> None:
     parse_run_config(RUN)
     with pytest.raises(UserError, match=message):
         parse_run_config(RUN | changes)

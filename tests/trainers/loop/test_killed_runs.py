@@ -77,7 +77,7 @@ def test_only_what_has_no_name_and_ends_of_logs_are_torn(tmp_path: Path) -> None
     assert torn == {"decisions.jsonl", ".status.json.tmp"}
 
 
-def test_what_differs_is_named(tmp_path: Path) -> None:
+def test_parts_of_a_run_that_differ_are_named(tmp_path: Path) -> None:
     run = run_folder(tmp_path)
     wanted = ends.final_state(run)
     assert ends.different(run, wanted) == ""
@@ -96,7 +96,7 @@ def test_what_differs_is_named(tmp_path: Path) -> None:
         ("a", "ac", "observed and never drawn"),
     ],
 )
-def test_what_an_event_log_lacks_is_named(tmp_path: Path, drawn: str, done: str, wrong: str) -> None:
+def test_missing_tickets_of_an_event_log_are_named(tmp_path: Path, drawn: str, done: str, wrong: str) -> None:
     run = run_folder(tmp_path)
     events: list[dict[str, Any]] = [{"event": "draw", "tickets": [[ticket, "", "fresh"] for ticket in drawn]}]
     events += [{"event": "done", "ticket": ticket} for ticket in done]

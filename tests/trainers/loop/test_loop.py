@@ -196,7 +196,7 @@ def test_a_step_counts_what_no_verifier_could_judge(tmp_path: Path) -> None:
     assert [step.get("unjudged") for step in records(tmp_path, "steps")] == [None, {"died": 1, "time": 2}, None]
 
 
-def test_what_an_evaluation_or_a_measurement_could_not_judge_is_not_the_step_s(tmp_path: Path) -> None:
+def test_unjudged_answers_of_evaluations_and_measurements_do_not_count_for_the_step(tmp_path: Path) -> None:
     def judged(reason: Any) -> Evaluation:
         count(Unjudged(reason))
         return evaluation()

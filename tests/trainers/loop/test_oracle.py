@@ -94,7 +94,7 @@ def test_every_controller_with_a_belief_takes_measured_rates_and_keeps_them(memb
     assert np.array_equal(session.state["it"].forest.rate_M, rates_P)
 
 
-def test_what_was_measured_passes_the_threshold_of_retirement() -> None:
+def test_measured_rates_count_for_the_threshold_of_retirement() -> None:
     session = Session(
         PROBLEMS,
         chain(("uniform", Uniform()), ("retire", Retire(belief=LatestRate(kind="measured")))),

@@ -267,7 +267,7 @@ class Patient(Script):
         return completions
 
 
-def test_what_has_ended_is_judged_while_others_are_still_sampled(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+def test_finished_rollouts_are_judged_while_others_are_still_sampled(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     class Telling(OneTurn):
         def step(self, episodes: Any, responses: Any) -> Any:
             engine.judged.set()
@@ -545,7 +545,7 @@ def test_with_an_engine_for_several_callers_none_waits_for_the_slowest(
     assert [group.num_passed for group in groups] == [3, 1]
 
 
-def test_what_a_replay_took_is_known(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
+def test_the_cost_of_each_replay_is_known(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     """Of every request by itself, that of one that diverged included, which stops at its second step."""
     engine, base = Script(tiny_tokenizer, count_to_the_target), problem()
     collector = Collector(engine, Slow(slow_tools=False, seconds=0.01), tiny_tokenizer, 40, replays=Replays(1.0))

@@ -27,7 +27,7 @@ def test_every_item_has_its_result_in_order(items: list[int]) -> None:
         assert list(doubled.results()) == [(item, 2 * item) for item in items]
 
 
-def test_what_comes_in_during_a_call_is_taken_together() -> None:
+def test_requests_that_arrive_during_a_call_share_the_next_call() -> None:
     calls: list[list[int]] = []
     begun, go_on = threading.Event(), threading.Event()
 

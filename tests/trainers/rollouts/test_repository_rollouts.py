@@ -65,7 +65,7 @@ def test_a_missing_bubblewrap_ends_the_run_in_one_line(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("command", ["date +%N", "head -c 9 /dev/urandom > noise"])
-def test_what_diverges_is_rolled_out_from_the_beginning(tmp_path: Path, command: str) -> None:
+def test_a_prefix_that_diverges_is_rolled_out_from_the_beginning(tmp_path: Path, command: str) -> None:
     request = Request(small_problem(tmp_path), 6)  # so that one of them reaches the last command
     (parent,) = collector("ls", command, MEND, "submit").run([request], Stream(0))
     rolling = collector("ls", command, MEND, "submit")

@@ -195,7 +195,7 @@ def test_runs_on_two_nodes_of_ray_equal_runs_in_memory_although_a_node_and_an_ac
     assert len(begun) == len(CASES) + 1  # with the node went groups that the first run had not trained on
 
 
-def test_what_an_actor_returned_is_sampled_again_if_its_node_is_lost(
+def test_the_results_of_an_actor_are_sampled_again_if_its_node_is_lost(
     monkeypatch: pytest.MonkeyPatch, ray: Place
 ) -> None:
     rollouts: Any = ray(SimulatedRollouts())

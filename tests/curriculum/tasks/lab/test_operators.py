@@ -199,7 +199,7 @@ def test_strata_take_turns_in_training_and_held_out_problems(options: dict[str, 
     assert Counter(problem.features["stratum"] for problem in parts.train) == dict.fromkeys(names, 16)
 
 
-def test_some_strata() -> None:
+def test_only_the_chosen_strata_appear() -> None:
     problems = OperatorSheets(strata=(1, 4), spread=0).load(20, Stream(3)).problems
     assert {problem.features["stratum"] for problem in problems} == {"E-H", "Q-T"}
     assert all(set(operators.parse(problem.prompt).operators) <= set("EFGHQRST") for problem in problems)

@@ -81,7 +81,7 @@ def test_defaults_of_a_file_that_plans_nothing() -> None:
     assert [axis.name for axis in design.costs] == ["cost_0.25", "cost_1"]
 
 
-def test_what_the_file_plans() -> None:
+def test_contrasts_targets_and_costs_are_read_from_the_file() -> None:
     planned = comparison_of(
         runs("a", "grpo", "b"),
         contrasts={"baseline": "grpo"},

@@ -42,7 +42,7 @@ def test_the_share_of_decisions_that_only_one_of_two_arms_made() -> None:
 @pytest.mark.parametrize(
     "changed", [{"prefix_length": 3}, {"hint_share": 0.5}, {"weights": (1.0, 0.5)}, {"dropped": {"lost": 1}}]
 )
-def test_what_is_a_decision(changed: dict[str, Any]) -> None:
+def test_a_change_of_any_decision_is_found(changed: dict[str, Any]) -> None:
     runs = {"a": [run("a", 0, PLAIN)], "b": [run("b", 0, [replace(PLAIN[0], **changed), *PLAIN[1:]])]}
     [found] = compare_decisions(runs, "a")
     assert found.differing == 0.25 and not found.same

@@ -105,7 +105,7 @@ def test_shares_of_the_best_add_up_and_ties_share() -> None:
     assert best_shares(np.array([[1.0, 2.0, 2.0], [3.0, 1.0, 0.0]])) == pytest.approx([0.5, 0.25, 0.25])
 
 
-def test_what_instances_share_does_not_widen_a_difference() -> None:
+def test_differences_between_instances_do_not_widen_an_interval() -> None:
     generator = np.random.default_rng(3)
     instances = [
         {arm: noisy(arm, 4, generator, gain, start) for arm, gain in (("base", 0.6), ("better", 1.0))}

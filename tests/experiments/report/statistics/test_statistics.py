@@ -130,7 +130,7 @@ def test_holm_by_hand() -> None:
     assert holm([]) == []
 
 
-def test_what_is_not_known_counts_in_the_family() -> None:
+def test_an_unknown_p_value_counts_in_the_family() -> None:
     assert holm([0.01, None]) == [0.02, None]
     assert holm([0.01, 0.02], planned=4) == pytest.approx([0.04, 0.06])
 

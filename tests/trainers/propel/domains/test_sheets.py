@@ -170,7 +170,7 @@ def test_distinct_3_by_hand() -> None:
     assert math.isnan(distinct_3(["ab"], "characters"))
 
 
-def test_self_bleu_of_copies_and_of_strangers() -> None:
+def test_self_bleu_is_one_for_copies_and_zero_for_unrelated_texts() -> None:
     assert self_bleu_3(["one two three four"] * 3, "words") == pytest.approx(1.0)
     assert self_bleu_3(["abcd", "efgh"], "characters") == 0.0
     assert math.isnan(self_bleu_3(["alone"], "words"))
