@@ -15,6 +15,7 @@ from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError
 
 State = TypeVar("State")
+MOST_PASSES = 1000
 
 NEEDS: Mapping[str, str] = {
     "tokens": "the tokens of rollouts",
@@ -209,14 +210,13 @@ def chain(*members: tuple[str, PassRateController[Any]]) -> Chain:
 
 
 def propose_until_full(
-    controller: PassRateController[State], plan: Plan, state: State, stream: Stream, max_passes: int = 1000
+    controller: PassRateController[State], plan: Plan, state: State, stream: Stream
 ) -> tuple[Plan, State]:
     """Pass a plan through a controller until no request is missing, or a pass adds and drops nothing.
 
-    Args:
-        max_passes: most passes; after them, requests may still be missing, which the caller counts as starvation.
+    After `MOST_PASSES`, requests may still be missing, which the caller counts as starvation.
     """
-    for i in range(max_passes):
+    for i in range(MOST_PASSES):
         before = (len(plan.requests), len(plan.skipped), plan.reserved)
         plan, state = controller.propose(plan, state, stream.at(i))
         plan = plan.free()

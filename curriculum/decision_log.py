@@ -104,28 +104,12 @@ def skip_records(skips: Sequence[tuple[int, Skip]], step: int) -> list[Mapping[s
 
 
 def _skip_record(step: int, round_index: int, reason: str, problems: list[str]) -> Mapping[str, Any]:
-    return {
-        "step": step,
-        "round": round_index,
-        "problem": "",
-        "parent": None,
-        "origin": "fresh",
-        "prefix_length": 0,
-        "prefix_unit": None,
-        "prefix_tokens": 0,
-        "parent_passed": None,
-        "parent_size": None,
-        "parent_success": None,
-        "decisions": [],
-        "k": None,
-        "n": None,
-        "tokens": 0,
-        "policy_version": None,
-        "outcome": "skipped",
-        "reason": reason,
-        "dropped": {},
-        "problems": problems,
-    }
+    start = {"step": step, "round": round_index, "problem": "", "parent": None, "origin": "fresh"}
+    prefix = {"prefix_length": 0, "prefix_unit": None, "prefix_tokens": 0}
+    parent = dict.fromkeys(("parent_passed", "parent_size", "parent_success"))
+    counts = {"decisions": [], "k": None, "n": None, "tokens": 0, "policy_version": None}
+    end: dict[str, Any] = {"outcome": "skipped", "reason": reason, "dropped": {}, "problems": problems}
+    return {**start, **prefix, **parent, **counts, **end}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from halfway.experiments.scripts import USER_ERROR, complain, one_line_errors, r
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from halfway.experiments.comparing.processes import Start
     from halfway.experiments.config.comparison import ComparisonConfig
     from halfway.experiments.config.run import RunConfig, TrackingOptions
     from halfway.experiments.running.checks import Drawn
@@ -93,12 +94,11 @@ Folder = Annotated[Path, typer.Argument(help="Directory of a run or a comparison
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Fields to override, such as learner.lr=3e-4 seed=1.", show_default=False)
 ]
-OfComparison = Annotated[
-    list[str] | None, typer.Argument(help="Fields to override, such as learner.lr=3e-4 tune=null.", show_default=False)
+Seeds = Annotated[
+    str, typer.Option(help="Seeds to use instead of the file's, such as 0 1 2 or 0-2.", metavar="SEEDS...")
 ]
-OfStudy = Annotated[
-    list[str] | None, typer.Argument(help="Fields to override, such as solver.learner.lr=3e-4.", show_default=False)
-]
+Jobs = Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time.")]
+On = Annotated[str, typer.Option(help="here; or slurm or ray, one job per run.")]
 
 
 def command(*shows: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -201,15 +201,13 @@ def run(file: File, overrides: Overrides = None) -> None:
 @command("quiet", "json")
 def compare(
     file: File,
-    overrides: OfComparison = None,
-    seeds: Annotated[
-        str, typer.Option(help="Seeds to use instead of the file's, such as 0 1 2 or 0-2.", metavar="SEEDS...")
-    ] = "",
+    overrides: Overrides = None,
+    seeds: Seeds = "",
     arms: Annotated[
         str, typer.Option(help="Train only these arms, such as grpo,greso; others can be added later.")
     ] = "",
-    jobs: Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time.")] = 1,
-    on: Annotated[str, typer.Option(help="here; or slurm or ray, one job per run.")] = "here",
+    jobs: Jobs = 1,
+    on: On = "here",
 ) -> None:
     """Train every arm with every seed on one budget, and write a report.
 
@@ -221,8 +219,7 @@ def compare(
     from halfway.experiments.config.loading import load_comparison_config
     from halfway.experiments.running.checks import check_chains
 
-    if on not in ("here", "slurm", "ray"):
-        raise UserError(f"--on: {on!r} is not known; give here, slurm or ray")
+    begin = _starter(on)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("compare: starts its own processes; start it in one process, or start one arm with `run`")
     changes, chosen = split_seeds(overrides or [], seeds)
@@ -237,13 +234,13 @@ def compare(
     drawn: dict[str, Any] = {}
     with busy("checking the arms"):
         prepared = prepare_comparison(config, config.folder, lambda: check_chains(config, drawn))
-    _train_comparison(prepared, config.folder, jobs, only, on, drawn)
+    _train_comparison(prepared, config.folder, jobs, only, begin, drawn)
 
 
 @command("quiet", "json")
 def resume(
     folder: Folder,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of runs of a comparison trained at the same time.")] = 1,
+    jobs: Jobs = 1,
     start: Annotated[
         int | None,
         typer.Option(
@@ -628,10 +625,8 @@ def survey(
 def propel(
     stage: Annotated[str, typer.Argument(help="corpus, sweep, train, evaluate, all, or export.", show_default=False)],
     file: File,
-    overrides: OfStudy = None,
-    seeds: Annotated[
-        str, typer.Option(help="Seeds to use instead of the file's, such as 0 1 2 or 0-2.", metavar="SEEDS...")
-    ] = "",
+    overrides: Overrides = None,
+    seeds: Seeds = "",
     arm: Annotated[str, typer.Option(help="Train, evaluate or export only this arm.")] = "",
     run: Annotated[
         Path | None, typer.Option(help="With export: predict the pass rates of the problems in this YAML file.")
@@ -661,8 +656,8 @@ def reproduce(
         str,
         typer.Argument(help="A paper, such as greso; or a row, such as greso/table-1-rollouts; empty = all papers."),
     ] = "",
-    jobs: Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time.")] = 1,
-    on: Annotated[str, typer.Option(help="here; or slurm or ray, one job per run.")] = "here",
+    jobs: Jobs = 1,
+    on: On = "here",
     quick: Annotated[bool, typer.Option("--quick", help="Spend a tenth of the budget; gives no verdict.")] = False,
     scale: Annotated[str, typer.Option(help="lab; or paper: the paper's model, data and batch, on a cluster.")] = "lab",
     fresh: Annotated[bool, typer.Option("--fresh", help="Train all runs, even those with committed curves.")] = False,
@@ -675,16 +670,13 @@ def reproduce(
     import msgspec
 
     from halfway.curriculum import UserError
-    from halfway.experiments.comparing import ray_jobs, slurm_jobs
     from halfway.experiments.reproduction.command import QUICK, describe, papers_table, rows_table, run_row
     from halfway.experiments.reproduction.judging import read_measured
     from halfway.experiments.reproduction.page import write_row
     from halfway.experiments.reproduction.paper_rows import find_paper, find_row, papers
     from halfway.experiments.running.runs import COMPARISON
 
-    begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}
-    if on not in begin:
-        raise UserError(f"--on: {on!r} is not known; give here, slurm or ray")
+    begin = _starter(on)
     if scale not in ("lab", "paper") or (quick and scale == "paper"):
         raise UserError(f"--scale: {scale!r} is not acceptable{' with --quick' * quick}; give lab, or paper alone")
     word, _, chosen = name.partition("/")
@@ -704,7 +696,7 @@ def reproduce(
             now().warn(now().progress, "--quick spends a tenth of the budget, so its status is no verdict")
         share, paper_scale = QUICK if quick else 1.0, scale == "paper"
         with stoppable():
-            found, folder = run_row(paper, chosen, now().progress, jobs, begin[on], share, paper_scale, fresh)
+            found, folder = run_row(paper, chosen, now().progress, jobs, begin, share, paper_scale, fresh)
     written = [folder / f"{chosen}.json", *write_row(folder, paper, chosen, found)] if folder else []
     if now().json:
         typer.echo(as_json(msgspec.to_builtins(found)))
@@ -822,6 +814,17 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
     return [word for word in words if word not in bare], list(dict.fromkeys(numbers))
 
 
+def _starter(on: str) -> "Start | None":
+    """The function that starts a run as a job of the scheduler `on`; None = in a process of this machine."""
+    from halfway.curriculum import UserError
+    from halfway.experiments.comparing import ray_jobs, slurm_jobs
+
+    begin: dict[str, Start | None] = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}
+    if on not in begin:
+        raise UserError(f"--on: {on!r} is not known; give here, slurm or ray")
+    return begin[on]
+
+
 def _train_run(config: "RunConfig", folder: Path, start: int | None = None) -> None:
     output = _output_of(folder, config.name)
     with stoppable(resuming(folder)):
@@ -837,17 +840,15 @@ def _train_comparison(
     folder: Path,
     jobs: int,
     only: Sequence[str] = (),
-    on: str = "here",
+    begin: "Start | None" = None,
     drawn: "Drawn | None" = None,
 ) -> None:
-    from halfway.experiments.comparing import ray_jobs, slurm_jobs
     from halfway.experiments.comparing.compare import run_comparison
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.checks import check_chain, describe_visits
     from halfway.experiments.tracking.opening import open_trackers
 
     with stoppable(resuming(folder)):
-        begin = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}[on]
         console, output = now().progress, _output_of(folder, config.name)
         first = config.run(next(iter(config.arms)), config.seeds[0])
         write_provenance(folder, ["halfway", *sys.argv[1:]])

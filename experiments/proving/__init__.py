@@ -7,5 +7,4 @@
 - `servers`: servers get the learner's weights, refuse strangers, come back when killed, and leave nothing behind
 - `whole_run`: a run that is killed continues to the same end
 - `prove`: runs the parts one after the other, each in its own process with a limit
-- `wheels`: collects packages for a machine without downloads
 """

@@ -29,15 +29,15 @@ URI = re.compile(
 )
 """A tracking URI whose host is unambiguous."""
 SECONDS = 60  # to wait for another run's lock on the file
-PASSIVE = re.compile(r"CREATE (TABLE|(UNIQUE )?INDEX)\b", re.IGNORECASE)
-WORKS = re.compile(
-    r"\A(?!CREATE TRIGGER\b)|\b(FROM|WITH)\b|\bBEGIN\b.*\b(INSERT|REPLACE|UPDATE|DELETE)\b", re.IGNORECASE | re.DOTALL
+PASSIVE = re.compile(
+    r"CREATE ((TABLE|(UNIQUE )?INDEX)\b|TRIGGER\b((?!\bSELECT\b).)*\bBEGIN\s+SELECT RAISE\(\w+, *'[^']*'\);\s*END\Z)",
+    re.IGNORECASE | re.DOTALL,
 )
-"""Definitions in SQLite that compute nothing, and others that may; MLflow's own trigger only raises an error."""
+"""Definitions in SQLite that compute nothing: tables, indices, and a trigger that only raises an error, as MLflow's."""
 QUOTED = re.compile(r"""('(?:[^']|'')*')|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^\]]*\]""")
 CALL = re.compile(r"(?:\b(TABLE|ON|REFERENCES) )?([^\s(),]+)\s*\(", re.IGNORECASE)
 """The word before a parenthesis: a table's name after TABLE, ON or REFERENCES, or a function or keyword."""
-WORDS = {"CHECK", "KEY", "UNIQUE", "IN", "AND", "OR", "NOT", "AS", "DEFAULT", "VARCHAR", "CHAR", "NUMERIC", "RAISE"}
+KEYWORDS = {"CHECK", "KEY", "UNIQUE", "IN", "AND", "OR", "NOT", "AS", "DEFAULT", "VARCHAR", "CHAR", "NUMERIC", "RAISE"}
 SLOW = re.compile(r"--|/\*|\|\||\b(LIKE|GLOB|MATCH|REGEXP)\b", re.IGNORECASE)
 
 
@@ -221,7 +221,7 @@ def _require_passive(path: Path) -> None:
         raise ValueError("is not a regular file")
     with closing(sqlite3.connect(path, timeout=SECONDS)) as base:
         found = [sql for (sql,) in base.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
-    odd = next((sql for sql in found if _computes(sql) or (not PASSIVE.match(sql) and WORKS.search(sql))), None)
+    odd = next((sql for sql in found if _computes(sql) or not PASSIVE.match(sql)), None)
     if odd is not None:
         raise ValueError(f"has a view, a trigger or a computation of its own: {one_line(odd, 60)}")
 
@@ -229,7 +229,7 @@ def _require_passive(path: Path) -> None:
 def _computes(sql: str) -> bool:
     """True if a definition calls functions or matches patterns, as for its constraints: they may never end."""
     plain = QUOTED.sub(lambda found: "''" if found[1] else "q", sql)
-    called = (word for table, word in CALL.findall(plain) if not table and word.upper() not in WORDS)
+    called = (word for table, word in CALL.findall(plain) if not table and word.upper() not in KEYWORDS)
     return SLOW.search(plain) is not None or next(called, None) is not None
 
 

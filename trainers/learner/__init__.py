@@ -7,7 +7,7 @@
 - `passes`: the forward passes of policy, reference and critic, up to the loss
 - `objective`: the formulas: advantages, losses, corrections
 - `scoring`: log-probabilities and entropies of given tokens
-- `critic`: the critic of PPO
+- `critic`: the critic of PPO; `gae`: an advantage and a value target for every token, from its values
 - `backend`: optimizer steps; `deepspeed`: the same with ZeRO; `shards`: opens ZeRO's checkpoints
 - `adapters`: LoRA
 - `weights`: sends weights to an engine, one tensor at a time

@@ -27,9 +27,9 @@ from halfway.trainers.learner.adapters import add_adapters, has_adapters, requir
 from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend, os_errors
 from halfway.trainers.learner.batch import Batch, Floats, TrainingSequence, continuation, lags_of, make_batch
 from halfway.trainers.learner.critic import Critic, generated_sequences, valued_groups
+from halfway.trainers.learner.gae import with_targets
 from halfway.trainers.learner.learner_options import LearnerOptions, LoraOptions
 from halfway.trainers.learner.microbatches import count_minibatches, split_minibatches
-from halfway.trainers.learner.objective.gae import with_targets
 from halfway.trainers.learner.objective.loss import loss_denominator
 from halfway.trainers.learner.objective.mismatch import effective
 from halfway.trainers.learner.passes import Passes
@@ -128,7 +128,7 @@ class PolicyGradientLearner:
             `policy_loss` and `mismatch_weights`. `engine_gap` is the mean of |learner's log-probability - engine's| in
             nats before any correction, over the tokens of the first optimizer step that weights of this version
             sampled; absent if there are none. With a critic also `value_loss` and `critic_grad_norm` like the policy's,
-            the sums of `value_loss`, the metrics of `halfway.trainers.learner.objective.gae.with_targets`, and
+            the sums of `value_loss`, the metrics of `halfway.trainers.learner.gae.with_targets`, and
             `warming_up` (0 or 1: only the critic was trained).
 
         Raises:

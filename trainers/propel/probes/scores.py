@@ -14,6 +14,8 @@ from halfway.trainers.propel.probes.splits import Labels, downsample
 Floats = NDArray[np.float64]
 ECE_BINS = 15
 LOG_TEMPERATURES = (-4.0, 4.0)
+DRAWS, TAILS = 10_000, ((1 - 0.95) / 2, (1 + 0.95) / 2)
+"""Resamples of a bootstrap, and the ends of its interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,33 +95,31 @@ def best_temperature(logits_N: Floats, labels_N: Labels, equal: bool = True) -> 
 
 
 def balanced_accuracy_interval(
-    logits_N: Floats, labels_N: Labels, level: float = 0.95, draws: int = 10_000, seed: int = 0
+    logits_N: Floats, labels_N: Labels, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float]:
-    """Percentile bootstrap of the balanced accuracy, rows resampled within each class."""
+    """95 % percentile bootstrap of the balanced accuracy, rows resampled within each class."""
     rng = np.random.default_rng(seed)
     right_N = (logits_N > 0) == labels_N
     # The number of right rows in a resample of one class is binomial.
     shares = [
         rng.binomial(len(rows), rows.mean(), draws) / len(rows) for rows in (right_N[labels_N], right_N[~labels_N])
     ]
-    low, high = np.quantile(np.mean(shares, axis=0), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(np.mean(shares, axis=0), TAILS)
     return float(low), float(high)
 
 
-def balanced_accuracy_gain(
-    logits_N: Floats, others_N: Floats, labels_N: Labels, level: float = 0.95, draws: int = 10_000, seed: int = 0
-) -> tuple[float, tuple[float, float]]:
-    """Gain of `logits_N` over `others_N` in balanced accuracy, with its percentile bootstrap interval.
+def balanced_accuracy_gain(logits_N: Floats, others_N: Floats, labels_N: Labels) -> tuple[float, tuple[float, float]]:
+    """Gain of `logits_N` over `others_N` in balanced accuracy, with its 95 % percentile bootstrap interval.
 
     Paired: both are scored on the same resampled rows, drawn within each class.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     # 1 where only the first is right, -1 where only the second is.
     better_N = ((logits_N > 0) == labels_N).astype(int) - ((others_N > 0) == labels_N)
     gains = []
     for rows in (better_N[labels_N], better_N[~labels_N]):
-        counts = rng.multinomial(len(rows), np.bincount(rows + 1, minlength=3) / len(rows), draws)
+        counts = rng.multinomial(len(rows), np.bincount(rows + 1, minlength=3) / len(rows), DRAWS)
         gains.append((counts[:, 2] - counts[:, 0]) / len(rows))
-    low, high = np.quantile(np.mean(gains, axis=0), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(np.mean(gains, axis=0), TAILS)
     gain = (better_N[labels_N].mean() + better_N[~labels_N].mean()) / 2
     return float(gain), (float(low), float(high))

@@ -9,6 +9,8 @@ from halfway.curriculum.support.errors import UserError
 from halfway.trainers.propel.probes.probe_options import SplitOptions
 
 DEFAULT_SPLIT = SplitOptions()
+LEAST = 3
+"""Rows of a class."""
 
 Rows = NDArray[np.int64]
 Labels = NDArray[np.bool_]
@@ -22,12 +24,12 @@ class RowSplit(NamedTuple):
     test: Rows
 
 
-def check_labels(labels_N: Labels, least: int = 3) -> None:
-    """Raise UserError unless both classes have at least `least` rows."""
+def check_labels(labels_N: Labels) -> None:
+    """Raise UserError unless both classes have at least `LEAST` rows."""
     positive = int(np.sum(labels_N))
     counts = f"{positive} positive, {len(labels_N) - positive} negative"
-    if min(positive, len(labels_N) - positive) < least:
-        raise UserError(f"probe: {counts} tasks; label more until each class has at least {least}")
+    if min(positive, len(labels_N) - positive) < LEAST:
+        raise UserError(f"probe: {counts} tasks; label more until each class has at least {LEAST}")
 
 
 def downsample(labels_N: Labels, seed: int) -> Rows:

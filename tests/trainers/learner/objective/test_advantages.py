@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from learner_harness import gae_by_definition
 
 from halfway.trainers.learner.batch import TrainingSequence
+from halfway.trainers.learner.gae import gae, with_targets
 from halfway.trainers.learner.learner_options import CriticOptions
 from halfway.trainers.learner.objective.advantages import advantages
-from halfway.trainers.learner.objective.gae import gae, with_targets
 
 
 def group(num: int, passed: int) -> list[bool]:
