@@ -107,8 +107,8 @@ def _skip_record(step: int, round_index: int, reason: str, problems: list[str]) 
     start = {"step": step, "round": round_index, "problem": "", "parent": None, "origin": "fresh"}
     prefix = {"prefix_length": 0, "prefix_unit": None, "prefix_tokens": 0}
     parent = dict.fromkeys(("parent_passed", "parent_size", "parent_success"))
-    counts = {"decisions": [], "k": None, "n": None, "tokens": 0, "policy_version": None}
-    end: dict[str, Any] = {"outcome": "skipped", "reason": reason, "dropped": {}, "problems": problems}
+    counts: dict[str, Any] = {"decisions": [], "k": None, "n": None, "tokens": 0, "policy_version": None}
+    end = {"outcome": "skipped", "reason": reason, "dropped": {}, "problems": problems}
     return {**start, **prefix, **parent, **counts, **end}
 
 
