@@ -46,7 +46,8 @@ class Frontier(PassRateController[FrontierState]):
 
     A posterior for each problem says little if each problem is visited only a few times in a run. Here one model
     predicts all pass rates, from features that the data set provides: skills, topics, lengths, an embedding. Each
-    problem also has a residual, which its own groups move and which fades (`beliefs.shared_skills`). The worth of a
+    problem also has a residual, which its own groups move and which fades (`beliefs.shared_skills`). A filter with one
+    shared drift and no features, as the abstract of ARCUS (2609.38018) describes, estimated worse here. The worth of a
     group of N is
 
     - "signal": the probability that it is mixed, 1 - p^N - (1 - p)^N;

@@ -35,6 +35,7 @@ SETTINGS: Mapping[str, type[Any]] = {
 """The fields of a run that have fields of their own, and the comparison, by name."""
 
 
+_SENTENCE = re.compile(r'(?<=\.) (?=[A-Z"`]|\w+: )')
 CONTRIB = "contrib"
 """The heading of controllers that were not shown to help here."""
 HEAD = """# The controllers
@@ -95,7 +96,8 @@ def explained(name: str) -> dict[str, list[Part]]:
     """Find the papers, components and settings with a name, by kind; empty if there are none.
 
     Args:
-        name: name of a part or of a paper's method, or an arXiv number; case and punctuation do not matter.
+        name: name of a part or of a paper's method, or an arXiv number; case and punctuation do not matter, except in
+            names that only an explanation mentions.
     """
     names = [known for known in _names() if name and plainly(known) == plainly(name)]
     papers = find_papers(name) or [paper for known in names if known not in SETTINGS for paper in papers_of(known)]
@@ -114,7 +116,22 @@ def explained(name: str) -> dict[str, list[Part]]:
             parts.setdefault("settings", []).append(
                 Part(key, first_line(SETTINGS[key].__doc__), _options(SETTINGS[key]))
             )
+    if not parts:
+        return _mentions(name)
     return {kind: [part._replace(options=_grouped(part.options)) for part in listed] for kind, listed in parts.items()}
+
+
+def _mentions(name: str) -> dict[str, list[Part]]:
+    """Find the parts whose explanation mentions a name with a capital or a digit, each with that sentence."""
+    word = re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)")
+    parts: dict[str, list[Part]] = {}
+    for kind, registry in KINDS.items() if len(name) > 2 and re.search(r"[A-Z\d]", name) else ():
+        for key in registry.names():
+            part, text = _part(registry, key), " ".join((registry.get(key).__doc__ or "").split())
+            sentences = tuple(Option(each) for each in _SENTENCE.split(text) if word.search(each))
+            if sentences:
+                parts.setdefault(_heading(kind, registry, key), []).append(part._replace(options=sentences))
+    return parts
 
 
 def _grouped(options: Sequence[Option]) -> tuple[Option, ...]:
