@@ -124,6 +124,8 @@ class Probed(PassRateController[ProbedState]):
         free_P &= (rates_P >= self.band[0]) & (rates_P <= self.band[1])
         distance_P = np.abs(rates_P - self.target) if self.selection == "target" else np.zeros_like(rates_P)
         chance_P, free = stream.generator().random(len(rates_P)), np.flatnonzero(free_P)
+        if wanted < len(free):  # no others can be chosen, so only these are sorted
+            free = free[distance_P[free] <= np.partition(distance_P[free], wanted - 1)[wanted - 1]]
         chosen = free[np.lexsort([chance_P[free], distance_P[free]])[:wanted]].tolist()
         generated = state.problems.generated
         requests = [Request(generated[place], plan.num_rollouts, Origin.GENERATED) for place in chosen]

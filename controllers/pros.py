@@ -164,14 +164,16 @@ class Pros(PassRateController[ProsState]):
         forest = self.belief.learn(grown, nodes, passed, tried, in_place=grown is not state.forest)
         if line is not None:
             forest = with_offsets(forest, line.logits(_guesses(state.problems)))
-        state = replace(track_errors(state, outcomes), line=line)
+        turns = [turn for outcome in outcomes for rollout in outcome.group.rollouts for turn in rollout.turns]
+        replayed, tokens = sum(turn.num_replayed for turn in turns), sum(len(turn.tokens_T) for turn in turns)
         return replace(
-            state,
+            track_errors(state, outcomes),
+            line=line,
             forest=forest,
             starts=(*state.starts, *starts),
             counts=dict(counts),
-            replayed=state.replayed + sum(r.num_replayed for o in outcomes for r in o.group.rollouts),
-            generated=state.generated + sum(o.group.num_generated for o in outcomes),
+            replayed=state.replayed + replayed,
+            generated=state.generated + tokens - replayed,
         )
 
     def _recalibrate(self, state: ProsState, outcomes: Sequence[Outcome]) -> Line | None:

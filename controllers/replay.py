@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from msgspec import structs
 
 from halfway.controllers.laws.slots import slots_left
 from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Rollout, Stream, require
@@ -170,7 +171,7 @@ class Replay(PassRateController[ReplayState]):
         if not failures[: self.failures]:
             return None
         bare = replace(group, rollouts=tuple(failures[-self.failures :])).bare()
-        return replace(bare, request=replace(bare.request, step=step))
+        return replace(bare, request=structs.replace(bare.request, step=step))
 
     def _find_usable(self, state: ReplayState, step: int) -> list[tuple[int, int]]:
         """Places of the stored groups that may train again after this step, with the number of times they have."""
@@ -192,7 +193,7 @@ def _join(group: Group, failed: Group) -> Group:
     """Add failures of the same problem to an all-passed group."""
     bare = group.bare()
     rollouts = bare.rollouts + failed.rollouts
-    return replace(bare, rollouts=rollouts, request=replace(bare.request, num_rollouts=len(rollouts)))
+    return replace(bare, rollouts=rollouts, request=structs.replace(bare.request, num_rollouts=len(rollouts)))
 
 
 def _tokens(group: Group) -> int:

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from halfway.curriculum.prefix import Hint, Prefix
@@ -25,8 +27,7 @@ class Decision(NamedTuple):
     action: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class Request(msgspec.Struct, frozen=True, eq=False):
     """A problem, a starting point and a number of rollouts. All rollouts of a request start from one state.
 
     Attributes:
@@ -155,7 +156,7 @@ class Group:
 
     def kept(self) -> "Group":
         """The group as it stays in hand over a commit: its present and lost rollouts have been counted by this step."""
-        request = replace(self.request, num_rollouts=self.size)
+        request = structs.replace(self.request, num_rollouts=self.size)
         return replace(self, request=request, earlier=self.size, dropped={}, replay_cost=None)
 
     @property
@@ -238,7 +239,7 @@ class Group:
 
     def bare(self) -> "Group":
         """The group for storage, without the fields that training does not read."""
-        request = replace(self.request, ticket="", step=0, round=0, decisions=(), prefix=None, hint=None)
+        request = structs.replace(self.request, ticket="", step=0, round=0, decisions=(), prefix=None, hint=None)
         bare = (tuple(replace(t, entropies_T=NO_VALUES, values_T=None) for t in r.turns) for r in self.rollouts)
         rollouts = tuple(replace(rollout, turns=turns) for rollout, turns in zip(self.rollouts, bare, strict=True))
         return replace(self, request=request, rollouts=rollouts, weights=None, earlier=0)

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from msgspec import structs
+
 from halfway.curriculum.groups import Decision, Group, Request
 from halfway.curriculum.prefix import Hint
 from halfway.curriculum.rollouts import Origin
@@ -127,7 +129,7 @@ class Plan:
         return replace(self, requests=tuple(remaining), skipped=self.skipped + tuple(skipped), refused=refused)
 
     def _sign(self, request: Request, action: str, **changes: Any) -> Request:
-        return replace(request, decisions=(*request.decisions, Decision(self.member, action)), **changes)
+        return structs.replace(request, decisions=(*request.decisions, Decision(self.member, action)), **changes)
 
 
 class Verdict(NamedTuple):

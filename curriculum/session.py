@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from halfway.curriculum.belief_errors import belief_errors
@@ -370,7 +371,7 @@ class Session:
                     "which is not in hand; extend groups of Plan.in_hand only, each once in a round"
                 )
         issued = [
-            replace(request, ticket=f"{self.step}.{self.round}.{i}", step=self.step, round=self.round)
+            structs.replace(request, ticket=f"{self.step}.{self.round}.{i}", step=self.step, round=self.round)
             for i, request in enumerate(requests)
         ]
         self._groups |= {request.ticket: self._start_group(request) for request in issued if request.stored is None}
@@ -399,7 +400,7 @@ def start_group(request: Request, trains_truncated: bool = True) -> Group:
 
 def join_group(group: Group, more: Group) -> Group:
     """Join the rollouts of an extending request to its group."""
-    asked = replace(
+    asked = structs.replace(
         group.request,
         num_rollouts=group.request.num_rollouts + more.request.num_rollouts,
         decisions=more.request.decisions,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from controller_harness import problem_set
+from msgspec import structs
 from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import (
@@ -121,7 +122,7 @@ class Doubling(Skips):
     """Adds to a plan that lacks nothing."""
 
     def propose(self, plan: Plan, state: None, stream: Stream) -> tuple[Plan, None]:
-        return plan.add([replace(request) for request in plan.requests[:1]], "more"), state
+        return plan.add([structs.replace(request) for request in plan.requests[:1]], "more"), state
 
 
 class Negative(Skips):

@@ -70,8 +70,10 @@ class Line:
         low, high = float(passed - size), float(passed)
         for _ in range(60):
             middle = (low + high) / 2
-            excess = middle - passed + size * _sigmoid(at + spread * middle)
-            low, high = (low, middle) if excess > 0 else (middle, high)
+            if middle - passed + size * ((1 + math.tanh((at + spread * middle) / 2)) / 2) > 0:
+                high = middle
+            else:
+                low = middle
         rate = _sigmoid(at + spread * low)
         weight = size * rate * (1 - rate)
         shrink = weight / (1 + weight * spread)

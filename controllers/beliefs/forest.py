@@ -193,16 +193,20 @@ def prune(forest: Forest, keep_C: Flags) -> Forest:
     """Remove children. A tree that loses evidence becomes stale."""
     if keep_C.all():
         return forest
-    keep_M = np.concatenate([np.ones(forest.num_trees, np.bool_), keep_C])
+    num_trees = forest.num_trees
     stale_R = forest.stale_R.copy()
-    stale_R[forest.tree_C[~keep_C & (forest.tried_M[forest.num_trees :] > 0)]] = True
+    stale_R[forest.tree_C[~keep_C & (forest.tried_M[num_trees:] > 0)]] = True
+
+    def kept(values_M: Floats) -> Floats:
+        return np.concatenate([values_M[:num_trees], values_M[num_trees:][keep_C]])
+
     return replace(
         forest,
         tree_C=forest.tree_C[keep_C],
-        passed_M=forest.passed_M[keep_M],
-        tried_M=forest.tried_M[keep_M],
-        logit_M=forest.logit_M[keep_M],
-        rate_M=forest.rate_M[keep_M],
+        passed_M=kept(forest.passed_M),
+        tried_M=kept(forest.tried_M),
+        logit_M=kept(forest.logit_M),
+        rate_M=kept(forest.rate_M),
         stale_R=stale_R,
     )
 
@@ -245,8 +249,9 @@ def enforce_caps(
         Whether each child stays, and the numbers of children over the first and the second cap.
     """
     keep_C = np.ones(forest.num_children, np.bool_)
-    if per_tree is not None and forest.num_children and np.bincount(forest.tree_C).max() > per_tree:
-        order = np.lexsort((-np.arange(forest.num_children), distance_C, forest.tree_C))
+    if per_tree is not None and forest.num_children:
+        full = np.flatnonzero((np.bincount(forest.tree_C) > per_tree)[forest.tree_C])
+        order = full[np.lexsort((-full, distance_C[full], forest.tree_C[full]))]
         sorted_trees = forest.tree_C[order]
         first = np.searchsorted(sorted_trees, sorted_trees)
         keep_C[order[np.arange(len(order)) - first >= per_tree]] = False

@@ -3,14 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from halfway.curriculum import Group, Prefix, Rollout, Turn, Unit, cut
+from halfway.curriculum import Group, Prefix, Rollout, Turn, Unit
 from halfway.curriculum.rollouts import FloatArray, IntArray
 
+TOKEN_BYTES = np.dtype(np.int32).itemsize
 LEAST_UNITS = 4  # with fewer, the window from one quarter to three quarters leaves no choice
 
 
@@ -61,10 +62,11 @@ def cut_point(entropies_T: FloatArray, values_T: FloatArray | None = None, top_s
     total = len(entropies_T)
     if total < LEAST_UNITS:
         return None
-    window = np.arange(math.ceil(total / 4), math.ceil(3 * total / 4))
-    if values_T is not None:
-        best = max(1, math.floor(top_share * len(window)))
-        window = np.sort(window[np.argsort(-values_T[window], kind="stable")[:best]])
+    first, last = math.ceil(total / 4), math.ceil(3 * total / 4)
+    if values_T is None:
+        return first + int(entropies_T[first:last].argmax())
+    best = max(1, math.floor(top_share * (last - first)))
+    window = first + np.sort(np.argsort(-values_T[first:last], kind="stable")[:best])
     return int(window[np.argmax(entropies_T[window])])
 
 
@@ -90,17 +92,28 @@ def start_of(rollout: Rollout, group: Group, leak_tokens: int, top_values: float
     if here is None:
         return "too_short"
     length = past + here
-    turns = cut(rollout, length, group.unit)
-    if leak_tokens and _leaks(rollout, turns, leak_tokens):
+    if group.unit == "steps":
+        turns = rollout.turns[:length]
+        pieces = [_piece(turn) for turn in turns]
+    else:
+        turns = rollout.turns
+        assert len(turns) == 1, f"a prefix in tokens needs a rollout of one turn, not {len(turns)}"
+        pieces = [(_raw(turns[0].tokens_T[:length]), "", b"")]  # a cut turn has no observation yet
+    if leak_tokens and _leaks(rollout, pieces, leak_tokens):
         return "leak"
-    return Start(pack(turns, group.unit), length, group.num_passed, group.size, turns[-1].policy_version)
+    text = msgspec.msgpack.encode((group.unit, pieces))
+    return Start(text, length, group.num_passed, group.size, turns[-1].policy_version)
 
 
 def pack(turns: Sequence[Turn], unit: Unit) -> bytes:
     """Pack replayed turns into bytes; equal turns give equal bytes."""
-    pieces = [_Piece(_raw(t.tokens_T), t.observation, _raw(t.observation_tokens_O), t.state) for t in turns]
+    return msgspec.msgpack.encode((unit, [_piece(turn) for turn in turns]))
+
+
+def _piece(turn: Turn) -> tuple[Any, ...]:
+    piece = _raw(turn.tokens_T), turn.observation, _raw(turn.observation_tokens_O)
     # An empty state is left out, as in older checkpoints, so that their texts still match.
-    return msgspec.msgpack.encode((unit, [piece if piece.state else piece[:3] for piece in pieces]))
+    return (*piece, turn.state) if turn.state else piece
 
 
 def prefix_of(start: Start) -> Prefix:
@@ -153,15 +166,15 @@ def _unit_values(rollout: Rollout, unit: Unit) -> FloatArray:
     return np.concatenate(rows) if unit == "tokens" else np.asarray([row_T[:1].sum() for row_T in rows], np.float32)
 
 
-def _leaks(rollout: Rollout, turns: Sequence[Turn], leak_tokens: int) -> bool:
+def _leaks(rollout: Rollout, pieces: Sequence[tuple[Any, ...]], leak_tokens: int) -> bool:
     last = rollout.turns[-1]
     said_T = last.tokens_T[:-1] if last.stop == "end" else last.tokens_T
-    return any(_contains(turn.tokens_T, said_T[-leak_tokens:]) for turn in turns)
+    return any(_contains(tokens, _raw(said_T[-leak_tokens:])) for tokens, *_ in pieces)
 
 
-def _contains(tokens_T: IntArray, wanted_T: IntArray) -> bool:
-    """True if `wanted_T` occurs in `tokens_T` as consecutive tokens."""
-    if len(wanted_T) == 0 or len(wanted_T) > len(tokens_T):
-        return False
-    windows = np.lib.stride_tricks.sliding_window_view(tokens_T, len(wanted_T))
-    return bool((windows == wanted_T).all(axis=1).any())
+def _contains(tokens: bytes, wanted: bytes) -> bool:
+    """True if `wanted` occurs in `tokens` as consecutive tokens."""
+    place = tokens.find(wanted) if wanted else -1
+    while place % TOKEN_BYTES and place > 0:
+        place = tokens.find(wanted, place + 1)
+    return place >= 0

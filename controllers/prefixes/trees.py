@@ -146,9 +146,9 @@ def evict(state: ProsState, keep_C: NDArray[np.bool_], from_tree: int, from_tota
     forest, counts = state.forest, Counter(state.counts)
     counts.update({"evicted_tree": from_tree, "evicted_total": from_total})
     starts = tuple(start for start, stays in zip(state.starts, keep_C.tolist(), strict=True) if stays)
-    stay_M = np.concatenate([np.ones(forest.num_trees, np.bool_), keep_C])
-    place_M = np.cumsum(stay_M) - 1
-    offered = tuple(int(place_M[node]) for node in state.offered if stay_M[node])
+    first, place_C = forest.num_trees, np.cumsum(keep_C) - 1
+    stay = (node for node in state.offered if node < first or keep_C[node - first])
+    offered = tuple(node if node < first else first + int(place_C[node - first]) for node in stay)
     return replace(state, forest=prune(forest, keep_C), starts=starts, counts=dict(counts), offered=offered)
 
 

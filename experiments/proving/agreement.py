@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import structs
 
 from halfway.curriculum import Group, Origin, Prefix, Request, Rollout, Stream, Turn, UserError
 from halfway.experiments.proving.checks import Check, judge, skip
@@ -58,7 +59,8 @@ class Trial:
         requests = [Request(problem, ROLLOUTS) for problem in list(self.problems)[:GROUPS]]
         if prefixes:
             requests = [
-                replace(group.request, origin=Origin.PREFIX, prefix=start_of(group.rollouts[0])) for group in prefixes
+                structs.replace(group.request, origin=Origin.PREFIX, prefix=start_of(group.rollouts[0]))
+                for group in prefixes
             ]
         return self.collector.run(requests, Stream(0).at(step))
 
@@ -174,7 +176,7 @@ def in_prompt(group: Group) -> Group:
 
     return replace(
         group,
-        request=replace(group.request, origin=Origin.FRESH, prefix=None),
+        request=structs.replace(group.request, origin=Origin.FRESH, prefix=None),
         prompt_tokens_P=np.concatenate([group.prompt_tokens_P, start_T]),
         rollouts=tuple(map(without, group.rollouts)),
     )

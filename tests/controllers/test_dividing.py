@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from controller_harness import child, group, problem_set, propose
 from messages import says
+from msgspec import structs
 
 from halfway.controllers.chains import check_chain, members
 from halfway.controllers.contrib.knapsack import Knapsack, KnapsackState
@@ -164,7 +165,7 @@ def test_a_source_that_teaches_nothing_withdraws_to_the_floor_and_is_tried_again
 
 
 def test_an_outcome_of_hinted_problems_is_one_of_fresh_ones() -> None:
-    hinted = [replace(g, request=replace(g.request, origin=Origin.HINTED)) for g in FRESH]
+    hinted = [replace(g, request=structs.replace(g.request, origin=Origin.HINTED)) for g in FRESH]
     failed = [child(MIXED[2], (1, 8), 0)]
     assert quotas(Mixture(), [*hinted, *failed]) == quotas(Mixture(), [*FRESH, *failed])
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from controller_harness import group, propose, through_json
 from messages import says
+from msgspec import structs
 from numpy.typing import NDArray
 
 from halfway.controllers import frontier
@@ -213,7 +214,7 @@ def test_predictions_fade_with_the_time_since_a_problems_last_visit() -> None:
     alike = ProblemSet([Problem(f"p{i}", "", "", features={"level": 0.0}) for i in range(2)])
     state = controller.observe(controller.init(alike), [group(alike[0], 8), group(alike[1], 0)], 0)
     seen = group(alike[0], 8)
-    late = replace(seen, request=replace(seen.request, step=20))
+    late = replace(seen, request=structs.replace(seen.request, step=20))
     assert controller.predict(state, [seen])[0] > 0.8 and controller.predict(state, [late])[0] == pytest.approx(
         0.5, abs=1e-3
     )

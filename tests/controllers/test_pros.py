@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from controller_harness import child, group, play, problem_set, propose, rollout, simulated
 from messages import says
+from msgspec import structs
 
 from halfway.controllers.beliefs.forest import bare_forest, enforce_caps, grow, learn, nodes_of, prune
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
@@ -259,7 +260,7 @@ def test_further_rounds_of_a_step_take_other_nodes():
 def test_groups_of_others_from_earlier_rounds_count_in_the_quota_of_their_tree():
     problems = problem_set(3)
     prefixed = child(problems[0], (1, 8), 4)
-    signed = replace(prefixed.request, ticket="0.0.0", decisions=(Decision("other", "prefix"),))
+    signed = structs.replace(prefixed.request, ticket="0.0.0", decisions=(Decision("other", "prefix"),))
     plan = Plan(0, 2, 8, member="pros", in_hand=(replace(prefixed, request=signed),))
     for seed in range(10):
         full, _ = FAST.propose(plan, FAST.init(problems), Stream(seed))

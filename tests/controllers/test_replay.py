@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from controller_harness import group, problem_set
+from msgspec import structs
 
 from halfway.controllers.replay import Replay
 from halfway.controllers.uniform import Uniform
@@ -150,7 +151,9 @@ def test_a_group_that_passed_is_stored_with_earlier_failures_of_its_problem() ->
         r.turns[0].tokens_T.tolist() for r in failures[-2:]
     ]
     assert replay.metrics(state)["joined"] == 1.0
-    trained = make_batch([replace(joined, request=replace(joined.request, origin=Origin.STORED))], LearnerOptions())
+    trained = make_batch(
+        [replace(joined, request=structs.replace(joined.request, origin=Origin.STORED))], LearnerOptions()
+    )
     assert len(trained.sequences) == 10 and all(each.old_logprobs_T is not None for each in trained.sequences)
 
 

@@ -346,7 +346,7 @@ def test_an_extension_with_another_start_than_its_group_is_lost() -> None:
     session.record_counts(ticket.id, 1, 4)
     (more,) = session.next_batch(0)
     [made] = simulated(0).run([more.request], Stream(0))
-    begun_anew, cost = replace(more.request, origin=Origin.PREFIX), ReplayCost(3, 0.5, 0.25)
+    begun_anew, cost = structs.replace(more.request, origin=Origin.PREFIX), ReplayCost(3, 0.5, 0.25)
     session.record_group(more.id, replace(made, request=begun_anew, replay_cost=cost))
     (whole,) = session.commit()
     assert (whole.size, whole.num_passed, dict(whole.dropped)) == (4, 1, {"diverged": 2})
@@ -530,7 +530,7 @@ class Impatient(Pilot):
 
     def propose(self, plan: Plan, state: None, stream: Stream) -> tuple[Plan, None]:
         if plan.requests and not any(request.extends for request in plan.requests):
-            odd = replace(plan.requests[0], extends="7.7.7")
+            odd = structs.replace(plan.requests[0], extends="7.7.7")
             return plan.add([odd], "too early"), state
         return plan, state
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 import yaml
 from learner_harness import make_group, make_turn
+from msgspec import structs
 from paths import REPOSITORY
 from typer.main import get_command
 
@@ -150,7 +151,7 @@ def test_the_page_about_the_decision_log_has_every_field_that_is_written(referen
     listed = {name for row in re.findall(r"^\| (.+?) \| .+ \| .+ \|$", page, re.M) for name in row.split(", ")}
     turn = replace(make_turn([1, 2]), spans=((1, 1), (2, 1)))
     group = make_group([1], [Rollout((turn,), False, late=True), Rollout((make_turn([1]),), True)])
-    request = replace(group.request, hint=Hint("x", 0.5))
+    request = structs.replace(group.request, hint=Hint("x", 0.5))
     group = replace(group.with_weights([1.0, 1.0]), request=request, lag=1, replay_cost=ReplayCost(1, 1.0, 1.0))
     written = set(group_record(group, 0, 0, "trained")) | set(skip_records([(0, Skip("a", "greso", "hard"))], 0)[0])
     written |= {"earlier_k", "earlier_n"}  # of groups that waited

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.session import Ticket
@@ -76,7 +77,7 @@ def pack(group: Group, tokens: bool = True) -> tuple[str, bytes]:
     Args:
         tokens: False = only the shapes of the arrays are kept; unpacking gives zeros.
     """
-    request, arrays = replace(group.request, prefix=None, hint=None, stored=None), EventArrays(tokens)
+    request, arrays = structs.replace(group.request, prefix=None, hint=None, stored=None), EventArrays(tokens)
     plain = msgspec.msgpack.encode(to_plain(replace(group, request=request), arrays.put))
     return base64.b64encode(zlib.compress(plain, 1)).decode(), bytes(arrays.content)
 

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from halfway.curriculum.environments.replay import Divergence
 from halfway.curriculum.groups import Decision, Group, ReplayCost, Request
@@ -160,4 +161,4 @@ def response_of(start_T: IntArray, completion: Completion) -> Turn:
 def begun_anew(request: Request, divergence: Divergence) -> Request:
     """Make a fresh request, since the replay differed from the record."""
     decision = Decision("replay", f"diverged at step {divergence.step}: {divergence.why}"[:200])
-    return replace(request, origin=Origin.FRESH, prefix=None, decisions=(*request.decisions, decision))
+    return structs.replace(request, origin=Origin.FRESH, prefix=None, decisions=(*request.decisions, decision))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import (
     Chain,
@@ -394,4 +396,4 @@ def _child(problem: Problem, size: int) -> Group:
     parent = _group(problem, 1, size)
     prefix = Prefix(cut(parent.rollouts[0], 2, "tokens"), 2, "tokens", 1, size, parent_success=True)
     made = _group(problem, 0, size)
-    return replace(made, request=replace(made.request, origin=Origin.PREFIX, prefix=prefix))
+    return replace(made, request=structs.replace(made.request, origin=Origin.PREFIX, prefix=prefix))

@@ -1,9 +1,8 @@
 """The possible gain of choosing: judged runs, and chances of mixed groups."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec import structs
 
 from halfway.curriculum import Group, Origin, Problem, Request
 from halfway.curriculum.rollouts import NO_TOKENS
@@ -42,7 +41,7 @@ def test_cuts_are_chosen_by_one_half_of_the_attempts_and_judged_by_the_other() -
     """The second ratio mixes in the first half of the attempts and the third in the second, where it is not seen."""
     request = Request(Problem("p", "?", "1"), 32)
     groups = [Group(Request(Problem(name, "?", "1"), 8), NO_TOKENS, (), "tokens") for name in "pq"]
-    cut = [replace(request, origin=Origin.HINTED)] * len(RATIOS)
+    cut = [structs.replace(request, origin=Origin.HINTED)] * len(RATIOS)
     passed_RN = np.zeros((2 + len(RATIOS), 32), dtype=bool)
     passed_RN[3, :8], passed_RN[4, 16:24] = True, True
     found = shares(groups, [cut], mixed_chances(passed_RN))

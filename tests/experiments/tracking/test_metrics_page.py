@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from learner_harness import SEPARATE, learner, make_group, make_turn, random_groups
+from msgspec import structs
 from paths import REPOSITORY
 from transformers import Qwen3ForCausalLM
 
@@ -75,7 +76,7 @@ def groups_of_all_origins() -> list[Group]:
     found = []
     for origin in Origin:
         group = make_group([3], [Rollout((turn,), passed) for passed in (True, False)])
-        request = replace(group.request, origin=origin)
+        request = structs.replace(group.request, origin=origin)
         found.append(replace(group, request=request, replay_cost=ReplayCost(1, 1.0, 1.0)))
     return found
 

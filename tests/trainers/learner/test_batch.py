@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learner_harness import PAD, assert_close, gradients, make_group, make_turn, plain_logprobs
 from messages import says
+from msgspec import structs
 from transformers import Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Origin, Prefix, Problem, Request, Rollout, Stream, Turn, UserError, cut, hint_of
@@ -393,7 +394,7 @@ def test_no_gradient_reaches_a_hint(tiny_model: Qwen3ForCausalLM) -> None:
     """The first token of each response is the hint's: context of the loss, and no part of it."""
     hint = hint_of(Problem("p", "", "", solution="ab"), 1)
     plain = group_of([True, False, False], replayed=1)
-    group = replace(plain, request=replace(plain.request, hint=hint, origin=Origin.HINTED))
+    group = replace(plain, request=structs.replace(plain.request, hint=hint, origin=Origin.HINTED))
     batch = make_batch([group], PLAIN)
     assert [sequence.mask_T.tolist().index(True) for sequence in batch.sequences] == [4, 4, 4]
     assert [sequence.num_trained for sequence in batch.sequences] == [2, 1, 3]
@@ -411,7 +412,7 @@ def test_a_start_that_the_policy_did_not_write_is_refused_in_the_loss() -> None:
     hint = hint_of(Problem("p", "", "", solution="7 8"), 3)
     starts: list[tuple[dict[str, Any], str]] = [({"prefix": prefix}, "prefix"), ({"hint": hint}, "hint")]
     for start, what in starts:
-        request = replace(make_group([4, 5, 6], []).request, **start)
+        request = structs.replace(make_group([4, 5, 6], []).request, **start)
         for replayed, refused in ((3, False), (0, True)):
             turn = replace(make_turn([7, 8, 9, 10]), num_replayed=replayed)
             rollouts = [Rollout((turn,), success) for success in (True, False)]

@@ -12,6 +12,7 @@ import pytest
 import torch
 from accelerate import Accelerator, debug_launcher
 from learner_harness import PPO, assert_same_weights, build_groups, build_model, critic_weights, weights
+from msgspec import structs
 from paths import IMPORTABLE
 from torch import distributed
 
@@ -63,7 +64,7 @@ def varied_groups(step: int) -> list[Group]:
     first, *others = build_groups(step)
     groups = [first, *(replace(group, lag=2) for group in others)]
     if others:
-        stored = replace(first.request, origin=Origin.STORED)
+        stored = structs.replace(first.request, origin=Origin.STORED)
         replayed = [
             replace(r, turns=(replace(r.turns[0], num_replayed=len(r.turns[0].tokens_T) // 2),))
             for r in others[0].rollouts

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from loop_harness import GROUPS, PROBLEMS, SIZE, ScriptedLearner, records, training
 from messages import says
+from msgspec import structs
 
 from halfway.controllers import CONTROLLERS
 from halfway.controllers.greso import Greso
@@ -437,7 +438,7 @@ def test_a_stored_group_that_had_lost_rollouts_is_not_rolled_out_after_a_resume(
     run = training(tmp_path, ONCE, Budget(steps=2))
     run.train()
     [group] = run.learner.batches[0][:1]
-    old = replace(group, request=replace(group.request, ticket="2.0.0", stored=group), dropped={"lost": 1})
+    old = replace(group, request=structs.replace(group.request, ticket="2.0.0", stored=group), dropped={"lost": 1})
     run.waiting = {"2.0.0": old}
     run.save_if_due(progress.Stopwatch())
     again = training(tmp_path, ONCE, Budget(steps=4))

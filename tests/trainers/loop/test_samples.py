@@ -10,6 +10,7 @@ import pytest
 from controller_harness import problem_set
 from learner_harness import make_group, make_turn
 from loop_harness import ScriptedLearner, kill, records, training
+from msgspec import structs
 
 from halfway.controllers.contrib.ngu import Ngu
 from halfway.controllers.uniform import Uniform
@@ -41,7 +42,7 @@ def test_a_group_keeps_two_of_each_kind_with_prefix_hint_and_observations_apart(
     (tmp_path / "decisions.jsonl").touch()
     turns = (make_turn([1, 2, 3], replayed=2), replace(make_turn([4]), observation="tool: 5"))
     group = make_group([7, 8], [Rollout(turns, i == 4, truncated=i == 0) for i in range(5)])
-    group = replace(group, request=replace(group.request, hint=Hint("Add them", 0.5, "prompt")))
+    group = replace(group, request=structs.replace(group.request, hint=Hint("Add them", 0.5, "prompt")))
     [record] = Samples(["p"], decode, tmp_path / "decisions.jsonl").records([group], 3)
     assert (record["step"], record["visit"], record["k"], record["n"]) == (3, 1, 1, 5)
     assert (record["prompt"], record["hint"]) == ("7 8", "Add them")
