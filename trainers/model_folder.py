@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.atomic import has_more_values, read_whole, reading, require_regular_files
+from halfway.curriculum.support.atomic import (
+    LARGEST_STATE,
+    MOST_STATE_VALUES,
+    read_whole,
+    reading,
+    require_few_values,
+    require_regular_files,
+)
 from halfway.curriculum.support.errors import UserError, require
 
 INDEX = "model.safetensors.index.json"
 MOST_MIB = {"config.json": 2, "tokenizer.json": 128, "tokenizer_config.json": 4, "generation_config.json": 2, INDEX: 32}
 """Most megabytes of each file of JSON."""
-MOST_VALUES = 4_000_000
-"""Most values of such a file, as of a tokenizer with a million tokens and merges."""
 LONGEST_HEADER = 100_000_000
 """Most bytes of a header that safetensors opens."""
 MOST_LAYERS, LARGEST = 10_000, 2**32
@@ -100,11 +105,8 @@ def _check_safetensors(path: Path) -> None:
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
         if length > size - 8:
             raise ValueError("it ends within its header")
-        if length > LONGEST_HEADER:
-            raise ValueError(f"its header has more than {LONGEST_HEADER:,} bytes")
-        content = file.read(length)
-    if has_more_values(content, MOST_VALUES):
-        raise ValueError(f"its header has more than {MOST_VALUES:,} values")
+        content = file.read(min(length, LONGEST_HEADER + 1))
+    require_few_values(content, MOST_STATE_VALUES, LONGEST_HEADER)
     header = json.loads(content)
     ends = [part["data_offsets"][1] for name, part in header.items() if name != "__metadata__"]
     expected = 8 + length + max(ends, default=0)
@@ -116,8 +118,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """Read the object in a JSON file. Raises UserError, one line that names the file, for any other content."""
     with reading(path, REMEDY):
         content = read_whole(path, REMEDY, MOST_MIB[path.name] << 20)
-        if has_more_values(content, MOST_VALUES):
-            raise ValueError(f"it has more than {MOST_VALUES:,} values")
+        require_few_values(content, MOST_STATE_VALUES, LARGEST_STATE)  # a tokenizer has a million tokens, and merges
         value = json.loads(content.decode())
         if not isinstance(value, dict):
             raise ValueError("it is not a JSON object")

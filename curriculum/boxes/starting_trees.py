@@ -8,7 +8,7 @@ from pathlib import Path
 
 from halfway.curriculum import UserError
 from halfway.curriculum.boxes.trees import CACHES, EPOCH
-from halfway.curriculum.support.atomic import made_once
+from halfway.curriculum.support.atomic import made_once, read_whole, walk
 
 LEFT_OUT = CACHES | {".git", ".hg", ".svn"}
 """History is left out, since it may contain the solution; so are caches."""
@@ -54,7 +54,7 @@ def _leave_out(_: str, names: list[str]) -> list[str]:
 
 def _files(root: Path) -> list[Path]:
     paths: list[Path] = []
-    for folder, folders, files in os.walk(root):
+    for folder, folders, files in walk(root):
         folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
         links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
         paths += [Path(folder, name) for name in sorted([*files, *links])]
@@ -65,7 +65,7 @@ def _digest(root: Path) -> str:
     digest = hashlib.blake2b(digest_size=12)
     try:
         for path in _files(root):
-            content = os.readlink(path).encode() if path.is_symlink() else path.read_bytes()
+            content = os.readlink(path).encode() if path.is_symlink() else read_whole(path, "remove it")
             mode = path.lstat().st_mode
             digest.update(repr((str(path.relative_to(root)), mode, len(content))).encode("utf-8", "surrogateescape"))
             digest.update(content)

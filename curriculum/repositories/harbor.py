@@ -22,13 +22,14 @@ import tarfile
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from halfway.curriculum import Problem, Stream, UserError, require
 from halfway.curriculum.boxes.box import Base, Box, BoxFullError
 from halfway.curriculum.repositories.task import TURN_BY_TURN, RepositoryTask, to_problem
-from halfway.curriculum.support.atomic import read_whole
+from halfway.curriculum.support.atomic import read_whole, walk
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.data_files import Bad
 from halfway.curriculum.tasks.files import keep_and_count
@@ -40,6 +41,8 @@ WORKDIR, FROM = re.compile(r"^WORKDIR\s+(\S+)", re.MULTILINE), re.compile(r"^FRO
 BUILDING = re.compile(r"^(RUN|COPY|ADD)\b|^FROM\b[\s\S]*^FROM\b", re.MULTILINE)
 SERVICE_SECONDS = 60.0
 LONGEST_TEXT = 1 << 20
+MOST_FILES, LARGEST_FOLDER = 10_000, 256 << 20
+"""Most files, and bytes, of a task's tests or solution."""
 NO_ROOM = os.strerror(errno.ENOSPC)
 
 UNPACK = """\
@@ -136,16 +139,15 @@ class HarborTasks(Source):
 
 def task_folders(root: Path) -> Iterator[Path]:
     """Yield folders with a task.toml, by name; no hidden folders, and none inside another."""
-    if (root / "task.toml").is_file():
-        yield root
-        return
-    try:
-        below = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    except OSError as error:
-        raise UserError(f"{root}: cannot be read ({one_line(error)}); check harbor_tasks.path") from None
-    for path in below:
-        if not path.is_symlink():
-            yield from task_folders(path)
+
+    def fail(error: OSError) -> None:
+        raise UserError(f"{error.filename}: cannot be read ({one_line(error)}); check harbor_tasks.path") from None
+
+    for folder, below, names in walk(root, fail):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        if "task.toml" in names:
+            yield Path(folder)
+            below.clear()
 
 
 def _trouble(folder: Path, settings: Mapping[str, Any]) -> Bad | None:
@@ -161,6 +163,11 @@ def _trouble(folder: Path, settings: Mapping[str, Any]) -> Bad | None:
         return Bad("needs tool servers")
     if not (folder / "tests" / "test.sh").is_file():
         return Bad("no tests/test.sh")
+    try:
+        for name in ("tests", "solution"):
+            _require_moderate(folder / name)
+    except UserError as error:
+        return Bad("tests or solution too large", str(error))
     if any("${" in str(value) for value in _table(verifier, "env").values()):
         return Bad("its tests need a secret of this machine")
     return None
@@ -169,6 +176,16 @@ def _trouble(folder: Path, settings: Mapping[str, Any]) -> Bad | None:
 def _text(path: Path, errors: str = "strict") -> str:
     """Read a file's text. Raises ValueError, such as UserError, if it cannot be read."""
     return read_whole(path, "fix it", LONGEST_TEXT).decode(errors=errors)
+
+
+def _require_moderate(folder: Path) -> None:
+    """Raise UserError if a folder holds too much to copy it into a box for every judgement."""
+    files = (Path(place, name) for place, _, names in walk(folder) for name in names)
+    sizes = [path.lstat().st_size for path in islice(files, MOST_FILES + 1)]
+    if len(sizes) > MOST_FILES or sum(sizes) > LARGEST_FOLDER:
+        raise UserError(
+            f"{folder}: holds more than {MOST_FILES:,} files or {LARGEST_FOLDER >> 20} MiB; put them into the image"
+        )
 
 
 def _table(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -221,6 +238,7 @@ def reward_of(text: str) -> float | None:
 
 def _bring(box: Box, source: Path, target: str) -> None:
     """Copy a folder to an absolute path in a box, and replace the content. Raises BoxFullError if there is no room."""
+    _require_moderate(source)
     packed = io.BytesIO()
     try:
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:

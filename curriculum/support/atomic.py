@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -28,7 +28,10 @@ DAMAGED = (
 LONGEST_LINE, MOST_VALUES = 32 << 20, 2_000_000
 """Most bytes of a line of our own logs, and values of a line or file, each of which may become an object."""
 LARGEST_STATE, MOST_STATE_VALUES = 256 << 20, 4_000_000
-"""The same of a checkpoint's state, which may grow with the problems."""
+PER_PROBLEM = 8
+"""The same of a checkpoint's state; and for each problem so many values more, and as often the length of its id."""
+MOST_LEVELS = 100
+"""Most folders within each other."""
 LARGEST, BLOCK = 1 << 30, 1 << 24
 """Most bytes of another file that is read whole, and bytes of a log that are read at once."""
 ANOTHER = "resume from another checkpoint"
@@ -89,11 +92,16 @@ def read_json_text(path: Path, remedy: str) -> bytes:
     return content
 
 
-def read_state(path: Path) -> Any:
-    """Read the JSON of a checkpoint. Raises UserError if it cannot be read, or would fill the memory."""
-    content = read_whole(path, ANOTHER, LARGEST_STATE)
+def read_state(path: Path, ids: Sequence[str] = ()) -> Any:
+    """Read the JSON of a checkpoint. Raises UserError if it cannot be read, or would fill the memory.
+
+    Args:
+        ids: those of all problems, with which a state may grow.
+    """
+    most, longest = MOST_STATE_VALUES + PER_PROBLEM * len(ids), LARGEST_STATE + PER_PROBLEM * sum(map(len, ids))
+    content = read_whole(path, ANOTHER, longest)
     with reading(path, ANOTHER):
-        require_few_values(content, MOST_STATE_VALUES, LARGEST_STATE)
+        require_few_values(content, most, longest)
         return json.loads(content)
 
 
@@ -124,11 +132,7 @@ def read_whole(path: Path, remedy: str, most: int = LARGEST) -> bytes:
 
 def read_json_lines(path: Path, remedy: str) -> bytes:
     """Read a file of JSON Lines. Raises UserError if it cannot be read, or has a line that would fill the memory."""
-    with reading(path, remedy):
-        if path.stat().st_size > MOST_VALUES:
-            for _ in blocks_of_lines(path, remedy):
-                pass
-        return path.read_bytes()
+    return b"".join(blocks_of_lines(path, remedy))
 
 
 def blocks_of_lines(path: Path, remedy: str) -> Iterator[bytes]:
@@ -171,10 +175,19 @@ def has_more_values(text: bytes, most: int) -> bool:
 
 
 def require_regular_files(folder: Path) -> None:
-    """Raise UserError if anything below a folder is a pipe, a device, a socket or a link to itself."""
-    for path in folder.rglob("*"):
-        if not _is_finite(path):
-            raise UserError(f"{path}: is not a regular file; remove it")
+    """Raise UserError if anything below a folder is a pipe, a device, a socket or a link to itself, or very deep."""
+    for place, _, names in walk(folder):
+        for path in (Path(place, name) for name in names):
+            if not _is_finite(path):
+                raise UserError(f"{path}: is not a regular file; remove it")
+
+
+def walk(root: Path, onerror: Callable[[OSError], object] | None = None) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As `os.walk`, which recurses. Raises UserError for folders that are nested too deeply."""
+    for folder, folders, names in os.walk(root, onerror=onerror):
+        if folder.count(os.sep) - str(root).count(os.sep) > MOST_LEVELS:
+            raise UserError(f"{root}: has more than {MOST_LEVELS} folders within each other; remove them")
+        yield folder, folders, names
 
 
 def _is_finite(path: Path | str) -> bool:

@@ -8,7 +8,6 @@ import csv
 import gzip
 import io
 import json
-import os
 import re
 import stat
 import zlib
@@ -22,6 +21,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from halfway.curriculum import UserError
+from halfway.curriculum.support.atomic import walk
 from halfway.experiments.audit.database import column_names
 from halfway.experiments.audit.limits import (
     DENSEST,
@@ -121,7 +121,7 @@ def find(given: Path, drop: Callable[[str], None]) -> list[Path]:
             raise UserError(f"{given}: {reason}; give the text log of the run instead")
         return [given]
     paths = []
-    for folder, _, names in os.walk(given):
+    for folder, _, names in walk(given):
         for name in names:
             if ARRAYS.fullmatch(name):
                 continue

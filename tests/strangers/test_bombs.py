@@ -196,7 +196,7 @@ PREPENDED = {"type": "Prepend", "prepend": "a" * 10**6}
         ("config.json", "[" + "{}," * 700_000 + "{}]", "holds more than 2 MiB"),
         ("generation_config.json", "[" + "{}," * 700_000 + "{}]", "holds more than 2 MiB"),
         ("tokenizer_config.json", '"' + "x" * (5 << 20) + '"', "holds more than 4 MiB"),
-        ("tokenizer.json", "[" + "{}," * 4_000_000 + "{}]", "it has more than 4,000,000 values"),
+        ("tokenizer.json", "[" + "{}," * 4_000_000 + "{}]", "holds more than 4,000,000 values"),
     ],
 )
 def test_a_model_described_at_length_is_one_line(name: str, value: str, words: str, tmp_path: Path) -> None:

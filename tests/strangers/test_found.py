@@ -1,8 +1,11 @@
 """The faults that `mutate_strangers` found, each as its own test."""
 
 import json
+import os
 import shutil
+import subprocess
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +17,9 @@ from strangers.files import make_harbor
 from strangers.models import MODEL
 from synthetic_runs import Script, write_run
 
+import halfway
 from halfway.curriculum import Stream, UserError
+from halfway.curriculum.boxes import starting_trees
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.repositories.harbor import HarborTasks
 from halfway.curriculum.support.atomic import has_more_values, read_json
@@ -27,6 +32,7 @@ from halfway.experiments.report.records import read_jsonl
 from halfway.experiments.running.retrace import retrace
 from halfway.trainers.learner.backend import load_tensors, save_tensors
 from halfway.trainers.loop.loop_options import FillOptions
+from halfway.trainers.model_folder import check_model_folder
 from halfway.trainers.policy import ModelOptions, load_policy
 
 
@@ -59,6 +65,32 @@ def test_a_reward_without_a_float_is_left_out_and_counted(reward: float, tmp_pat
     (tmp_path / "completions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     [log] = read_logs([tmp_path])
     assert log.history.num_rollouts == 7 and sum(log.reading.dropped.values()) == 1
+
+
+DEEP: dict[str, Callable[[Path], object]] = {
+    "a run": halfway.load,
+    "a model": check_model_folder,
+    "a log": lambda folder: read_logs([folder]),
+    "a task of Harbor": lambda folder: HarborTasks(str(folder)).load(None, Stream(0)),
+    "a work tree": lambda folder: starting_trees.store(str(folder), folder / "cache", 0),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_folders_that_are_nested_too_deep_are_one_line(name: str, tmp_path: Path) -> None:
+    """Python's own functions for folders call themselves for each level."""
+    place = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=place)
+        inner = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = inner
+    os.close(place)
+    try:
+        with pytest.raises(UserError, match=says("more than 100 folders within each other", "remove")):
+            DEEP[name](tmp_path)
+    finally:
+        subprocess.run(["rm", "-r", tmp_path / "d"], check=True)
 
 
 def test_a_task_of_harbor_that_is_nested_too_deep_is_counted(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def leave_out(weight: str) -> Any:
         (cut, "model.safetensors", "header says"),
         (claim_a_long_header, "model.safetensors", "ends within its header"),
         (write("model.safetensors", ""), "model.safetensors", "within its header"),
-        (describe_very_many_weights, "model.safetensors", "header has more than 4,000,000 values"),
+        (describe_very_many_weights, "model.safetensors", "holds more than 4,000,000 values"),
         (write("config.json", "[]"), "config.json", "not a JSON object"),
         (write("config.json", "[" * 100_000), "config.json", "damaged"),
         (write("tokenizer.json", "{"), "tokenizer.json", "damaged"),

@@ -224,7 +224,8 @@ class Hosting:
         path = folder / name
         if not path.exists():
             raise UserError(f"{folder}: holds no {name}; resume from a checkpoint that was saved with Halfway")
-        with opened(read_state(path), path) as state:
+        ids = [problem.id for problem in self.rows.problems]
+        with opened(read_state(path, ids), path) as state:
             self.load_state_dict(state)
 
     @cached_property

@@ -4,7 +4,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,10 +126,13 @@ class Checkpoints:
             self.path(later).rename(aside)
 
     @contextmanager
-    def reading(self, folder: Path) -> Iterator[tuple[LoopState, Get]]:
+    def reading(self, folder: Path, ids: Sequence[str] = ()) -> Iterator[tuple[LoopState, Get]]:
         """Open a checkpoint in a `with` block: yields the state of the loop, and a reader of its session's arrays.
 
         All files are verified before anything is read.
+
+        Args:
+            ids: those of all problems, with which the state may grow.
 
         Raises:
             UserError: if a file of the checkpoint is missing or damaged; the message names the file, and the newest
@@ -137,7 +140,7 @@ class Checkpoints:
         """
         self._require_sound(folder)
         try:
-            plain = read_state(folder / STATE_FILE)
+            plain = read_state(folder / STATE_FILE, ids)
             get = self.arrays.reader(folder, [Place(*place) for place in plain.get("arrays", ())])
             yield from_plain(LoopState, plain, get), get
         except UserError:

@@ -344,7 +344,7 @@ class Training:
         if folder is None:
             self.log.truncate()
             return
-        with self.checkpoints.reading(folder) as (state, get):
+        with self.checkpoints.reading(folder, [problem.id for problem in self.session.problems]) as (state, get):
             self.session.load_state_dict(state.session, get=get)
             self.progress, self.carried = state.progress, state.carried
             away = [group.request for group in state.waiting if group.request.stored is None and group.missing]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from halfway.curriculum import Stream, UserError
 from halfway.curriculum.boxes.box import Base
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
 from halfway.curriculum.registries import SOURCES
+from halfway.curriculum.repositories import harbor
 from halfway.curriculum.repositories.checking import check_problems
 from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.repositories.harbor import HarborTasks, reward_of
@@ -107,14 +109,18 @@ def test_an_image_that_has_to_be_built_is_named_by_the_user(tmp_path: Path) -> N
         (lambda f: (f / "steps").mkdir(), "several steps"),
         (lambda f: (f / "environment" / "docker-compose.yaml").write_text(""), "several containers"),
         (lambda f: (f / "tests" / "test.sh").unlink(), "no tests/test.sh"),
+        (lambda f: (f / "tests" / "large").write_bytes(b"x" * 101), "too large"),
+        (lambda f: [(f / "solution" / str(i)).touch() for i in range(5)], "too large"),
         (lambda f: (f / "task.toml").write_text('[verifier]\nenvironment_mode = "separate"'), "container of its own"),
         (lambda f: (f / "task.toml").write_text('[verifier.env]\nKEY = "${KEY}"'), "secret of this machine"),
         (lambda f: (f / "task.toml").write_text('[[environment.mcp_servers]]\nname = "x"'), "tool servers"),
     ],
 )
 def test_tasks_that_cannot_be_judged_here_are_dropped_and_counted(
-    tmp_path: Path, spoil: Callable[[Path], object], reason: str
+    tmp_path: Path, spoil: Callable[[Path], object], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(harbor, "MOST_FILES", 5)
+    monkeypatch.setattr(harbor, "LARGEST_FOLDER", 100 + len(TEST) + len(LOOK))
     write(tmp_path / "good")
     spoil(write(tmp_path / "spoilt"))
     loaded = HarborTasks(str(tmp_path)).load(None, Stream(0))
@@ -153,6 +159,14 @@ def test_a_reward_that_no_reader_survives_is_none(text: str) -> None:
 @given(st.text(max_size=200) | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
 def test_the_file_of_a_reward_may_contain_any_text(text: str) -> None:
     assert reward_of(text) is None or math.isfinite(reward_of(text) or 0.0)
+
+
+def test_tests_that_have_grown_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of a terabyte that takes no room would be packed for hours."""
+    os.truncate(write(tmp_path) / "tests" / "look.py", 1 << 40)
+    box: Any = None  # nothing is copied
+    with pytest.raises(UserError, match=says(tmp_path / "tests", "more than 10,000 files or 256 MiB", "image")):
+        harbor.run_tests(box, tmp_path, 1.0)
 
 
 @needs_boxes

@@ -33,6 +33,7 @@ from halfway.curriculum import (
     chain,
 )
 from halfway.curriculum.groups import ReplayCost
+from halfway.curriculum.support import atomic
 from halfway.curriculum.tasks.helpers import Unjudged, count, take_counts
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.contracts import judge_seconds
@@ -444,3 +445,14 @@ def test_a_stored_group_that_had_lost_rollouts_is_not_rolled_out_after_a_resume(
     again = training(tmp_path, ONCE, Budget(steps=4))
     again.resume()
     assert again.waiting["2.0.0"] is not None and again.waiting["2.0.0"].size == group.size
+
+
+def test_the_state_of_a_checkpoint_may_grow_with_the_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 100,000 problems the members write up to 123,266 values; four million hold no replay of three million."""
+    training(tmp_path, FillOptions(groups=GROUPS), Budget(steps=2)).train()
+    monkeypatch.setattr(atomic, "MOST_STATE_VALUES", 0)
+    monkeypatch.setattr(atomic, "LARGEST_STATE", 0)
+    with pytest.raises(UserError, match=says("loop.json", "holds more than")):
+        training(tmp_path, FillOptions(groups=GROUPS), Budget(steps=4)).train()
+    monkeypatch.setattr(atomic, "PER_PROBLEM", 1000)
+    assert training(tmp_path, FillOptions(groups=GROUPS), Budget(steps=4)).train().step == 4
