@@ -19,6 +19,7 @@ from halfway.trainers.loop.events import logged_group
 from halfway.trainers.loop.loop_options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.progress import Stopwatch
 from halfway.trainers.loop.training import Training
+from halfway.trainers.rollouts.in_flight import Pool
 
 
 class Retraced(NamedTuple):
@@ -93,7 +94,7 @@ def read_events(path: Path) -> Iterator[dict[str, Any]]:
 
 
 @dataclass
-class Recorded:
+class Recorded(Pool):
     """Stand-in for pool, learner and oracle that replays the event log of a finished run."""
 
     events: Sequence[dict[str, Any]]

@@ -8,10 +8,11 @@ import numpy as np
 
 from halfway.curriculum import Group, Request, Rollout, Stream
 from halfway.trainers.contracts import Rollouts
+from halfway.trainers.rollouts.in_flight import Pool
 
 
 @dataclass
-class VirtualPool:
+class VirtualPool(Pool):
     """A `Pool` in which sampling takes simulated time: a number of slots, each of which decodes one rollout at a time.
 
     The outcomes are those of `rollouts` under the weights at submission; when they come back, and which weights wrote

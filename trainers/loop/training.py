@@ -250,18 +250,12 @@ class Training:
             learner=learned,
             starved=filling.starved,
             unjudged=take_counts(),
-            resampled=self._take_resampled(),
+            resampled=self._pool.resampled,
         )
+        self._pool.resampled = 0
         record = self.log.append(finished)
         for recorder in self.recorders:
             recorder.step(record)
-
-    def _take_resampled(self) -> int:
-        """The groups that the pool has sampled again since the last call."""
-        number = int(getattr(self.pool, "resampled", 0))
-        if number:
-            self.pool.resampled = 0  # type: ignore[union-attr]
-        return number
 
     def measure_if_due(self, clock: Stopwatch) -> None:
         """Measure the policy's current pass rates for the chain, if it needs them and they are due."""

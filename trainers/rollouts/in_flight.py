@@ -18,9 +18,11 @@ class Pool(Protocol):
 
     Attributes:
         times: start and end of the sampling of each taken ticket, by `time`.
+        resampled: number of groups sampled again since a worker had ended, since it was last set to 0.
     """
 
     times: dict[str, tuple[float, float]]
+    resampled: int = 0
 
     def time(self) -> float:
         """The pool's clock, in seconds."""
@@ -40,7 +42,7 @@ class Pool(Protocol):
 
 
 @dataclass
-class InlinePool:
+class InlinePool(Pool):
     """Rolls out requests as soon as they are submitted, while the caller waits.
 
     Attributes:

@@ -24,6 +24,7 @@ from halfway.curriculum.support.end_with_parent import end_with_parent
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helpers import add_counts, take_counts
 from halfway.trainers.rollouts.collector import Collector
+from halfway.trainers.rollouts.in_flight import Pool
 from halfway.trainers.rollouts.judging import Judging
 
 
@@ -42,7 +43,7 @@ class Done(NamedTuple):
     unjudged: dict[str, int]
 
 
-class WorkerPool:
+class WorkerPool(Pool):
     """Rolls out in other processes, the workers: each takes one submission at a time, in order, or several at once.
 
     It is a `Pool`, and serves as `Rollouts` for evaluations. Workers share the requests of a submission, see `spread`.
@@ -51,7 +52,6 @@ class WorkerPool:
         judge_seconds: seconds of the environment for all groups taken from the pool.
         times: see `Pool`.
         store: keeps the arrays of submitted groups; it is pickled. None = the groups hold them.
-        resampled: number of groups sampled again since a worker had ended.
     """
 
     def __init__(self, workers: int, at_once: int = 1, store: Store | None = None):
@@ -59,7 +59,7 @@ class WorkerPool:
         Args:
             at_once: submissions that a worker works on at once; the engine must allow several callers.
         """
-        self.judge_seconds, self.store, self.resampled = 0.0, store, 0
+        self.judge_seconds, self.store = 0.0, store
         self.times: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, Future[Done]] = {}
         self._done: dict[str, Group] = {}

@@ -36,6 +36,7 @@ from halfway.experiments.running.retrace import retrace
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.training import Training
+from halfway.trainers.rollouts.in_flight import Pool
 from halfway.trainers.rollouts.judging import Judging
 from halfway.trainers.rollouts.sampling_process import ProcessPool
 
@@ -86,7 +87,7 @@ def test_the_learner_is_ahead_of_what_it_trains_on_by_the_lag(tmp_path: Path) ->
 
 
 @dataclass
-class Late:
+class Late(Pool):
     """A pool that rolls out as late as it may: when a group is asked for, in an order of its own."""
 
     rollouts: SimulatedRollouts

@@ -226,7 +226,7 @@ def test_an_actor_that_does_not_start_is_one_line() -> None:
 def test_groups_sampled_again_are_counted_in_their_step(tmp_path: Path) -> None:
     run = build(tmp_path, "plain", "waiting", "tokens", steps=2)
     run.pool = InlinePool(run.rollouts)
-    run.pool.resampled = 3  # type: ignore[attr-defined]
+    run.pool.resampled = 3
     run.train()
     assert [line.get("resampled") for line in records(tmp_path, "steps")] == [3, None]
 
