@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum import Chain, PassRateController, UserError, chain
+from halfway.curriculum import Chain, PassRateController, UserError, chain, refusal
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.components import Component, build, plain
 from halfway.curriculum.support.errors import each
@@ -73,7 +73,7 @@ def members(entries: Any, path: str = "controllers") -> tuple[Member, ...]:
         UserError: for an unknown name or option, or an invalid value.
     """
     if not isinstance(entries, Sequence) or isinstance(entries, str) or not entries:
-        raise UserError(f"{path}: {entries!r} is not acceptable; give a list of controllers, such as [uniform]")
+        raise refusal(path, entries, "give a list of controllers, such as [uniform]")
     return tuple(each([partial(_member, entry, path) for entry in entries]))
 
 
@@ -88,9 +88,7 @@ def _member(entry: Any, path: str) -> Member:
         case Mapping() if len(entry) == 1:
             [(label, options)] = entry.items()
         case _:
-            raise UserError(
-                f"{path}: {entry!r} is not acceptable; write name, {{name: options}} or {{label: {{use: name, ...}}}}"
-            )
+            raise refusal(path, entry, "write name, {name: options} or {label: {use: name, ...}}")
     label, name, at = str(label), str(label), path
     if isinstance(options, Mapping) and "use" in options:
         name, at = str(options["use"]), f"{path}.{label}.use"

@@ -100,7 +100,7 @@ class Greso(PassRateController[GresoState]):
             require(0 <= value <= 1, f"greso.{name}", value, "give a number between 0 and 1")
         require(0 < self.floor <= 1, "greso.floor", self.floor, "give a number above 0 and at most 1")
         low, high = self.bounds
-        require(0 <= low <= high <= 1, "greso.bounds", self.bounds, "give 0 <= low <= high <= 1")
+        require(0 <= low <= high <= 1, "greso.bounds", self.bounds, "give two numbers with 0 <= low <= high <= 1")
         require(self.frozen_epochs >= 0, "greso.frozen_epochs", self.frozen_epochs, "give 0 or more")
 
     def init(self, problems: ProblemSet) -> GresoState:

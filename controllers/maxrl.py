@@ -27,7 +27,7 @@ class MaxRL(PassRateController[None]):
     needs = frozenset({"weights"})
 
     def __post_init__(self) -> None:
-        require(1 <= self.cap < float("inf"), "maxrl.cap", self.cap, "give a number from 1, such as 4")
+        require(1 <= self.cap < float("inf"), "maxrl.cap", self.cap, "give a number of at least 1, such as 4")
 
     def weigh(self, groups: Sequence[Group], state: None, stream: Stream) -> Sequence[Group]:
         return [group if group.zero_variance else self._advise(group) for group in groups]

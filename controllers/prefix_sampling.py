@@ -123,7 +123,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
             require(self.variant == owner or vars(self)[name] == default[name], _path(name), vars(self)[name], remedy)
         for name in ("thresholds", "deadzone", "bounds"):
             low, high = vars(self)[name]
-            require(0 < low <= high < 1, _path(name), (low, high), "give 0 < low <= high < 1")
+            require(0 < low <= high < 1, _path(name), (low, high), "give two numbers with 0 < low <= high < 1")
         low, high = self.bounds
         for name in ("initial_ratio", "remaining_ratio", "prefix_ratio"):
             inside = low <= vars(self)[name] <= high

@@ -103,7 +103,7 @@ class Pros(PassRateController[ProsState]):
         moot = self.calibration == Calibration() or probed
         require(moot, "pros.calibration", self.calibration, "it belongs to prior=probed; set that, or remove it")
         low, high = self.target
-        require(0 <= low <= high <= 1, "pros.target", self.target, "give 0 <= low <= high <= 1")
+        require(0 <= low <= high <= 1, "pros.target", self.target, "give two numbers with 0 <= low <= high <= 1")
         require(0 <= self.exploration <= 1, "pros.exploration", self.exploration, "give a share between 0 and 1")
         require(self.leak_tokens >= 0, "pros.leak_tokens", self.leak_tokens, "give 0 or more")
         share = self.top_values

@@ -36,7 +36,7 @@ from halfway.curriculum.rollouts import Origin, Rollout, Turn, Unit
 from halfway.curriculum.session import Session, Ticket
 from halfway.curriculum.states import restore_state, save_state
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.errors import UserError, refusal, require
 from halfway.curriculum.support.registry import Registry
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "cut",
     "hint_of",
     "propose_until_full",
+    "refusal",
     "require",
     "restore_state",
     "save_state",

@@ -14,7 +14,7 @@ from halfway.curriculum.prefix import Hint, Prefix
 from halfway.curriculum.problems import Problem
 from halfway.curriculum.rollouts import NO_VALUES, IntArray, Origin, Rollout, Unit
 from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import require
+from halfway.curriculum.support.errors import UserError
 
 Floats = NDArray[np.floating[Any]]
 _success = attrgetter("success")
@@ -266,10 +266,14 @@ def require_valid_weights(groups: Sequence[Group], member: str) -> None:
         weights_N = weights.weights_N
         assert len(weights_N) == group.size, f"{member}: {len(weights_N)} weights for {group.size} rollouts"
         good = bool(np.isfinite(weights_N).all() and (weights_N >= 0).all())
-        shown = f"weights {np.asarray(weights_N).tolist()} of problem {problem!r}"
-        require(good, field, shown, "a weight must be finite and at least 0; correct the controller's weigh")
+        if not good:
+            raise UserError(
+                f"{field}: gives problem {problem!r} the weights {np.asarray(weights_N).tolist()}, but weights "
+                "must be finite and at least 0; correct the controller's weigh"
+            )
         advantages = [] if weights.advantages_N is None else [weights.advantages_N]
         finite = all(np.isfinite(values).all() for values in (*advantages, *(weights.advantages_NT or ())))
-        require(
-            finite, field, f"advantages of problem {problem!r}", "they must be finite; correct the controller's weigh"
-        )
+        if not finite:
+            raise UserError(
+                f"{field}: gives problem {problem!r} advantages that are not finite; correct the controller's weigh"
+            )

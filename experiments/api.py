@@ -109,7 +109,7 @@ def audit(
     from halfway.experiments.audit.counterfactual import DEFAULTS
     from halfway.experiments.audit.formats.base import Choices
 
-    require(bool(logs), "logs", logs, "give at least one file or folder")
+    require(bool(logs), "logs", logs, "name at least one file or folder")
     names = DEFAULTS if replayed is None else [replayed] if isinstance(replayed, str) else replayed
     choices = Choices(reward, passes_at, problem)
     return AuditedLogs(audited([Path(log) for log in logs], choices, format, names, hours))

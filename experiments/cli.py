@@ -150,12 +150,15 @@ def field_line(error: Any, words: Sequence[str]) -> str:
 
 def usage_line(error: Any) -> str:
     """One line on a usage error: option, value and remedy, as far as typer provides them."""
+    from halfway.curriculum import refusal
+
     command = error.ctx.command_path if error.ctx else "halfway"
     parameter = getattr(error, "param", None)
     refused: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
     if parameter is not None and refused:
-        remedy = refused[0]["msg"].replace("Input should be", "give").replace("greater than or equal to", "at least")
-        return f"{parameter.opts[0]}: {refused[0]['input']!r} is not acceptable; {remedy}"
+        remedy = refused[0]["msg"].split(", ")[0].replace("Input should be", "give")
+        remedy = remedy.replace("greater than or equal to", "at least")
+        return str(refusal(parameter.opts[0], refused[0]["input"], remedy))
     message = error.format_message().rstrip(".")
     remedy = "" if message.endswith(("?", ")")) else f"; see `{command} --help`"  # else typer has named what exists
     return f"{command}: {message[:1].lower()}{message[1:]}{remedy}"
@@ -411,7 +414,7 @@ def launch(
     ] = "hosts",
 ) -> None:
     """Start a run on its cluster: the engine's servers on rollout hosts, the ranks on training hosts."""
-    from halfway.curriculum import UserError
+    from halfway.curriculum import refusal
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running import slurm
     from halfway.experiments.running.launch import commands, kinds, run_all
@@ -419,9 +422,9 @@ def launch(
     from halfway.trainers.engines.vllm_servers import auth
 
     if through not in ("ssh", "srun"):
-        raise UserError(f"--through: {through!r} is not known; give ssh or srun")
+        raise refusal("--through", through, "give ssh or srun")
     if on not in ("hosts", "slurm"):
-        raise UserError(f"--on: {on!r} is not known; give hosts or slurm; for Kubernetes, see docs/deploy")
+        raise refusal("--on", on, "give hosts or slurm; for Kubernetes, see docs/deploy")
     config = load_run_config(file, overrides or [])
     hosts = [host for host in nodes.replace(",", " ").split() if host]
     if on != "hosts":  # the scheduler chooses them
@@ -530,7 +533,7 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     """Describe a YAML file; also returns notes (data, memory, first prompt) and unchecked items.
 
     Raises:
-        UserError: if the file is not acceptable.
+        UserError: if the file has a mistake.
     """
     from halfway.experiments.config.comparison import ComparisonConfig
     from halfway.experiments.config.loading import load_config
@@ -669,7 +672,7 @@ def reproduce(
     """
     import msgspec
 
-    from halfway.curriculum import UserError
+    from halfway.curriculum import refusal
     from halfway.experiments.reproduction.command import QUICK, describe, papers_table, rows_table, run_row
     from halfway.experiments.reproduction.judging import read_measured
     from halfway.experiments.reproduction.page import write_row
@@ -678,7 +681,7 @@ def reproduce(
 
     begin = _starter(on)
     if scale not in ("lab", "paper") or (quick and scale == "paper"):
-        raise UserError(f"--scale: {scale!r} is not acceptable{' with --quick' * quick}; give lab, or paper alone")
+        raise refusal("--scale", scale, f"give lab{' with --quick' if quick else ' or paper'}")
     word, _, chosen = name.partition("/")
     paper = find_paper(word) if word else None
     if paper is None or not chosen:
@@ -801,7 +804,7 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
     Raises:
         UserError: if a seed is not an integer of at least 0, or a range is empty or too long.
     """
-    from halfway.curriculum import UserError
+    from halfway.curriculum import refusal
 
     bare = [word for word in words if option and "=" not in word]
     numbers: list[int] = []
@@ -809,19 +812,19 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
         first, dash, last = word.partition("-")
         ends = (first, last if dash else first)
         if not all(end.isdecimal() for end in ends) or not 0 <= int(ends[1]) - int(ends[0]) < MOST_SEEDS:
-            raise UserError(f"--seeds: {word!r} is not acceptable; give numbers, such as --seeds 0 1 2, or 0-2")
+            raise refusal("--seeds", word, "give numbers, such as --seeds 0 1 2, or 0-2")
         numbers += range(int(ends[0]), int(ends[1]) + 1)
     return [word for word in words if word not in bare], list(dict.fromkeys(numbers))
 
 
 def _starter(on: str) -> "Start | None":
     """The function that starts a run as a job of the scheduler `on`; None = in a process of this machine."""
-    from halfway.curriculum import UserError
+    from halfway.curriculum import refusal
     from halfway.experiments.comparing import ray_jobs, slurm_jobs
 
     begin: dict[str, Start | None] = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}
     if on not in begin:
-        raise UserError(f"--on: {on!r} is not known; give here, slurm or ray")
+        raise refusal("--on", on, "give here, slurm or ray")
     return begin[on]
 
 

@@ -39,7 +39,7 @@ class Choice:
     def __post_init__(self) -> None:
         require(0 < self.target < 1, "law.target", self.target, "give a pass rate between 0 and 1, both excluded")
         low, high = self.band
-        require(0 <= low <= high <= 1, "law.band", self.band, "give 0 <= low <= high <= 1")
+        require(0 <= low <= high <= 1, "law.band", self.band, "give two numbers with 0 <= low <= high <= 1")
 
     @property
     def aim(self) -> float | None:

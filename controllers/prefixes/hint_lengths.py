@@ -56,7 +56,7 @@ class HintLengths:
     tries: int = 1
 
     def __post_init__(self) -> None:
-        require(0 <= self.low < self.high <= 1, "hints.low", self.low, "give 0 <= low < high <= 1")
+        require(0 <= self.low < self.high <= 1, "hints.low", self.low, "give two numbers with 0 <= low < high <= 1")
         within = 0 < min(self.shares, default=0) <= max(self.shares, default=0) < 1
         require(within, "hints.shares", list(self.shares), "give shares above 0 and below 1, at least one")
         require(0 < self.target < 1, "hints.target", self.target, "give a pass rate above 0 and below 1")

@@ -76,8 +76,18 @@ class Bubblewrap:
     cache: str = ""
 
     def __post_init__(self) -> None:
-        require(self.memory_mib >= 64, "bubblewrap.memory_mib", self.memory_mib, "Python itself needs 64")
-        require(self.processes >= 8, "bubblewrap.processes", self.processes, "a shell with pytest needs 8")
+        require(
+            self.memory_mib >= 64,
+            "bubblewrap.memory_mib",
+            self.memory_mib,
+            "give at least 64; Python needs it",
+        )
+        require(
+            self.processes >= 8,
+            "bubblewrap.processes",
+            self.processes,
+            "give at least 8; a shell with pytest needs it",
+        )
         require(self.disk_mib >= 1, "bubblewrap.disk_mib", self.disk_mib, "give at least 1")
         require(self.files >= 64, "bubblewrap.files", self.files, "give at least 64")
         python = Path(self.python or sys.prefix) / "bin" / "python3"

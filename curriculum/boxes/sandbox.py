@@ -70,7 +70,12 @@ class SandboxOptions:
 
     def __post_init__(self) -> None:
         require(0 < self.seconds <= 600, "sandbox.seconds", self.seconds, "give a number above 0, at most 600")
-        require(self.memory_mib >= 64, "sandbox.memory_mib", self.memory_mib, "Python itself needs 64")
+        require(
+            self.memory_mib >= 64,
+            "sandbox.memory_mib",
+            self.memory_mib,
+            "give at least 64; Python needs it",
+        )
         require(1024 <= self.output_bytes <= 2**24, "sandbox.output_bytes", self.output_bytes, "give 1024 to 2^24")
         require(self.processes >= 1, "sandbox.processes", self.processes, "give at least 1")
 

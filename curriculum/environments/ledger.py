@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from halfway.curriculum import Problem, Unit, UserError
+from halfway.curriculum import Problem, Unit, UserError, refusal
 from halfway.curriculum.environments.contract import StepResult
 from halfway.curriculum.tasks.lab import ledger
 
@@ -38,7 +38,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         if self.max_turns < 1:
-            raise UserError(f"environment.max_turns: {self.max_turns} is not acceptable; give at least 1")
+            raise refusal("environment.max_turns", self.max_turns, "give at least 1")
 
     @property
     def unit(self) -> Unit:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Generic, TypeVar
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, refusal
 from halfway.curriculum.support.extras import remedy
 from halfway.curriculum.support.registry import Registry
 from halfway.curriculum.support.validation import Reader, construct
@@ -58,7 +58,7 @@ def component(value: Any, registry: Registry, path: str) -> Component[Any]:
         case Mapping() if len(value) == 1:
             [(name, options)] = value.items()
         case _:
-            raise UserError(f"{path}: {value!r} is not acceptable; give {WANTED}")
+            raise refusal(path, value, f"give {WANTED}")
     return Component(str(name), build(registry, str(name), options, path, f"{path}.{name}"))
 
 

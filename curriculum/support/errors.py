@@ -57,6 +57,24 @@ def each(attempts: Sequence[Callable[[], Read]]) -> list[Read]:
 
 
 def require(condition: bool, field: str, value: object, remedy: str) -> None:
-    """Raise the one-line error for an invalid value of a field, unless `condition` is true."""
+    """Raise `refusal(field, value, remedy)` unless `condition` is true."""
     if not condition:
-        raise UserError(f"{field}: {value!r} is not acceptable; {remedy}")
+        raise refusal(field, value, remedy)
+
+
+def refusal(field: str, value: object, remedy: str) -> UserError:
+    """The one-line error for an invalid value of a field.
+
+    Args:
+        remedy: "give" and a noun, which becomes "must be" and the noun; more may follow after a semicolon. Otherwise
+            the reason, the remedy or both, as a clause of its own.
+
+    >>> print(refusal("learner.lr", -1.0, "give a positive number; 1e-6 is usual"))
+    learner.lr: must be a positive number, not -1.0; 1e-6 is usual
+    >>> print(refusal("learner.share_contexts", True, "set advantage=grpo"))
+    learner.share_contexts: cannot be True; set advantage=grpo
+    """
+    wanted, mark, more = remedy.removeprefix("give ").partition("; ")
+    if wanted and remedy.startswith("give "):
+        return UserError(f"{field}: must be {wanted}, not {value!r}{mark}{more}")
+    return UserError(f"{field}: cannot be {value!r}; {remedy}")

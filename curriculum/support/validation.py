@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
-from halfway.curriculum.support.errors import MOST, UserError, join_errors
+from halfway.curriculum.support.errors import MOST, UserError, join_errors, refusal
 from halfway.curriculum.support.registry import Registry, unknown
 
 Options = TypeVar("Options")
@@ -102,7 +102,7 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
 def _name_errors(kind: type[Any], data: Any, path: str) -> Iterator[UserError]:
     """Yield the errors of the names: no mapping, unknown fields, and missing required fields."""
     if not isinstance(data, Mapping):
-        yield UserError(f"{path or 'configuration'}: {data!r} is not acceptable; give a mapping of fields")
+        yield refusal(path or "configuration", data, "give a mapping of fields")
         return
     known = {field.name: field for field in _known(kind)}
     yield from (unknown(_join(path, name), name, known) for name in data if name not in known)
@@ -143,7 +143,7 @@ def _default(field: Field[Any]) -> Any:
 def _wrong_type(path: str, value: Any, hint: Any) -> UserError:
     if get_origin(hint) is Literal and isinstance(value, str):
         return unknown(path, value, map(str, get_args(hint)))
-    return UserError(f"{path}: {value!r} is not acceptable; give {_describe(hint)}")
+    return refusal(path, value, f"give {_describe(hint)}")
 
 
 def _describe(hint: Any) -> str:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, refusal
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 
@@ -90,7 +90,7 @@ def _with_base(
         case Mapping() as inline if "arms" in raw:
             lower = _with_base(inline, folder, prepare, above)
         case other:
-            raise UserError(f"base: {other!r} is not acceptable; give the path of a YAML file")
+            raise refusal("base", other, "give the path of a YAML file")
     return upper | {"base": lower} if "arms" in raw else merge(lower, upper)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from halfway.curriculum import UserError, require
+from halfway.curriculum import UserError, refusal, require
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import each
 from halfway.curriculum.support.registry import unknown
@@ -77,11 +77,11 @@ class ComparisonConfig:
 
     def __post_init__(self) -> None:
         require_name(self.name)
-        require(len(self.arms) > 0, "arms", self.arms, "give at least one arm")
+        require(len(self.arms) > 0, "arms", self.arms, "name at least one arm")
         require_seeds(self.seeds)
         for name, arm in self.arms.items():
             require(is_label(name), "arms", name, CHARACTERS)
-            remedy = "a comparison has a folder of that name itself; call it differently"
+            remedy = "a comparison has a folder of that name; rename the arm"
             require(name not in FOLDERS, "arms", name, remedy)
             _check_shared(arm.fields, f"arms.{name}", "arms")
         for number, instance in enumerate(self.instances):
@@ -95,8 +95,8 @@ class ComparisonConfig:
         for name in sorted(fields & {*SHARED, "tune"}):
             raise UserError(f"tune.grid.{name}: belongs to the whole comparison; tune a field in which arms may differ")
         seeds = list(self.tune.seeds)
-        require(not fields or bool(seeds), "tune.seeds", seeds, "give at least one, such as [100, 101]")
-        require(bool(fields) or not seeds, "tune.grid", {}, "give a field and its values, or leave `tune` out")
+        require(not fields or bool(seeds), "tune.seeds", seeds, "list at least one, such as [100, 101]")
+        require(bool(fields) or not seeds, "tune.grid", {}, "give a field and its values; or leave `tune` out")
         for name, tuned in (("seeds", self.tune.seeds), ("final_seeds", self.tune.final_seeds)):
             common = sorted(set(tuned) & set(self.seeds))
             remedy = f"an arm must not be compared on what it was tuned on; the comparison has {common} too"
@@ -251,7 +251,7 @@ def check_arm(config: ComparisonConfig, arm: str) -> None:
         config.run(arm, instance)
     for setting in settings if first or config.arms[arm].grid else settings[:1]:
         points = config.tuning_run(arm, setting, config.tune.seeds[0]).evaluation.points
-        require(points > 0, "evaluation.points", points, "a sweep compares areas under the curve; give at least 1")
+        require(points > 0, "evaluation.points", points, "give at least 1; a sweep compares areas under the curve")
 
 
 def _check_shared(fields: Mapping[str, Any], where: str, what: str) -> None:
@@ -264,7 +264,7 @@ def _check_shared(fields: Mapping[str, Any], where: str, what: str) -> None:
 
 def _check_arms(arms: Any, changed: Mapping[str, Any]) -> None:
     if not isinstance(arms, Mapping):
-        raise UserError(f"arms: {arms!r} is not acceptable; give {{arm: the fields in which it differs}}")
+        raise refusal("arms", arms, "give {arm: the fields in which it differs}")
     for arm in changed:
         if arm not in arms:
             raise unknown(f"arms.{arm}", arm, map(str, arms))

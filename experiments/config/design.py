@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Annotated, Any
 
-from halfway.curriculum import UserError, require
+from halfway.curriculum import refusal, require
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.support.validation import Reader
@@ -62,7 +62,7 @@ def read_grid(grid: Any, path: str) -> Grid:
         listed = isinstance(values, Sequence) and not isinstance(values, str) and len(values) > 0
         require(listed, f"{path}.{name}", values, "give a list of values, such as [1e-4, 3e-4]")
         folders = [Setting({name: value}).name for value in values]
-        require(len(set(folders)) == len(folders), f"{path}.{name}", list(values), "give each value once")
+        require(len(set(folders)) == len(folders), f"{path}.{name}", list(values), "list each value once")
     return read
 
 
@@ -133,7 +133,7 @@ class TuneOptions:
     def __post_init__(self) -> None:
         for name, seeds in (("seeds", self.seeds), ("final_seeds", self.final_seeds)):
             different = len(set(seeds)) == len(seeds) and min(seeds, default=0) >= 0
-            require(different, f"tune.{name}", list(seeds), "give different numbers from 0 on")
+            require(different, f"tune.{name}", list(seeds), "give different integers of at least 0")
         require(0 < self.share <= 1, "tune.share", self.share, "give a number above 0, at most 1")
         useful = self.finals == 0 or (self.finals >= 2 and self.share < 1)
         require(useful, "tune.finals", self.finals, "give 2 or more with a share below 1, or 0 for none")
@@ -163,7 +163,7 @@ def contrast_pairs(contrasts: Any, arms: Iterable[str]) -> list[tuple[str, str]]
             return _checked_pairs(pairs, arms)
         case _:
             remedy = "give {baseline: ARM}, or a list of pairs such as [[greso, grpo]]"
-            raise UserError(f"contrasts: {contrasts!r} is not acceptable; {remedy}")
+            raise refusal("contrasts", contrasts, remedy)
 
 
 def _checked_pairs(pairs: Iterable[Sequence[Any]], arms: Sequence[str]) -> list[tuple[str, str]]:
@@ -174,7 +174,7 @@ def _checked_pairs(pairs: Iterable[Sequence[Any]], arms: Sequence[str]) -> list[
         left, right = str(left), str(right)
         require(left != right, "contrasts", [left, right], "name two different arms")
         again = (left, right) in checked or (right, left) in checked
-        require(not again, "contrasts", [left, right], "this pair is given twice; remove one")
+        require(not again, "contrasts", [left, right], "it is listed twice; remove one")
         checked.append((left, right))
     return checked
 
@@ -189,7 +189,7 @@ def check_targets(targets: Sequence[float]) -> None:
     """Raise UserError unless the targets are different values of pass@1 that a curve can cross."""
     for target in targets:
         require(0 < target < 1, "targets", target, "give values of pass@1 between 0 and 1, such as [0.4, 0.5]")
-    require(len(set(targets)) == len(targets), "targets", list(targets), "give each target once")
+    require(len(set(targets)) == len(targets), "targets", list(targets), "list each target once")
 
 
 @dataclass(frozen=True)
@@ -206,9 +206,9 @@ class Costs:
 
     def __post_init__(self) -> None:
         for rho in self.rho:
-            remedy = "give the cost of a trained token in generated ones: 0 or more"
+            remedy = "give 0 or more; it is the cost of a trained token in generated tokens"
             require(0 <= rho < math.inf, "costs.rho", rho, remedy)
-        require(len(set(self.rho)) == len(self.rho), "costs.rho", list(self.rho), "give each ratio once")
+        require(len(set(self.rho)) == len(self.rho), "costs.rho", list(self.rho), "list each ratio once")
         price = 0 if self.judge_second is None else self.judge_second
-        remedy = "give what a second of judging costs in generated tokens: 0 or more"
+        remedy = "give 0 or more; it is the cost of a second of judging in generated tokens"
         require(price >= 0, "costs.judge_second", price, remedy)

@@ -28,4 +28,4 @@ def is_label(name: str) -> bool:
 def require_seeds(seeds: Sequence[int]) -> None:
     """Raise UserError unless there is at least one seed, all differ, and none is negative."""
     unique = len(set(seeds)) == len(seeds) > 0
-    require(unique and min(seeds) >= 0, "seeds", list(seeds), "give different numbers from 0 on")
+    require(unique and min(seeds) >= 0, "seeds", list(seeds), "give different integers of at least 0")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum import UserError, require
+from halfway.curriculum import UserError, refusal, require
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.extras import one_line
@@ -42,7 +42,7 @@ def _parse_override(override: str) -> dict[str, Any]:
 
     name, equals, _ = override.partition("=")
     if not equals or not name:
-        raise UserError(f"override: {override!r} is not acceptable; write field=value, for example learner.lr=3e-4")
+        raise refusal("override", override, "write field=value, for example learner.lr=3e-4")
     try:
         return _mapping(OmegaConf.from_dotlist([override]))
     except (YAMLError, OmegaConfBaseException, ValueError, LookupError, TypeError, RecursionError) as error:

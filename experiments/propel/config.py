@@ -129,7 +129,7 @@ class PropelConfig:
         require_seeds(self.seeds)
         require(self.threads >= 0, "threads", self.threads, "give 0 (= torch's choice) or more")
         require(self.solver.model.lora.rank == 0, "solver.model.lora.rank", self.solver.model.lora.rank, UNTRAINED)
-        require(len(self.arms) > 0, "arms", self.arms, "give at least one arm")
+        require(len(self.arms) > 0, "arms", self.arms, "name at least one arm")
         for arm in self.arms:
             named = is_label(arm) and arm != BASE
             require(named, "arms", arm, f"{CHARACTERS}, and not {BASE!r}")
@@ -215,7 +215,12 @@ def _check_arms(config: PropelConfig) -> None:
         arm = config.arm(name)
         if arm.training.steps:
             check_precision(arm.generator.model, arm.training.learner)
-        require(arm.reward.oracles or bool(config.oracles), f"arms.{name}.reward.oracles", False, "this study has none")
+        require(
+            arm.reward.oracles or bool(config.oracles),
+            f"arms.{name}.reward.oracles",
+            False,
+            "give true; this study defines no oracles",
+        )
 
 
 def with_seeds(config: PropelConfig, seeds: Sequence[int]) -> PropelConfig:

@@ -85,10 +85,10 @@ class Row:
         remedy = f"give an effect that differs from null, {self.null}"
         least = None if self.within is not None else self.least
         require(least != self.null, "size", least, remedy)
-        require(self.null == 1 or not self.against, "null", self.null, "a multiple without effect is 1")
+        require(self.null == 1 or not self.against, "null", self.null, "give 1; a multiple of 1 means no effect")
         if self.within is not None:
             low, high = self.within
-            require(high is None or low < high, "within", list(self.within), "give the lower bound first")
+            require(high is None or low < high, "within", list(self.within), "put the lower bound first")
             require(high is not None or bool(self.against), "within", list(self.within), "a value needs both bounds")
         costs = MEASURES[self.measure].axis is not None
         require(bool(self.against) or not costs, "against", "", "a cost to a target needs the arm whose target it is")

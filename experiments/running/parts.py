@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import distributed
 
-from halfway.curriculum import UserError
+from halfway.curriculum import refusal
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.contracts import AppraisingLearner, Rollouts
 from halfway.trainers.distributed.collectives import wait_for_all
@@ -96,9 +96,10 @@ def build_parts(config: RunConfig, policy: Policy) -> Parts:
     parts = Parts(pool or collector(engine), learner, sync, decode, pool)
     if distributed.is_initialized() and distributed.get_world_size() > 1:
         if splits and not engine.serves_all:
-            raise UserError(
-                f"rollouts.staleness: {options.staleness} is not acceptable; with several processes, only the engine "
-                "vllm_servers samples apart from them; use that, or 0"
+            raise refusal(
+                "rollouts.staleness",
+                options.staleness,
+                "give 0 with several processes; or use the engine vllm_servers, which samples apart from them",
             )
         scatter = RayScatter() if options.workers == "ray" else None
         group = WorkerGroup(parts.rollouts, learner, sync, engine.serves_all, scatter)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halfway.curriculum import Problem, Stream, UserError
+from halfway.curriculum import Problem, Stream, UserError, refusal
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.extras import clean
@@ -67,7 +67,7 @@ def survey_config(words: Sequence[str], samples: int) -> RunConfig:
             }
             raw = yaml_bases.merge(ASSUMED, given)
             return parse_run_config(yaml_bases.merge(raw, yaml_files.parse_overrides(changes)))
-    raise UserError(f"survey: {' '.join(words)!r} is not acceptable; give a recipe (.yaml), or MODEL and DATA")
+    raise refusal("survey", " ".join(words), "give a recipe (.yaml), or MODEL and DATA")
 
 
 def run_survey(

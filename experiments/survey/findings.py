@@ -14,7 +14,7 @@ from statistics import median_low
 import numpy as np
 from msgspec import structs
 
-from halfway.curriculum import Problem, UserError
+from halfway.curriculum import Problem, UserError, refusal
 from halfway.curriculum.tasks.files import write_problems
 from halfway.experiments.survey.sampling import Record
 
@@ -210,9 +210,7 @@ def holds(expression: str, values: Mapping[str, float]) -> bool:
             return bool(eval(compile(tree, "--keep", "eval"), {"__builtins__": {}}, dict(values)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
-    raise UserError(
-        f"--keep: {expression!r} is not acceptable; compare {', '.join(values)} with numbers, such as '0 < rate < 1'"
-    )
+    raise refusal("--keep", expression, f"compare {', '.join(values)} with numbers, such as '0 < rate < 1'")
 
 
 def _allowed(node: ast.AST, values: Mapping[str, float]) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from halfway.curriculum import UserError
+from halfway.curriculum import refusal
 from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.atomic import require_no_link, write_json
 from halfway.curriculum.support.extras import one_line
@@ -61,7 +61,7 @@ def require_known_store(tracking: TrackingOptions) -> str:
         return ""
     uri = URI.fullmatch(tracking.uri)
     if uri is None:
-        raise UserError(f"tracking.uri: {tracking.uri!r} is not acceptable; write scheme://host:port/path")
+        raise refusal("tracking.uri", tracking.uri, "write scheme://host:port/path")
     place = uri["host"] or uri["scheme"]
     require_accepted(f"tracking:{place}", "tracking.uri", f"sends the configuration and all records to {place}")
     return "" if uri["host"] in ("", *LOCAL) else uri["host"]

@@ -92,7 +92,8 @@ def test_a_bad_option_is_refused_in_one_line(name: str, options: dict[str, Any])
     with pytest.raises(UserError) as caught:
         CONTROLLERS.get(name)(**options)
     message = str(caught.value)
-    assert message.startswith(f"{name}.{field}: ") and "; " in message and "\n" not in message, message
+    assert message.startswith(f"{name}.{field}: ") and "\n" not in message, message
+    assert "must be " in message or "; " in message, message
     assert repr(value) in message or repr(list(value)) in message, message
 
 
@@ -100,15 +101,15 @@ def test_a_bad_option_is_refused_in_one_line(name: str, options: dict[str, Any])
     ("chain", "words"),
     [
         ({"mixture": {"worth": "gold"}}, "gold"),
-        ({"mixture": {"credit": {"stored": -0.5}}}, r"credit\.stored: -0\.5"),
+        ({"mixture": {"credit": {"stored": -0.5}}}, r"credit\.stored: .*-0\.5"),
         ({"mopps": {"law": {"target": 1.5}}}, r"law\.target"),
         ({"mopps": {"belief": {"bayes": {"tau": 2.0}}}}, r"belief\.bayes"),
-        ({"bots": {"belief": {"kind": "last_rate"}}}, r"^.*bots\.belief\.kind: 'last_rate'.*set rho: 0"),
-        ({"pros": {"prior": "probed", "belief": {"kind": "beta"}}}, r"pros\.prior: 'probed' .*belief"),
-        ({"pros": {"prior": "probed", "belief": {"kind": "last_rate"}}}, r"pros\.prior: 'probed'"),
+        ({"bots": {"belief": {"kind": "last_rate"}}}, r"^.*bots\.belief\.kind: .*'last_rate'.*set rho: 0"),
+        ({"pros": {"prior": "probed", "belief": {"kind": "beta"}}}, r"pros\.prior: (?=.*'probed').*belief"),
+        ({"pros": {"prior": "probed", "belief": {"kind": "last_rate"}}}, r"pros\.prior: .*'probed'"),
         (
             {"pros": {"prior": "probed", "belief": {"bayes": {"estimate": "mean_rate"}}}},
-            r"pros\.belief\.bayes\.estimate: 'mean_rate' .*mean_logit",
+            r"pros\.belief\.bayes\.estimate: (?=.*'mean_rate').*mean_logit",
         ),
         ({"pros": {"calibration": {"drift": 0.5}}}, r"pros\.calibration: .*prior=probed"),
     ],
@@ -121,14 +122,14 @@ def test_bad_options_of_a_chain_are_refused(chain: dict[str, Any], words: str) -
 @pytest.mark.parametrize(
     ("part", "options", "words"),
     [
-        (Calibration, {"drift": -1}, r"^calibration\.drift: -1"),
-        (Calibration, {"drift": 1e300}, r"^calibration\.drift: 1e\+300 .*20"),
-        (Calibration, {"doubt": math.inf}, r"^calibration\.doubt: inf .*20"),
-        (SkillModel, {"spread": 1e9}, r"^model\.spread: 1000000000\.0 .*0\.01.*20"),
-        (SkillModel, {"spread": 1e-300}, r"^model\.spread: 1e-300 .*0\.01.*20"),
-        (SkillModel, {"drift": math.inf}, r"^model\.drift: inf .*0.*1"),
-        (SkillModel, {"residual": 1e300}, r"^model\.residual: 1e\+300 .*20"),
-        (DiscountedBeta, {"prior": (1.0, math.inf)}, r"^belief\.beta\.prior: \(1\.0, inf\)"),
+        (Calibration, {"drift": -1}, r"^calibration\.drift: .*-1"),
+        (Calibration, {"drift": 1e300}, r"^calibration\.drift: (?=.*1e\+300).*20"),
+        (Calibration, {"doubt": math.inf}, r"^calibration\.doubt: .*20.*inf"),
+        (SkillModel, {"spread": 1e9}, r"^model\.spread: (?=.*1000000000\.0).*0\.01.*20"),
+        (SkillModel, {"spread": 1e-300}, r"^model\.spread: .*0\.01.*20.*1e-300"),
+        (SkillModel, {"drift": math.inf}, r"^model\.drift: .*0.*1.*inf"),
+        (SkillModel, {"residual": 1e300}, r"^model\.residual: (?=.*1e\+300).*20"),
+        (DiscountedBeta, {"prior": (1.0, math.inf)}, r"^belief\.beta\.prior: .*\(1\.0, inf\)"),
         (PassRateBelief, {"forgetting": 1.1}, r"belief\.forgetting"),
         (PassRateBelief, {"kind": "beta", "bayes": HierarchicalBayes(tau=2.0)}, r"belief\.bayes.*kind=hierarchical"),
         (PassRateBelief, {"beta": DiscountedBeta(draw=True)}, r"belief\.beta.*kind=beta"),
@@ -156,13 +157,16 @@ def test_the_recipes_are_there() -> None:
     [
         (
             "controllers: [uniform, {greso: {floor: high}}]",
-            "controllers.greso.floor: 'high' is not acceptable; give a number",
+            "controllers.greso.floor: must be a number, not 'high'",
         ),
         (
             "controllers: [uniform, {greso: {flor: 1}}]",
             "controllers.greso.flor: unknown name 'flor'; did you mean 'floor'?",
         ),
-        ("controllers: [uniform, {greso: {floor: 7}}]", "controllers.greso.floor: 7.0 is not acceptable"),
+        (
+            "controllers: [uniform, {greso: {floor: 7}}]",
+            "controllers.greso.floor: must be a number above 0 and at most 1, not 7.0",
+        ),
         ("controllers: [gresso]", "unknown name 'gresso'; did you mean 'greso'?"),
         ("controllers: [dare]", "controllers: 'dare' was removed: it learned less than dynamic sampling"),
         ("controllers: [greso]", "none of greso chooses problems"),

@@ -152,7 +152,7 @@ def test_levels_of_numbers_are_quantiles_and_of_rates_the_highest_first() -> Non
         (
             {"rule": "gaussian", "difficulty": "level", "floor": 0.3},
             LEVELS,
-            "servo.floor: 0.3 is not acceptable; give at",
+            "servo.floor: must be at",
         ),
     ],
     ids=["absent", "words", "no rates", "singles", "floor"],

@@ -196,7 +196,7 @@ def try_chain(entries: list[dict[str, Any]], conduct: Conduct) -> None:
     try:
         TALLY.observed += check_together(chain, conduct)
     except UserError as error:
-        assert "\n" not in str(error) and "; " in str(error)
+        assert "\n" not in str(error) and ("; " in str(error) or "must be " in str(error))
         TALLY.chains["numbers refused"] += 1
         return
     TALLY.chains["run"] += 1

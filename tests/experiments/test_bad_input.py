@@ -241,7 +241,7 @@ def test_a_prompt_that_the_tokenizer_cannot_encode(run_file: Path, command: str)
 def test_validate_refuses_a_prompt_that_leaves_no_room_for_a_response(run_file: Path) -> None:
     write_rows(run_file.parent, [{"prompt": "1" * 5000, "answer": "2"}])
     message = complaint("validate", run_file)
-    assert "rollouts.max_response_tokens: 24" in message and "has 5000 tokens" in message
+    assert "rollouts.max_response_tokens: cannot be 24" in message and "has 5000 tokens" in message
 
 
 def test_validate_names_the_arm_that_cannot_run(run_file: Path) -> None:

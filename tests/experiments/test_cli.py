@@ -182,10 +182,10 @@ def test_mistakes_are_one_line(run_file: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("compare run.yaml --jobs 0", "--jobs: '0' is not acceptable; give at least 1"),
-        ("resume runs --jobs -1", "--jobs: '-1' is not acceptable; give at least 1"),
-        ("compare run.yaml --jobs x", "--jobs: 'x' is not acceptable; give a valid integer"),
-        ("audit log --hours -1", "--hours: '-1' is not acceptable; give at least 0"),
+        ("compare run.yaml --jobs 0", "--jobs: must be at least 1, not '0'"),
+        ("resume runs --jobs -1", "--jobs: must be at least 1, not '-1'"),
+        ("compare run.yaml --jobs x", "--jobs: must be a valid integer, not 'x'"),
+        ("audit log --hours -1", "--hours: must be at least 0, not '-1'"),
         ("compare run.yaml --jobs", "option '--jobs' requires an argument; see `halfway --help`"),
         ("compare", "halfway compare: missing argument 'FILE'; see `halfway compare --help`"),
         ("compare run.yaml --job 2", "halfway compare: no such option: --job (Possible options: --jobs"),
@@ -275,12 +275,12 @@ def test_seeds_may_be_words_or_one_list() -> None:
     assert split_seeds([], "0,1,1") == ([], [0, 1])
     assert split_seeds(["7"], "0-2,4") == ([], [0, 1, 2, 4, 7])
     assert split_seeds(["learner.lr=1"], "") == (["learner.lr=1"], [])
-    with pytest.raises(UserError, match="--seeds: 'x'"):
+    with pytest.raises(UserError, match=r"--seeds: .*'x'"):
         split_seeds(["x"], "0")
-    with pytest.raises(UserError, match="--seeds: '-1'"):
+    with pytest.raises(UserError, match=r"--seeds: .*'-1'"):
         split_seeds([], "-1")
     for endless in ("3-1", "0-5000000000"):
-        with pytest.raises(UserError, match=f"--seeds: '{endless}'"):
+        with pytest.raises(UserError, match=rf"--seeds: .*'{endless}'"):
             split_seeds([], endless)
 
 

@@ -122,7 +122,7 @@ def test_tiny_problems_without_end_are_a_line(tmp_path: Path) -> None:
     assert len(source.load(None, Stream(0)).problems) == 120 and 10**6 < File.max_problems < 2 * 10**6
     with pytest.raises(UserError, match=r"^\S+/b.jsonl: has more than 119 problems; .* max_problems if memory"):
         replace(source, max_problems=119).load(None, Stream(0))
-    with pytest.raises(UserError, match=r"^file.max_problems: 0 is not acceptable; give at least 1$"):
+    with pytest.raises(UserError, match=r"^file.max_problems: must be at least 1, not 0$"):
         replace(source, max_problems=0)
 
 

@@ -62,7 +62,7 @@ class SessionSampler:
         Raises:
             UserError: if the tasks are not a finite sequence, or a controller needs more than rewards.
         """
-        require(isinstance(tasks, Sequence), "tasks", type(tasks).__name__, "give num_tasks: a chain has a finite set")
+        require(isinstance(tasks, Sequence), "tasks", type(tasks).__name__, "set num_tasks; a chain has a finite set")
         self.tasks = {str(task.key): task for task in tasks}
         problems = ProblemSet([Problem(str(t.key), as_text(getattr(t.data, "prompt", None)), "") for t in tasks])
         folder = Path(batches.folder)

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.problems import Message, Problem, ProblemSet, ProblemTable
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, refusal
 
 TICKET = "halfway_ticket"
 """The column with a ticket's id in every row drawn for it."""
@@ -203,5 +203,5 @@ def _names(rows: Any) -> tuple[str, ...]:
         return tuple(rows.column_names)
     if not isinstance(rows, Sequence) or not rows or not isinstance(rows[0], Mapping):
         kind = type(rows).__name__
-        raise UserError(f"problems: {kind!r} is not acceptable; give a ProblemSet, a Dataset, or a list of mappings")
+        raise refusal("problems", kind, "give a ProblemSet, a Dataset, or a list of mappings")
     return tuple(rows[0])

@@ -19,7 +19,7 @@ from trinity.buffer.selector.selector import BaseSelector
 from halfway.controllers.chains import from_yaml
 from halfway.curriculum.problems import Problem, ProblemSet
 from halfway.curriculum.rollouts import Rollout
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.errors import UserError
 from halfway.trainers.hosts.hosting import Host, Hosting, opened, sealed
 from halfway.trainers.hosts.rows import Rows
 
@@ -38,7 +38,8 @@ class HalfwaySelector(Base):  # type: ignore[misc]
         super().__init__(data_source, config)
         options = config.kwargs
         for name in ("chain", "num_rollouts", "folder"):
-            require(name in options, f"data_selector.kwargs.{name}", None, "give chain, num_rollouts and folder")
+            if name not in options:
+                raise UserError(f"data_selector.kwargs.{name}: missing; set chain, num_rollouts and folder")
         # The rows stay in Trinity, so these problems have no features; a controller that needs features is refused.
         problems = ProblemSet([Problem(str(i), "", "") for i in range(data_source.dataset_size)])
         controller = from_yaml(options["chain"])

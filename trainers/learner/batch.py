@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import LATE, IntArray, Origin, Rollout
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, refusal
 from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.objective.advantages import advantages
 
@@ -199,9 +199,10 @@ def group_advantages(group: Group, options: LearnerOptions) -> NDArray[np.float6
     """
     steers = group.weights is not None and group.weights.steers
     if steers and options.advantage == "gae":
-        raise UserError(
-            "learner.advantage: 'gae' is not acceptable; a controller gives its own advantages: use "
-            "learner.advantage=leave_one_out, or leave that controller out"
+        raise refusal(
+            "learner.advantage",
+            "gae",
+            "a controller sets its own advantages; use leave_one_out, or leave that controller out",
         )
     if group.weights is not None and steers:
         advantages_N = group.weights.advantages_N

@@ -21,7 +21,7 @@ from halfway.curriculum.rollouts import FloatArray, IntArray
 from halfway.curriculum.stored import join
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import ANOTHER, read_json
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, refusal
 from halfway.trainers.distributed.collectives import lost_processes
 from halfway.trainers.learner.adapters import add_adapters, has_adapters, require_same_scale
 from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend, os_errors
@@ -75,9 +75,10 @@ class PolicyGradientLearner:
             lora: adapters to add to the policy, in place, and to train instead of its weights; rank 0 = none.
         """
         if options.share_contexts and not shares_contexts(policy):
-            raise UserError(
-                "learner.share_contexts: True is not acceptable; the model's cache does not keep all keys and values "
-                "(a sliding window, or no attention): give false"
+            raise refusal(
+                "learner.share_contexts",
+                True,
+                "give false; the model's cache does not keep all keys and values (a sliding window, or no attention)",
             )
         if lora is not None and lora.rank:
             add_adapters(policy, lora)

@@ -34,7 +34,7 @@ class LoraOptions:
         require(self.rank >= 0, "model.lora.rank", self.rank, "give 0 (= no adapters) or a rank such as 16")
         require(self.alpha > 0, "model.lora.alpha", self.alpha, "give a positive number such as 32")
         named = len(self.targets) > 0 and all(self.targets)
-        require(named, "model.lora.targets", self.targets, "give at least one name, or all-linear")
+        require(named, "model.lora.targets", self.targets, "list at least one name, or give all-linear")
 
 
 @dataclass(frozen=True)

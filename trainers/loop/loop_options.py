@@ -101,7 +101,7 @@ class Budget:
     def __post_init__(self) -> None:
         amounts = {k: v for k, v in vars(self).items() if v is not None}
         require(
-            len(amounts) == 1, "budget", amounts, "give exactly one of rollouts, tokens, steps, seconds, tool_seconds"
+            len(amounts) == 1, "budget", amounts, "set exactly one of rollouts, tokens, steps, seconds, tool_seconds"
         )
         require(next(iter(amounts.values())) > 0, f"budget.{self.unit}", self.total, "give a positive number")
 

@@ -94,7 +94,7 @@ class RewardOptions:
         require(self.ensemble >= 1, "reward.ensemble", self.ensemble, "give at least 1")
         require(self.margin >= 0, "reward.margin", self.margin, "give 0 (= off) or more")
         answered = self.kind != "solver" or self.oracles
-        require(answered, "reward.oracles", self.oracles, "the solver's reward needs answers; give true")
+        require(answered, "reward.oracles", self.oracles, "give true; the solver's reward needs answers")
         probes = self.kind != "solver" or self.ensemble == 1
         require(probes, "reward.kind", self.kind, "the solver's reward has no probes; leave ensemble out")
 

@@ -76,14 +76,19 @@ class RolloutOptions:
         return GAP_FLOAT32 if exact else GAP_ROUNDED
 
     def __post_init__(self) -> None:
-        require(self.num_rollouts >= 2, "rollouts.num_rollouts", self.num_rollouts, "a group needs at least 2 rollouts")
+        require(
+            self.num_rollouts >= 2,
+            "rollouts.num_rollouts",
+            self.num_rollouts,
+            "give at least 2; a group of 1 teaches nothing",
+        )
         require(self.temperature > 0, "rollouts.temperature", self.temperature, "give a positive number")
         limit = self.max_response_tokens
         require(limit >= 2, "rollouts.max_response_tokens", limit, "give at least 2 tokens")
         context = self.max_context_tokens
         require(context >= 0, "rollouts.max_context_tokens", context, "give a number of tokens, or 0 for no limit")
         diverged = self.max_diverged
-        require(0 <= diverged <= 1, "rollouts.max_diverged", diverged, "give a share, 0 to 1")
+        require(0 <= diverged <= 1, "rollouts.max_diverged", diverged, "give a share from 0 to 1")
         seconds = self.max_seconds
         require(seconds >= 0, "rollouts.max_seconds", seconds, "give a number of seconds, or 0 for no limit")
         require(self.max_sequences >= 1, "rollouts.max_sequences", self.max_sequences, "give at least 1")

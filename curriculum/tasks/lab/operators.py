@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from halfway.curriculum import Problem, UserError
+from halfway.curriculum import Problem, refusal
 from halfway.curriculum.tasks.lab.sheets import count_wrong, read_prompt, require_bounds, write_prompt
 
 LABELS = "abcdefghijkl"
@@ -114,14 +114,13 @@ class OperatorOptions:
         lines, allowed = (self.min_lines, self.max_lines), (self.min_allowed, self.max_allowed)
         require_bounds("operator_sheets", lines, allowed, len(LABELS))
         if not 0 <= self.spread < len(OPERATORS):
-            raise UserError(f"operator_sheets.spread: {self.spread} is not acceptable; give 0 to {len(OPERATORS) - 1}")
+            raise refusal("operator_sheets.spread", self.spread, f"give 0 to {len(OPERATORS) - 1}")
         if self.table < 0:
-            raise UserError(f"operator_sheets.table: {self.table} is not acceptable; give a number from 0")
+            raise refusal("operator_sheets.table", self.table, "give a number from 0")
         known = set(self.strata) <= set(range(len(STRATA)))
         if not known or not 0 < len(self.strata) == len(set(self.strata)):
-            raise UserError(
-                f"operator_sheets.strata: {list(self.strata)} is not acceptable; give different numbers from 0 to "
-                f"{len(STRATA) - 1}"
+            raise refusal(
+                "operator_sheets.strata", list(self.strata), f"give different integers from 0 to {len(STRATA) - 1}"
             )
 
 

@@ -99,7 +99,7 @@ def test_ending_in_the_last_turn_counts() -> None:
 def test_ledger_refuses_what_it_cannot_play() -> None:
     with pytest.raises(UserError, match=says("'x'", "another task")):
         Ledger().start([Problem("x", "1+1=", "2")])
-    with pytest.raises(UserError, match=r"environment\.max_turns: 0"):
+    with pytest.raises(UserError, match=r"environment\.max_turns: .*0"):
         Ledger(max_turns=0)
 
 

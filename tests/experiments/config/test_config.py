@@ -245,7 +245,7 @@ def test_bfloat16_weights_are_trained_where_float32_ones_take_the_steps(run_file
 def test_a_controller_that_needs_values_is_refused_without_a_critic(run_file: Path) -> None:
     run_file.write_text(RUN.replace("[prefix_sampling, uniform, greso]", "[pros: {top_values: 0.1}]"))
     message = refusal(run_file)
-    assert message.startswith("learner.advantage: 'leave_one_out'") and "controllers.pros needs" in message
+    assert message.startswith("learner.advantage: cannot be 'leave_one_out'") and "controllers.pros needs" in message
     assert load_run_config(run_file, ["learner.advantage=gae"]).learner.advantage == "gae"
 
 

@@ -77,15 +77,15 @@ def test_options_beside_an_engine_are_refused(tmp_path: Path) -> None:
     [
         (
             "{engine: [vllm]}",
-            r"^rollouts\.engine: \['vllm'\] .*{name: options}",
+            r"^rollouts\.engine: (?=.*\['vllm'\]).*{name: options}",
         ),
         ("{engine: {vllm: {}, transformers: {}}}", r"^rollouts\.engine: .*name"),
         ("{engine: {vllm: {cache: 1}}}", r"^rollouts\.engine\.vllm\.cache: .*'cache'"),
-        ("{engine: {vllm: {kv_cache_gib: 0}}}", r"^rollouts\.engine\.vllm\.kv_cache_gib: 0\.0 "),
+        ("{engine: {vllm: {kv_cache_gib: 0}}}", r"^rollouts\.engine\.vllm\.kv_cache_gib: .*0\.0"),
         ("{engine: {vllm_servers: {entropies: true}}}", r"^rollouts\.engine\.vllm_servers\.entropies: .*'entropies'"),
-        ("{engine: {vllm_servers: {block_size: 8}}}", r"^rollouts\.engine\.vllm_servers\.block_size: 8 "),
-        ("{workers: ray}", r"^rollouts\.workers: 'ray' .*vllm_servers"),
-        ("{workers: ray, payloads: files}", r"^rollouts\.payloads: 'files' "),
+        ("{engine: {vllm_servers: {block_size: 8}}}", r"^rollouts\.engine\.vllm_servers\.block_size: .*8"),
+        ("{workers: ray}", r"^rollouts\.workers: (?=.*'ray').*vllm_servers"),
+        ("{workers: ray, payloads: files}", r"^rollouts\.payloads: .*'files'"),
         ("7", "^rollouts: 7 "),
     ],
 )
@@ -116,11 +116,11 @@ def test_every_model_of_a_study_has_an_engine_of_its_own() -> None:
         ("solver.rollouts.engine=vlm", r"^solver\.rollouts\.engine: .*'vlm'.*'vllm'"),
         (
             "solver.rollouts.max_response_tokens=5000",
-            r"^solver\.rollouts\.max_response_tokens: 5000 .* max_length=4096",
+            r"^solver\.rollouts\.max_response_tokens: (?=.*5000).* max_length=4096",
         ),
         (
             "solver.rollouts.engine.vllm.eager=often",
-            r"^solver\.rollouts\.engine\.vllm\.eager: 'often' ",
+            r"^solver\.rollouts\.engine\.vllm\.eager: .*'often'",
         ),
     ],
 )
@@ -157,10 +157,10 @@ def mistakes(*words: str) -> list[str]:
 
 OF_RUN = {
     "run.yaml:2: learner.epss: unknown name 'epss'",
-    "run.yaml:2: learner.lr: 'fast' is not acceptable",
+    "run.yaml:2: learner.lr: must be a number, not 'fast'",
     "run.yaml:4: controllers.prefix_sampling.max_shar: unknown name 'max_shar'",
     "run.yaml:3: controllers: unknown name 'gresso'",
-    "run.yaml:8: evaluation.points: 'many' is not acceptable",
+    "run.yaml:8: evaluation.points: must be an integer, not 'many'",
 }
 
 
@@ -172,7 +172,7 @@ def test_every_mistake_has_its_line(folder: Path) -> None:
 def test_a_mistake_of_the_base_is_named_once_for_all_arms_and_one_of_an_arm_with_the_arm(folder: Path) -> None:
     Path("arms.yaml").write_text("base: run.yaml\nseeds: [0]\narms:\n  a: {fill: {groups: -1}}\n  b: {}\n")
     found = mistakes("arms.yaml")
-    assert set(found) == OF_RUN | {"arms.yaml:4: arms.a: fill.groups: -1 is not acceptable"}
+    assert set(found) == OF_RUN | {"arms.yaml:4: arms.a: fill.groups: must be at least 1, not -1"}
     assert len(found) == len(OF_RUN) + 1
 
 

@@ -152,13 +152,13 @@ def test_a_layer_that_the_reference_lacks_is_one_line(peaceful: PropelConfig) ->
 
 def test_a_study_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     for change, message in [
-        ("arms.base={}", r"arms: 'base' is not acceptable"),
+        ("arms.base={}", r"arms: cannot be 'base'; "),
         ("arms.probe.reward.kind=hardest", r"arms\.probe\.reward\.kind: unknown name 'hardest'"),
         ("arms.probe.rewards.kind=hard", r"arms\.probe\.rewards: unknown name 'rewards'; did you mean 'reward'"),
         ("solver.band.low=0.9", r"solver\.band"),
         ("domain.sums.sheets.min_lines=0", r"min_lines 0"),
         ("activations.layers=[]", r"activations\.layers"),
-        ("seeds=[0,0]", r"seeds: \[0, 0\] is not acceptable"),
+        ("seeds=[0,0]", r"seeds: must be different integers of at least 0, not \[0, 0\]"),
         ("generator.rollouts.engine=vlm", r"generator\.rollouts\.engine: unknown name 'vlm'"),
     ]:
         with pytest.raises(UserError, match=message):

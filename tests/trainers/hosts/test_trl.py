@@ -340,7 +340,7 @@ def test_a_reward_with_too_few_values_is_named(tmp_path: Path) -> None:
         return [0.0 for _ in completions[1:]]
 
     args = trl_lab.config(tmp_path, 1, save_strategy="no", max_completion_length=2)
-    with pytest.raises(UserError, match=r"reward short: '15 values' .*16, one per response"):
+    with pytest.raises(UserError, match=r"reward short: returned 15 values; return 16, one per response"):
         trl_lab.trainer(CHAINS["greso"], args, short).train()
 
 
@@ -357,12 +357,12 @@ def test_a_reward_that_is_neither_0_nor_1_is_refused_without_a_threshold(tmp_pat
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"shuffle_dataset": True}, "args.shuffle_dataset: True is not acceptable; give False"),
-        ({"dataloader_num_workers": 2}, "args.dataloader_num_workers: 2 is not acceptable; give 0"),
-        ({"max_steps": -1}, "args.max_steps: -1 is not acceptable"),
+        ({"shuffle_dataset": True}, "args.shuffle_dataset: must be False, not True"),
+        ({"dataloader_num_workers": 2}, "args.dataloader_num_workers: must be 0, not 2"),
+        ({"max_steps": -1}, "args.max_steps: must be a number of steps, not -1"),
         ({"remove_unused_columns": True}, "args.remove_unused_columns: True"),
-        ({"num_generations": 3}, "args.num_generations: 3 is not acceptable; give a number that divides the 16 rows"),
-        ({"num_iterations": 2, "save_steps": 3}, "args.save_steps: 3 is not acceptable; give a multiple of 2"),
+        ({"num_generations": 3}, "args.num_generations: must be a number that divides the 16 rows, not 3"),
+        ({"num_iterations": 2, "save_steps": 3}, "args.save_steps: must be a multiple of 2, not 3"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:

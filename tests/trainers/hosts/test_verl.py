@@ -212,13 +212,13 @@ def test_prompts_that_are_text_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"dataloader_num_workers": 8}, "data.dataloader_num_workers: 8 is not acceptable; give 0"),
-        ({"shuffle": True}, "data.shuffle: True is not acceptable; give false"),
+        ({"dataloader_num_workers": 8}, "data.dataloader_num_workers: must be 0, not 8"),
+        ({"shuffle": True}, "data.shuffle: must be false, not True"),
         ({"halfway": {"chain": ["pros"], "num_rollouts": 4, "folder": "."}}, "controllers.pros: needs the entropy of"),
         ({"halfway": None}, "data.halfway.chain: missing"),
         (
             {"halfway": {"chain": ["uniform"], "num_rollouts": 4, "folder": ".", "v1": False}},
-            "trainer.use_v1: False is not acceptable; give true",
+            "trainer.use_v1: must be true, not False",
         ),
     ],
 )

@@ -206,8 +206,8 @@ def test_sequences_know_their_group() -> None:
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"minibatch_groups": -1}, r"^learner\.minibatch_groups: -1 "),
-        ({"minibatch_groups": 8, "num_minibatches": 4}, r"^learner\.num_minibatches: 4 .*minibatch_groups=8"),
+        ({"minibatch_groups": -1}, r"^learner\.minibatch_groups: .*-1"),
+        ({"minibatch_groups": 8, "num_minibatches": 4}, r"^learner\.num_minibatches: (?=.*4).*minibatch_groups=8"),
     ],
 )
 def test_only_one_says_how_many_minibatches_there_are(changes: dict[str, int], error: str) -> None:

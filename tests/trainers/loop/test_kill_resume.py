@@ -359,8 +359,8 @@ def test_a_sampler_that_ends_as_it_starts_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"learner": {}}, r"learner\.mismatch: 'none' "),
-        ({"rollouts": {"staleness": 9}}, r"rollouts\.staleness: 9 .*0.*8"),
+        ({"learner": {}}, r"learner\.mismatch: .*'none'"),
+        ({"rollouts": {"staleness": 9}}, r"rollouts\.staleness: (?=.*9).*0.*8"),
         ({"rollouts": {"staleness": 1, "engine": "vllm"}}, "cannot sample while the learner updates"),
         (
             {"rollouts": {"staleness": 1, "engine": {"vllm_servers": {"sleep": True}}}},

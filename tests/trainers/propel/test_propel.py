@@ -392,8 +392,8 @@ def test_the_rule_takes_the_last_checkpoint_without_an_alert() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RewardOptions(ensemble=0), r"reward\.ensemble: 0 "),
-        (lambda: RewardOptions(kind="solver", ensemble=2), r"reward\.kind: 'solver'"),
+        (lambda: RewardOptions(ensemble=0), r"reward\.ensemble: .*0"),
+        (lambda: RewardOptions(kind="solver", ensemble=2), r"reward\.kind: .*'solver'"),
         (lambda: RewardOptions(margin=-1), r"reward\.margin"),
         (lambda: CorpusOptions(generations=0), r"corpus\.generations"),
         (lambda: GeneratorTraining(steps=-1), r"training\.steps"),

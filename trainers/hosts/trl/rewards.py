@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum.support.errors import UserError
 from halfway.trainers.hosts.hosting import Hosting
 from halfway.trainers.hosts.outcomes import Judge, rollout_of
 from halfway.trainers.hosts.rows import TICKET
@@ -76,9 +76,8 @@ class Observer:
         if not in_training(inputs):
             return
         name, wanted = name_of(self.rewards[position]), len(inputs["completion_ids"])
-        require(
-            len(rewards) == wanted, f"reward {name}", f"{len(rewards)} values", f"return {wanted}, one per response"
-        )
+        if len(rewards) != wanted:
+            raise UserError(f"reward {name}: returned {len(rewards)} values; return {wanted}, one per response")
         self._values[position] = [number(reward) for reward in rewards]
         if len(self._values) == sum(map(is_function, self.rewards)):
             self._record(inputs)

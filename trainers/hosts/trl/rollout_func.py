@@ -33,7 +33,7 @@ class SessionRollouts:
     def __init__(self, hosting: Hosting, args: Any, generate: Generate | None = None):
         self.hosting, self.args, self.generate = hosting, args, generate or continued
         paged = getattr(args, "use_transformers_continuous_batching", False)
-        remedy = "give False, use_vllm=True, or through='rows'"
+        remedy = "give False; or set use_vllm=True, or through='rows'"
         require(not paged, "args.use_transformers_continuous_batching", paged, remedy)
         first_prompt = hosting.rows.row(hosting.session.problems[0])["prompt"]
         self._placeholder: Any = "" if isinstance(first_prompt, str) else [{"role": "user", "content": ""}]

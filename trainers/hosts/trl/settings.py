@@ -11,13 +11,13 @@ def check(args: Any) -> None:
     Raises:
         UserError: names the argument, its value and the remedy.
     """
-    require(not args.shuffle_dataset, "args.shuffle_dataset", True, "give False: the chain decides the order")
+    require(not args.shuffle_dataset, "args.shuffle_dataset", True, "give False; the chain decides the order")
     workers = args.dataloader_num_workers
-    require(workers == 0, "args.dataloader_num_workers", workers, "give 0: a worker would use a copy of the chain")
+    require(workers == 0, "args.dataloader_num_workers", workers, "give 0; a worker would use a copy of the chain")
     steps = args.max_steps
-    require(steps > 0, "args.max_steps", steps, "give a number of steps: a chain has no epochs")
+    require(steps > 0, "args.max_steps", steps, "give a number of steps; a chain has no epochs")
     unused = args.remove_unused_columns
-    require(not unused, "args.remove_unused_columns", unused, "give False: rewards read columns of the rows")
+    require(not unused, "args.remove_unused_columns", unused, "give False; rewards read columns of the rows")
     num, batch = args.num_generations, args.generation_batch_size
     require(batch % num == 0, "args.num_generations", num, f"give a number that divides the {batch} rows of a batch")
     if str(getattr(args.save_strategy, "value", args.save_strategy)) == "steps":

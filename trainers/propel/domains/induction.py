@@ -94,7 +94,10 @@ class FunctionInduction:
 
     def __post_init__(self) -> None:
         require(
-            self.inputs >= 2 and self.inputs % 2 == 0, "induction.inputs", self.inputs, "give an even number from 2"
+            self.inputs >= 2 and self.inputs % 2 == 0,
+            "induction.inputs",
+            self.inputs,
+            "give an even number above 0",
         )
         require(
             1 <= self.distinct_results <= self.inputs,
@@ -102,7 +105,7 @@ class FunctionInduction:
             self.distinct_results,
             f"give 1 to {self.inputs}, the number of inputs",
         )
-        require(bool(self.seed_functions), "induction.seed_functions", self.seed_functions, "give at least one")
+        require(bool(self.seed_functions), "induction.seed_functions", self.seed_functions, "list at least one")
         for code in self.seed_functions:
             trouble = function_name(code)
             require(isinstance(trouble, str), "induction.seed_functions", code, f"correct it: {trouble}")

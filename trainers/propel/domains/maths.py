@@ -122,7 +122,7 @@ class Maths:
     def __post_init__(self) -> None:
         fewest, most = self.min_characters, self.max_characters
         require(fewest >= 1, "maths.min_characters", fewest, "give at least 1")
-        require(most >= fewest, "maths.max_characters", most, f"give at least min_characters, {fewest}")
+        require(most >= fewest, "maths.max_characters", most, f"give at least {fewest}, which is min_characters")
         tagged = self.syntax == "tagged" or not self.examples_path
         require(tagged, "maths.examples_path", self.examples_path, "leave it out; syntax=plain shows no examples")
 

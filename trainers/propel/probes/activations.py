@@ -74,7 +74,12 @@ def check_layers(model: nn.Module, layers: Sequence[int]) -> None:
     """Raise UserError for a layer that the model does not have."""
     count = len(decoder_blocks(model))
     for layer in layers:
-        require(0 <= layer < count, "activations.layers", layer, f"the model has layers 0 to {count - 1}")
+        require(
+            0 <= layer < count,
+            "activations.layers",
+            layer,
+            f"give a layer from 0 to {count - 1}",
+        )
 
 
 class _DeepEnoughError(Exception):
@@ -239,7 +244,8 @@ def extract(
     Raises:
         UserError: if there is no task, the model lacks a layer, or the folder has other activations.
     """
-    require(len(readings) > 0, "activations", f"{len(readings)} tasks", "give at least one")
+    if not readings:
+        raise UserError("activations: there are no tasks; give at least one")
     check_layers(model, options.layers)
     manifest = {
         "reference": reference,

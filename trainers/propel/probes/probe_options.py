@@ -34,7 +34,7 @@ class ActivationOptions:
                 raise unknown("activations.poolings", name, POOLING_NAMES)
         for name in ("layers", "poolings"):
             values = vars(self)[name]
-            require(0 < len(set(values)) == len(values), f"activations.{name}", values, "give at least one, each once")
+            require(0 < len(set(values)) == len(values), f"activations.{name}", values, "list at least one, each once")
         for name in ("max_tokens", "batch_tokens"):
             require(vars(self)[name] >= 1, f"activations.{name}", vars(self)[name], "give at least 1")
 
@@ -115,7 +115,7 @@ class SweepOptions:
     def __post_init__(self) -> None:
         for name in ("heads", "balance"):
             values = vars(self)[name]
-            require(0 < len(set(values)) == len(values), f"sweep.{name}", values, "give at least one, each once")
+            require(0 < len(set(values)) == len(values), f"sweep.{name}", values, "list at least one, each once")
         require(self.max_ece > 0, "sweep.max_ece", self.max_ece, "give a positive number such as 0.1")
         require(self.tie >= 0, "sweep.tie", self.tie, "give 0 or more")
         require(self.policy_samples >= 2, "sweep.policy_samples", self.policy_samples, "give at least 2")

@@ -163,10 +163,10 @@ def test_the_teachers_pass_rate_is_what_it_passes() -> None:
         ({"max_lines": 13}, "max_lines 13"),
         ({"min_lines": 5, "max_lines": 4}, "min_lines 5"),
         ({"min_allowed": -1}, "min_allowed -1"),
-        ({"spread": 24}, "spread: 24"),
-        ({"strata": ()}, r"strata: \[\]"),
-        ({"strata": (1, 1)}, r"strata: \[1, 1\]"),
-        ({"strata": (5, 6)}, r"strata: \[5, 6\]"),
+        ({"spread": 24}, "spread: .*24"),
+        ({"strata": ()}, r"strata: .*\[\]"),
+        ({"strata": (1, 1)}, r"strata: .*\[1, 1\]"),
+        ({"strata": (5, 6)}, r"strata: .*\[5, 6\]"),
     ],
 )
 def test_options_out_of_range_are_refused(options: dict[str, Any], complaint: str) -> None:

@@ -365,20 +365,20 @@ def test_a_study_says_what_is_wrong_with_its_oracles(tmp_path: Path) -> None:
     one = {"model": {"path": "experiments/starting_models/sums"}}
     assert found().oracles["reliable"].rollouts.num_rollouts == 2
     for changes, message in [
-        ({"oracles": {}}, r"oracles: {} is not acceptable; tasks of maths have no answer; name two models"),
-        ({"domain": "sums"}, r"oracles: \['peculiar', 'reliable'\] is not acceptable; sums has its own answers"),
+        ({"oracles": {}}, r"oracles: cannot be {}; tasks of maths have no answer; name two models"),
+        ({"domain": "sums"}, r"oracles: cannot be \['peculiar', 'reliable'\]; sums has its own answers"),
         (
             {"domain": "sums", "oracles": {}},
-            r"arms\.rules\.reward\.oracles: False is not acceptable; this study has none",
+            r"arms\.rules\.reward\.oracles: must be true, not False; this study defines no oracles",
         ),
-        ({"oracles": {"a b": one}}, r"oracles: 'a b' is not acceptable"),
+        ({"oracles": {"a b": one}}, r"oracles: cannot be 'a b'; use letters"),
         ({"oracles": {"a": {}}}, r"oracles\.a\.model: missing"),
         ({"oracles": {"a": {**one, "rollout": {}}}}, r"oracles\.a\.rollout: unknown name 'rollout'"),
         (
             {"oracles": {"a": {**one, "rollouts": {"engine": "vlm"}}}},
             r"oracles\.a\.rollouts\.engine: unknown name 'vlm'",
         ),
-        ({"oracles": {"a": {"model": {"lora": {"rank": 2}}}}}, r"oracles\.a\.model\.lora\.rank: 2 is not acceptable"),
+        ({"oracles": {"a": {"model": {"lora": {"rank": 2}}}}}, r"oracles\.a\.model\.lora\.rank: cannot be 2; "),
         ({"arms": {"a": {"reward": {"kind": "solver", "oracles": False}}}}, r"arms\.a\.reward\.oracles"),
     ]:
         with pytest.raises(UserError, match=message):
