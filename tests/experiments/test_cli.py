@@ -88,7 +88,9 @@ def test_validate_names_the_kind_of_each_file_and_refuses_the_bad_ones(run_file:
 
 def test_validate_takes_changes_as_run_does(run_file: Path) -> None:
     assert "a run of uniform, 7 steps" in halfway("validate", run_file, "budget.steps=7").stdout
-    assert "rollouts.num_rollouts: 1" in complaint("validate", run_file, "rollouts.num_rollouts=1")
+    assert "rollouts.num_rollouts: must be at least 2, not 1" in complaint(
+        "validate", run_file, "rollouts.num_rollouts=1"
+    )
     assert "give a YAML file" in complaint("validate", "seed=1")
     assert "x 1 seeds, sums" in halfway("validate", SUMS, "seeds=[0]").stdout
 
@@ -170,7 +172,7 @@ def test_list_keeps_every_option_on_a_line_and_shows_empty_defaults() -> None:
 
 def test_mistakes_are_one_line(run_file: Path) -> None:
     assert "'uniform'" in complaint("run", run_file, "controllers=[unifrom]")
-    assert "rollouts.num_rollouts: 1" in complaint("run", run_file, "rollouts.num_rollouts=1")
+    assert "rollouts.num_rollouts: must be at least 2, not 1" in complaint("run", run_file, "rollouts.num_rollouts=1")
     assert "'lr'" in complaint("run", run_file, "learner.lrr=3e-4")
     assert "no such file" in complaint("run", run_file.with_name("absent.yaml"))
     assert "halfway run" in complaint("compare", run_file)
