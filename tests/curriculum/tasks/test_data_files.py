@@ -622,7 +622,7 @@ def test_a_data_set_that_is_not_there_is_one_line(hub: Callable[..., str], tmp_p
             source.load(None, STREAM)
         assert "\n" not in str(error.value)
     assert not (tmp_path / "ran").exists()
-    with pytest.raises(UserError, match=r"hub\.name: must be owner/name, not 'gsm8k'"):
+    with pytest.raises(UserError, match=r"hub\.name: must be owner/name, as on the hub, not 'gsm8k'"):
         Hub("gsm8k")
 
 

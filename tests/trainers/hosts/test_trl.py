@@ -360,8 +360,8 @@ def test_a_reward_that_is_neither_0_nor_1_is_refused_without_a_threshold(tmp_pat
         ({"shuffle_dataset": True}, "args.shuffle_dataset: must be False, not True"),
         ({"dataloader_num_workers": 2}, "args.dataloader_num_workers: must be 0, not 2"),
         ({"max_steps": -1}, "args.max_steps: must be a number of steps, not -1"),
-        ({"remove_unused_columns": True}, "args.remove_unused_columns: True"),
-        ({"num_generations": 3}, "args.num_generations: must be a number that divides the 16 rows, not 3"),
+        ({"remove_unused_columns": True}, "args.remove_unused_columns: must be False, not True"),
+        ({"num_generations": 3}, "args.num_generations: must be a number that divides the 16 rows of a batch, not 3"),
         ({"num_iterations": 2, "save_steps": 3}, "args.save_steps: must be a multiple of 2, not 3"),
     ],
 )

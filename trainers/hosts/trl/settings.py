@@ -23,7 +23,7 @@ def check(args: Any) -> None:
     if str(getattr(args.save_strategy, "value", args.save_strategy)) == "steps":
         every, needed = args.save_steps, steps_per_generation(args)
         whole = every >= 1 and (every * args.gradient_accumulation_steps) % _passes(args) == 0
-        require(whole, "args.save_steps", every, f"give a multiple of {needed}: checkpoints are between generations")
+        require(whole, "args.save_steps", every, f"give a multiple of {needed}; checkpoints are between generations")
 
 
 def groups(args: Any) -> int:
