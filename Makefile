@@ -111,12 +111,12 @@ $(HOSTS)/verl/installed: pyproject.toml constraints/hosts/verl.txt
 # Source archive and wheel, checked as an index of packages would check them.
 dist: $(DIST_VENV)/installed
 	rm -rf dist
-	$(DIST_VENV)/bin/python -m build --outdir dist
+	PIP_CONSTRAINT=constraints/tools.txt $(DIST_VENV)/bin/python -m build --outdir dist
 	$(DIST_VENV)/bin/twine check --strict dist/*
 
-$(DIST_VENV)/installed:
+$(DIST_VENV)/installed: constraints/tools.txt
 	$(PYTHON) -m venv $(DIST_VENV)
-	$(DIST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	$(DIST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints/tools.txt build twine
 	touch $@
 
 # The documentation as a site, in build/site. A link that leads nowhere is an error.
@@ -125,9 +125,9 @@ site: $(SITE_VENV)/installed $(VENV)/installed-train
 	$(VENV)/bin/python -m halfway.experiments.site build/pages
 	$(SITE_VENV)/bin/mkdocs build --quiet --config-file docs/mkdocs.yml
 
-$(SITE_VENV)/installed:
+$(SITE_VENV)/installed: constraints/tools.txt
 	$(PYTHON) -m venv $(SITE_VENV)
-	$(SITE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check mkdocs-material 'mkdocstrings[python]' mkdocs-jupyter
+	$(SITE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints/tools.txt mkdocs-material 'mkdocstrings[python]' mkdocs-jupyter
 	touch $@
 
 clean:

@@ -173,3 +173,12 @@ def test_every_page_says_to_install_a_checkout_since_there_is_no_release() -> No
     found = {str(path): bare.findall(path.read_text()) for path in markdown_pages() if path.parent != log}
     assert len(found) > 20 and not any(found.values()), {path: lines for path, lines in found.items() if lines}
     assert bare.search("pip install 'trl>=1' halfway") and not bare.search("pip install PATH/TO/halfway")
+
+
+def test_what_builds_packages_and_the_site_has_a_version() -> None:
+    lines = re.findall(r".*_VENV\)/bin/python -m (?:pip install|build) .*", (REPOSITORY / "Makefile").read_text())
+    assert len(lines) == 3 and all("constraints/tools.txt" in line for line in lines)
+    pinned = re.findall(r"^([\w.-]+)==\S+$", (REPOSITORY / "constraints" / "tools.txt").read_text(), re.MULTILINE)
+    built = [*tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["build-system"]["requires"]]
+    built += ["build", "twine", "mkdocs-material", "mkdocstrings[python]", "mkdocs-jupyter"]
+    assert names(built) <= {canonicalize_name(name) for name in pinned}

@@ -30,7 +30,7 @@ def test_changed_files_of_strangers_end_in_one_line_or_a_sound_result(tmp_path: 
     if TROUBLE:
         pytest.skip(TROUBLE)
     record = tmp_path / "record.jsonl"
-    words = [sys.executable, SCRIPT, "--changes", "5", "--bits", "5", "--special", "5", "--heavy", "1"]
+    words = [sys.executable, SCRIPT, "--changes", "3", "--bits", "3", "--special", "3", "--heavy", "0.4"]
     words += ["--without", "further", "--seed", "1", "--record", record]
     environment = {**os.environ, "PYTHONPATH": IMPORTABLE, "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)

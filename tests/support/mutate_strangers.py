@@ -10,6 +10,7 @@ again. `--again` tries anew what had failed there; `--table` prints what the rec
 import argparse
 import json
 import math
+import random
 import sys
 import tempfile
 import time
@@ -63,7 +64,7 @@ def preload() -> None:
 
 
 def attacked(
-    names: Iterable[str], plan: Mapping[str, int], seed: int, done: Iterable[Case] = ()
+    names: Iterable[str], plan: Mapping[str, float], seed: int, done: Iterable[Case] = ()
 ) -> Iterator[dict[str, Any]]:
     """The outcome of every case of these kinds that is not done.
 
@@ -79,7 +80,8 @@ def attacked(
                 specimen = specimens[kind.make] = Path(folder, str(len(specimens)), "specimen")
                 make(kind, specimen)
             most = {"bit": math.inf if kind.binary else 0}
-            light = name == "MLflow's answers" or not any(is_text(path.name) for path in kind.files(specimen))
+            light = random.Random(f"{seed} {name}").random() >= plan["heavy"]  # it takes no part, if that is below 1
+            light |= name == "MLflow's answers" or not any(is_text(path.name) for path in kind.files(specimen))
             most["heavy"] = 0 if light else math.inf  # MLflow's client reads in a process of its own, with limits
             most["special"] = 0 if name in SERVICES and not kind.binary else len(places(kind, specimen, seed))
             numbers = {how: min(math.ceil(n * kind.share), most.get(how, math.inf)) for how, n in plan.items()}
@@ -110,7 +112,9 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=200, help="changes of each kind")
     parser.add_argument("--bits", type=int, default=1000, help="bits to flip of each binary kind")
     parser.add_argument("--special", type=int, default=100, help="pipes, devices, folders and links instead of files")
-    parser.add_argument("--heavy", type=int, default=20, help="values of megabytes, in files of text")
+    parser.add_argument(
+        "--heavy", type=float, default=20, help="values of megabytes, in files of text; 0.4: in 40 % of them"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="kinds whose names contain one of these, such as log,pool")
     parser.add_argument("--without", default="", help="no kinds whose names contain this")

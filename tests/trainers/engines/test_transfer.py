@@ -16,6 +16,7 @@ from messages import says
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
+from torch.distributed import TCPStore
 
 from halfway.curriculum import UserError
 from halfway.trainers.distributed.ports import own_address
@@ -24,7 +25,7 @@ from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server
-from halfway.trainers.engines.vllm_servers.weights.private_store import KEY_BYTES, join_store
+from halfway.trainers.engines.vllm_servers.weights.private_store import KEY_BYTES, join_store, open_store
 from halfway.trainers.engines.vllm_servers.weights.transfer import (
     Broadcast,
     Files,
@@ -228,6 +229,17 @@ def test_a_stranger_is_turned_away_from_the_store_of_a_broadcast(said: bytes, mo
         join_store("127.0.0.1", one.told["port"], bytes(KEY_BYTES).hex(), 2, 1.0)
     transfer.send(weights(), [one, two], "2")
     assert holds_all(two)
+
+
+def test_the_store_behind_the_door_answers_this_host_without_a_key() -> None:
+    """SECURITY.md says so: torch asks nobody, whichever user connects."""
+    opened = open_store("127.0.0.1", 2, timedelta(seconds=10))
+    opened.store.set("key", "ours")
+    port = opened.store.port
+    assert listening_addresses(port) == {"127.0.0.1"} and port != opened.port
+    other = TCPStore("127.0.0.1", port, 2, is_master=False, wait_for_workers=False)
+    assert other.get("key") == b"ours"
+    opened.close()
 
 
 def listening_addresses(port: int) -> set[str]:

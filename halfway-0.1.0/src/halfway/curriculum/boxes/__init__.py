@@ -1,0 +1,25 @@
+"""Boxes, isolated work trees for a policy's commands, and the sandbox for untrusted programs.
+
+- `box`: the contract of a box
+- `walls`: confines both: bubblewrap's options, limits, one filter of system calls
+- `worker_process`: a client of the worker process of either
+- `bubblewrap`: the default boxes: bubblewrap, with an overlay for the work tree
+- `box_worker`: the process between Halfway and the commands of one box
+- `starting_trees`: a cache of starting work trees on this machine
+- `trees`: converts changes of a work tree to bytes and back
+- `sandbox`: runs untrusted functions; `sandbox_worker`: the process inside
+- `determinism`: variables of commands, and removal of differences between equal executions
+- `swerex`: boxes of swe-rex: docker, podman, cloud sandboxes
+- `docker`: limits and removal of docker's and podman's containers, and the lines of bash around a command in one
+"""
+
+from halfway.curriculum import Registry
+
+BOXES = Registry(
+    what="box",
+    group="halfway.boxes",
+    builtin={
+        "bubblewrap": "halfway.curriculum.boxes.bubblewrap:Bubblewrap",
+        "swerex": "halfway.curriculum.boxes.swerex:SweRex",
+    },
+)

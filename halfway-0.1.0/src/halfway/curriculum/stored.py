@@ -1,0 +1,134 @@
+"""Arrays that lie in a store outside the process that plans: in files, or in an object store."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfway.curriculum.groups import Group
+from halfway.curriculum.rollouts import Turn
+
+Array = NDArray[Any]
+FIELDS = ("tokens_T", "logprobs_T", "entropies_T", "observation_tokens_O")
+"""The arrays of a turn that go into a store."""
+
+
+class Payload(Protocol):
+    """The place of a group's arrays. A store may remove them when nothing refers to the place any longer."""
+
+    def read(self, start: int, size: int) -> bytes | memoryview:
+        """Read bytes. Raises UserError if they are lost."""
+        ...
+
+
+class Store(Protocol):
+    """Keeps the arrays of groups."""
+
+    def put(self, content: bytes) -> Payload: ...
+
+
+class UnreadArray:
+    """An array of one axis that knows its length and type, and reads its values whenever they are used.
+
+    numpy takes it as an array; its elements and methods are those of the array.
+    """
+
+    __slots__ = ("dtype", "size")
+
+    def __init__(self, dtype: np.dtype[Any], size: int):
+        self.dtype, self.size = dtype, size
+
+    def read(self) -> Array:
+        raise NotImplementedError
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        values = self.read()
+        return values if dtype is None else values.astype(dtype)
+
+    def __len__(self) -> int:
+        return self.size
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (self.size,)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.read()[index]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.read(), name)
+
+
+class StoredArray(UnreadArray):
+    """An array in a store.
+
+    Attributes:
+        start: its first byte in the payload.
+        digest: equal for equal values.
+    """
+
+    __slots__ = ("digest", "payload", "start")
+
+    def __init__(self, payload: Payload, dtype: np.dtype[Any], size: int, start: int, digest: bytes):
+        super().__init__(dtype, size)
+        self.payload, self.start, self.digest = payload, start, digest
+
+    def read(self) -> Array:
+        return np.frombuffer(self.payload.read(self.start, self.size * self.dtype.itemsize), self.dtype)
+
+
+class JoinedArray(UnreadArray):
+    """Arrays of one type, one after another. What lies in the first is read alone."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Sequence[Any]):
+        super().__init__(parts[0].dtype, sum(map(len, parts)))
+        self.parts = parts
+
+    def read(self) -> Array:
+        return np.concatenate([np.asarray(part) for part in self.parts])
+
+    def __getitem__(self, index: Any) -> Any:
+        first = self.parts[0]
+        inside = isinstance(index, slice) and index.stop is not None and 0 <= index.stop <= len(first)
+        return first[index] if inside else self.read()[index]
+
+
+def join(parts: Sequence[Any]) -> Any:
+    """Concatenate arrays, without reading those in a store."""
+    unread = any(isinstance(part, UnreadArray) for part in parts)
+    return JoinedArray(parts) if unread else np.concatenate(parts)
+
+
+def identity(array: Any) -> bytes:
+    """Bytes that are equal for equal arrays of one type. A stored array is not read."""
+    same: bytes = array.digest if isinstance(array, StoredArray) else array.tobytes()
+    return same
+
+
+def put_group(group: Group, store: Store) -> Group:
+    """Put the arrays of a group's turns into a store, in one payload."""
+    turns = [turn for rollout in group.rollouts for turn in rollout.turns]
+    arrays = [np.ascontiguousarray(getattr(turn, name)) for turn in turns for name in FIELDS]
+    content = b"".join(array.tobytes() for array in arrays)
+    if not content:
+        return group
+    payload, start = store.put(content), 0
+    stored: list[Any] = []
+    for array in arrays:
+        digest = blake2b(array.data, digest_size=16).digest()
+        stored.append(StoredArray(payload, array.dtype, len(array), start, digest) if len(array) else array)
+        start += array.nbytes
+    found = iter(stored)
+
+    def moved(turn: Turn) -> Turn:
+        return replace(turn, **{name: next(found) for name in FIELDS})
+
+    rollouts = tuple(replace(one, turns=tuple(moved(turn) for turn in one.turns)) for one in group.rollouts)
+    return replace(group, rollouts=rollouts)

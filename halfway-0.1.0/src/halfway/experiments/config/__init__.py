@@ -1,0 +1,13 @@
+"""Reads YAML files into checked settings, with one-line errors. Needs no torch.
+
+- `loading`: reads and writes files of every kind, and compares two
+- `run`: the fields of a run
+- `comparison`: the fields of a comparison
+- `design`: what a comparison plans in advance: arms, tuning, contrasts, targets, costs
+- `names`: checks of seeds and of the names of runs and arms
+- `yaml_files`: YAML files, overrides and interpolations as plain mappings; bases are merged in
+  `halfway.curriculum.support.yaml_bases`
+- `starter`: a short recipe to begin with
+- `line_numbers`: the lines in which fields are written
+- `paths`: paths in a configuration that can be found from any folder, and what a model's own files say about it
+"""

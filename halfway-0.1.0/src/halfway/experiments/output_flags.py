@@ -1,0 +1,108 @@
+"""The amount and form of a command's output: `--full`, `--quiet` and `--json`."""
+
+import functools
+import inspect
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Shown(NamedTuple):
+    """The running command's options of this kind."""
+
+    full: bool = False
+    quiet: bool = False
+    json: bool = False
+
+    @property
+    def progress(self) -> "Console":
+        """The console for progress."""
+        from rich.console import Console
+
+        return Console(quiet=self.quiet, stderr=self.json)
+
+    def warn(self, console: "Console", message: str) -> None:
+        """Show a warning above the progress; without progress, on stderr."""
+        from halfway.curriculum.support.extras import clean
+
+        line = f"warning: {clean(message)}"
+        if console.is_terminal and not self.quiet:
+            console.print(line, style="yellow", markup=False, highlight=False)
+        else:
+            typer.echo(line, err=True)
+
+
+PATIENCE = 4.0
+"""Seconds without output after which `busy` prints a line."""
+NOW: ContextVar[Shown] = ContextVar("shown")
+OPTIONS = {
+    "full": typer.Option("--full", help="Show everything, not only the finding."),
+    "quiet": typer.Option("--quiet", "-q", help="Show no progress, only warnings and the result."),
+    "json": typer.Option("--json", help="Print the result as JSON; whatever else is shown goes to stderr."),
+}
+
+
+def now() -> Shown:
+    """The output settings of the running command."""
+    return NOW.get(Shown())
+
+
+def takes(function: Callable[..., None], *names: str) -> Callable[..., None]:
+    """Add these `OPTIONS` to the function of a command; `now()` returns them while it runs."""
+
+    @functools.wraps(function)
+    def showing(*args: Any, **kwargs: Any) -> None:
+        NOW.set(Shown(**{name: kwargs.pop(name) for name in names}))
+        function(*args, **kwargs)
+
+    own = inspect.signature(function, eval_str=True)
+    more = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, OPTIONS[name]]
+        )
+        for name in names
+    ]
+    showing.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # type: ignore[attr-defined]
+    showing.__annotations__ = {**function.__annotations__, **{one.name: one.annotation for one in more}}
+    return showing
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Show what is being done: in a terminal at once, elsewhere on stderr if it takes more than four seconds."""
+    from rich.console import Console
+
+    console = Console(stderr=True, quiet=now().quiet)
+    if console.is_terminal:
+        with console.status(what):
+            yield
+        return
+    timer = threading.Timer(PATIENCE, console.out, [what])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def as_json(result: Any) -> str:
+    """Convert a result to indented JSON, with characters that could control a terminal escaped."""
+    import msgspec
+
+    text = msgspec.json.format(msgspec.json.encode(result)).decode()
+    return re.sub(r"[^\x00-\x7e]", lambda odd: odd[0] if odd[0].isprintable() else json.dumps(odd[0])[1:-1], text)
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """Make a sort key that orders numbers within names by value ("2" before "10"), and numbers before words."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
