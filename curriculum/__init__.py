@@ -7,7 +7,6 @@ Nothing here loads torch. The files are the contract:
 - `groups`: a request, and the group of rollouts that results from it
 - `plan`: the requests of a step, with verdicts and skips
 - `controller`: the contract of a controller, and the chain that composes controllers
-- `belief_errors`: errors of the pass rates that a chain predicted, by lag
 - `session`: runs a chain in a trainer: requests out, outcomes in
 - `prefix`: starting points inside an earlier rollout or after a hint
 - `streams`: named, independent random streams

@@ -21,8 +21,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from halfway.curriculum.belief_errors import belief_errors
-from halfway.curriculum.controller import NEEDS, PassRateController, members_of, propose_until_full
+from halfway.curriculum.controller import NEEDS, PassRateController, belief_errors, members_of, propose_until_full
 from halfway.curriculum.groups import Group, Request
 from halfway.curriculum.plan import Plan, Skip
 from halfway.curriculum.problems import ProblemSet

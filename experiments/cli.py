@@ -459,7 +459,7 @@ def serve(
     Servers and run need the same token, in HALFWAY_SERVER_TOKEN or in the file named by HALFWAY_SERVER_TOKEN_FILE.
     """
     from halfway.experiments.config.loading import load_run_config
-    from halfway.experiments.running.serve import serve as run_servers
+    from halfway.experiments.running.launch import serve as run_servers
 
     config = load_run_config(file, overrides or [])
     config.rollouts.engine.part.check(config.planned(config.shape))

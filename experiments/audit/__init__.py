@@ -3,7 +3,6 @@
 - `auditing`: a whole audit, its limits, and the audit as JSON
 - `reading`: finds the logs at a path, recognises their formats and reads them
 - `files`: finds files and reads their beginnings and lines; no file is trusted, and none is executed
-- `limits`: limits on packed files and on lines
 - `database`: runs DuckDB on arrays and on Parquet files only
 - `formats`: readers of rollout logs
 - `builder`: collects rollouts into groups

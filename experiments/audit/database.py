@@ -10,7 +10,6 @@ import duckdb
 from numpy.typing import NDArray
 
 from halfway.curriculum.support.database import connect, name_in_sql, size_in_sql, sum_in_sql
-from halfway.experiments.audit.limits import TOO_DENSE, TooDenseError, most, require_moderate
 
 ROWS = 128
 """Rows to convert to Python values at a time."""
@@ -23,7 +22,37 @@ UNREADABLE = (duckdb.Error, RuntimeError, UnicodeError)
 
 DAMAGED = "file that is not Parquet, or is damaged"
 
+MOST_VALUES = 4_000_000
+"""Maximum commas, and maximum brackets, in a line: each may become an object of many bytes."""
+
+UNPACKED, DENSEST = 64 << 20, 100
+"""Bytes to which every packed file may unpack; a larger one may unpack to this many times its size."""
+
+TOO_DENSE = f"file that unpacks to more than {DENSEST} times its size, read in part; if you trust it, unpack it"
+
 connected = lru_cache(maxsize=8)(connect)
+
+
+class TooDenseError(OSError):
+    """A packed file unpacks to far more than its size."""
+
+
+def require_moderate(unpacked: int, packed: int) -> None:
+    """Raise TooDenseError if a file of `packed` bytes unpacks to suspiciously many."""
+    if unpacked > most(packed):
+        raise TooDenseError
+
+
+def most(packed: int) -> int:
+    """Most bytes to which a file of `packed` bytes may unpack."""
+    return max(UNPACKED, DENSEST * packed)
+
+
+def is_moderate(line: bytes) -> bool:
+    """True if a line has few enough values to decode."""
+    return len(line) <= MOST_VALUES or (
+        line.count(b",") <= MOST_VALUES and line.count(b"[") + line.count(b"{") <= MOST_VALUES
+    )
 
 
 class Tables:

@@ -22,13 +22,13 @@ import msgspec
 
 from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import walk
-from halfway.experiments.audit.database import column_names
-from halfway.experiments.audit.limits import (
+from halfway.experiments.audit.database import (
     DENSEST,
     MOST_VALUES,
     TOO_DENSE,
     UNPACKED,
     TooDenseError,
+    column_names,
     is_moderate,
     require_moderate,
 )

@@ -1,7 +1,5 @@
-"""Findings of checks, their printed lines, and programs of checks."""
+"""Findings of checks, and their printed lines."""
 
-import os
-import subprocess
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,8 +35,3 @@ def judge(part: str, name: str, holds: bool, found: str, remedy: str) -> Check:
 
 def skip(part: str, name: str, why: str) -> Check:
     return Check(part, name, "skip", why)
-
-
-def run_program(*words: str) -> None:
-    """Run a program of a part to its end; it shares the part's output. Raises CalledProcessError if it fails."""
-    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, env={"OMP_NUM_THREADS": "1"} | os.environ)

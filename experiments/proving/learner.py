@@ -9,6 +9,7 @@ checkpoint saved half-way by SAVERS processes, and writes the weights to FOLDER/
 import hashlib
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -18,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn, UserError
-from halfway.experiments.proving.checks import Check, judge, run_program, skip
+from halfway.experiments.proving.checks import Check, judge, skip
 
 if TYPE_CHECKING:
     from halfway.trainers.learner.learner import PolicyGradientLearner
 
-PART = "learner"
+PART, PROGRAM = "learner", "halfway.experiments.proving.learner"
 STEPS, SAVED = 4, 2
 TOLERANCE = 1e-4
 STAGES = {"plain": None, "zero-2": 2, "zero-3": 3}
@@ -175,15 +176,8 @@ def _train(folder: Path, launcher: Sequence[str], planted: Sequence[str], tasks:
 
     shares = [[task] for task in tasks] if torch.cuda.is_available() else [tasks] if tasks else []
     for share in shares:
-        run_program(
-            sys.executable,
-            *launcher,
-            "-m",
-            "halfway.experiments.proving.learner",
-            str(folder),
-            ",".join(planted),
-            *share,
-        )
+        words = (sys.executable, *launcher, "-m", PROGRAM, str(folder), ",".join(planted), *share)
+        subprocess.run(words, check=True, stdin=subprocess.DEVNULL, env={"OMP_NUM_THREADS": "1"} | os.environ)
 
 
 def _compare(folder: Path, name: str, file: str, remedy: str) -> Check:

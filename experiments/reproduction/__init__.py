@@ -7,6 +7,5 @@
 - `command`: `halfway reproduce`, which lists rows and runs them
 - `keep`: adds finished runs to the committed runs
 - `run_curves`: the learning curves of single runs, the data of tables
-- `marks`: the text between two marks on a page
 - `power`: simulates planned contests
 """

@@ -10,7 +10,6 @@
 - `memory`: estimates whether a run fits its machines
 - `launch`: builds and runs the commands that start a run on several hosts
 - `on_host`: runs a command on another host for `launch`
-- `serve`: starts the engine servers of a run on this host
 - `slurm`: submits a run as a job of Slurm
 - `progress_bars`: shows progress in a terminal or a log file
 """

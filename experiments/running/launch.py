@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 
 from halfway.curriculum import UserError, require
 from halfway.curriculum.support.acceptance import VARIABLE, accepted_words
@@ -24,6 +26,7 @@ from halfway.experiments.running import on_host
 from halfway.experiments.running.stop_signals import interrupt_on_signals
 from halfway.trainers.distributed.cluster import restart_pause
 from halfway.trainers.distributed.ports import addresses_of
+from halfway.trainers.engines.vllm_servers import auth
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 25.0
@@ -253,3 +256,45 @@ def run_all(commands: Sequence[Command], through: str, secrets: Mapping[str, str
                 if one.command.serves:
                     one.start_again()
             time.sleep(POLL_SECONDS)
+
+
+def serving_commands(config: RunConfig, address: str) -> list[Command]:
+    """The servers of a rollout host.
+
+    Raises:
+        UserError: if the engine has no servers.
+    """
+    engine = config.rollouts.engine
+    services = engine.part.services(config.planned(), address)
+    if not services:
+        raise UserError(f"rollouts.engine: {engine.name!r} has no servers; use one that has, such as vllm_servers")
+    return [Command(LOCAL[0], one.words, one.environment, serves=True) for one in services]
+
+
+def token() -> str:
+    """The token of the run. Raises UserError if the environment lacks it."""
+    given = auth.given_token()
+    if given is None:
+        raise UserError(
+            f"serve: servers accept only requests with their token; set {auth.VARIABLE}, or "
+            f"{auth.FILE_VARIABLE} to a file of mode 600, for them and for the run"
+        )
+    return given
+
+
+def serve(config: RunConfig, address: str) -> None:
+    """Run the servers until this process is asked to end, and restart any that end too early.
+
+    Args:
+        address: the only address of this host on which they listen.
+    """
+    signal.signal(signal.SIGTERM, _leave)
+    with run_commands(serving_commands(config, address), "ssh", {auth.VARIABLE: token()}) as running:
+        while True:
+            for one in running:
+                one.start_again()
+            time.sleep(POLL_SECONDS)
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    sys.exit(128 + number)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum import Group, Origin, PassRateController, Request, Rollout, chain, signals
-from halfway.curriculum.belief_errors import belief_errors
+from halfway.curriculum.controller import belief_errors
 from halfway.curriculum.decision_log import group_record
 from halfway.testing.controllers import trial_of
 from halfway.trainers.learner.objective.advantages import advantages

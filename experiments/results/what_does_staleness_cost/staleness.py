@@ -17,7 +17,7 @@ from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.pooled import Pooled, area_gain, areas, pool
 from halfway.experiments.report.figures.style import PALETTE, STYLE, grid, legend_above
-from halfway.experiments.report.records import Run, load_run_records
+from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.reproduction.run_curves import by_arm, curve_of, read_curves, write_curves
 from halfway.experiments.scripts import script, script_parser
 
@@ -47,12 +47,8 @@ def main() -> int:
 
 def collect(folder: Path) -> None:
     """Write the finished runs of a comparison: their curves, and means over the second half of their updates."""
-    arms: dict[str, list[Run]] = {}
-    for status in sorted(folder.glob("*/seed-*/status.json")):
-        path = status.parent
-        run = load_run_records(path, path.parent.name, int(path.name.removeprefix("seed-")))
-        if run.finished:
-            arms.setdefault(run.arm, []).append(run)
+    found = load_comparison_records(folder).runs
+    arms = {arm: finished for arm, runs in found.items() if (finished := [run for run in runs if run.finished])}
     write_curves(CURVES, [curve_of(run, "middle") for runs in arms.values() for run in runs])
     means = {arm: {name: late_mean(runs, name) for name in RECORDED} for arm, runs in arms.items()}
     write_text(UPDATES, msgspec.json.format(msgspec.json.encode(means), indent=1).decode() + "\n")

@@ -18,7 +18,7 @@ from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.pooled import area_gain, areas, by_instance, pool, ratio
-from halfway.experiments.report.records import Run, load_run_records
+from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.report.statistics.intervals import FEW
 from halfway.experiments.report.text_tables import NONE, TextTable
 from halfway.experiments.reproduction.run_curves import Curve, by_arm, curve_of, read_curves, write_curves
@@ -75,13 +75,8 @@ def judge_verdict(kind: str) -> dict[str, dict[str, Any]]:
 
 def finished(folder: Path, regime: str) -> list[Curve]:
     """The finished runs, with their share of mixed groups and their belief's mean error as facts."""
-    found = []
-    for path in sorted(folder.glob("*/seed-*")):
-        if (path / "steps.jsonl").exists():
-            run = load_run_records(path, path.parent.name, int(path.name.removeprefix("seed-")))
-            if run.finished:
-                found.append(msgspec.structs.replace(curve_of(run, regime), facts=facts(run)))
-    return found
+    runs = load_comparison_records(folder).all_runs
+    return [msgspec.structs.replace(curve_of(run, regime), facts=facts(run)) for run in runs if run.finished]
 
 
 def facts(run: Run) -> dict[str, float]:

@@ -7,9 +7,10 @@ Runs that are in a regime's file already and no longer on disk are kept. `--page
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from halfway.experiments.report.records import load_run_records
+from halfway.experiments.report.records import load_comparison_records
 from halfway.experiments.reproduction.run_curves import Curve, curve_of, read_curves, write_curves
 from halfway.experiments.scripts import script, script_parser
 
@@ -38,13 +39,11 @@ def key(curve: Curve) -> tuple[str, int, float]:
 
 
 def finished(folder: Path, regime: str) -> Iterator[Curve]:
-    """The finished runs of a comparison; those of a sweep lie one level deeper, in a folder per setting."""
-    for path in sorted([*folder.glob("*/seed-*"), *folder.glob("tuning/*/*/seed-*")]):
-        if (path / "steps.jsonl").exists():
-            arm = path.relative_to(folder).parts[0 if path.parent.parent == folder else 1]
-            run = load_run_records(path, arm, int(path.name.removeprefix("seed-")))
-            if run.finished:
-                yield curve_of(run, regime)
+    """The finished runs of a comparison; those of an arm's sweep are a comparison of its settings."""
+    runs = list(load_comparison_records(folder).all_runs)
+    for sweep in folder.glob("tuning/*"):
+        runs += [replace(run, arm=sweep.name) for run in load_comparison_records(sweep).all_runs]
+    return (curve_of(run, regime) for run in runs if run.finished)
 
 
 if __name__ == "__main__":

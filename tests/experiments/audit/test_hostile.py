@@ -22,7 +22,7 @@ from synthetic_runs import decision
 from typer.testing import CliRunner
 
 from halfway.curriculum import UserError
-from halfway.experiments.audit import database, files, limits
+from halfway.experiments.audit import database, files
 from halfway.experiments.audit.formats import table
 from halfway.experiments.audit.formats.base import Choices
 from halfway.experiments.audit.reading import read_logs
@@ -421,15 +421,15 @@ def long_lists(path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "name", "reason"),
     [
-        (packed_lines, "t.jsonl.gz", limits.TOO_DENSE),
-        (packed_values, "t.jsonl.gz", limits.TOO_DENSE),
-        (packed_commas, "t.csv.gz", limits.TOO_DENSE),
+        (packed_lines, "t.jsonl.gz", database.TOO_DENSE),
+        (packed_values, "t.jsonl.gz", database.TOO_DENSE),
+        (packed_commas, "t.csv.gz", database.TOO_DENSE),
         (empty_lists, "t.jsonl", "line of more than 4,000,000 values"),
         (counts, "t.jsonl", "row after counts of more than 5,000,000 rollouts"),
-        (long_cells, "t.parquet", limits.TOO_DENSE),
-        (later_cells, "t.parquet", limits.TOO_DENSE),
-        (long_lists, "t.parquet", limits.TOO_DENSE),
-        (many_rows, "t.parquet", limits.TOO_DENSE),
+        (long_cells, "t.parquet", database.TOO_DENSE),
+        (later_cells, "t.parquet", database.TOO_DENSE),
+        (long_lists, "t.parquet", database.TOO_DENSE),
+        (many_rows, "t.parquet", database.TOO_DENSE),
     ],
 )
 def test_a_small_file_that_unpacks_to_much_is_read_up_to_a_limit(
@@ -457,7 +457,7 @@ def test_a_parquet_file_whose_text_is_not_utf8_is_refused_in_one_line(old: bytes
 
 
 def test_a_packed_log_of_a_usual_density_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "UNPACKED", 1000)
+    monkeypatch.setattr(database, "UNPACKED", 1000)
     rows = "".join(line(i, reward=i % 2) for i in range(1000))
     (tmp_path / "t.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
     assert read(tmp_path) == (1000, {})

@@ -13,8 +13,7 @@ from messages import says
 from paths import REPOSITORY
 
 from halfway.curriculum import UserError
-from halfway.experiments.reproduction.marks import BEGIN, END, fill, write_marked
-from halfway.experiments.results.write_pages import tables_of
+from halfway.experiments.results.write_pages import BEGIN, END, fill, tables_of, write_marked
 
 PAYING = REPOSITORY / "experiments" / "results" / "when_does_it_pay"
 PRETRAINED = PAYING.parent / "does_a_pretrained_model_learn"

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
-from halfway.experiments.running.launch import commands
-from halfway.experiments.running.serve import serving_commands
+from halfway.experiments.running.launch import commands, serving_commands
 from halfway.trainers.engines.vllm_servers import auth
 
 RECIPES = REPOSITORY / "experiments" / "recipes"

@@ -14,7 +14,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.engines.base import Completion, EngineSetup, Finished
 from halfway.trainers.engines.part import GIB
-from halfway.trainers.engines.vllm.vllm_options import FREE_SHARE, LARGEST_SEED, VllmOptions
+from halfway.trainers.engines.vllm.vllm_options import FREE_SHARE, VllmOptions, require_length, sampling_parameters
 from halfway.trainers.engines.vllm.worker import WeightLoader
 from halfway.trainers.learner.batch import continuation
 from halfway.trainers.learner.microbatches import pad, split_microbatches
@@ -108,12 +108,7 @@ class VllmEngine:
         Raises:
             UserError: if a context and its limit together exceed `max_length`.
         """
-        longest = max((len(c) + n for c, n in zip(contexts, max_new_tokens, strict=True)), default=0)
-        if longest > self.max_length:
-            raise UserError(
-                f"rollouts.engine.vllm.max_length: a prompt and its response may need {longest} tokens, but the engine "
-                f"holds {self.max_length}; raise it, or lower rollouts.max_response_tokens"
-            )
+        require_length("rollouts.engine.vllm", contexts, max_new_tokens, self.max_length)
         if self._policy is None:
             return self._sample(contexts, max_new_tokens, seeds, finished)
         completions = self._sample(contexts, max_new_tokens, seeds, None)
@@ -160,15 +155,7 @@ class VllmEngine:
             raise UserError(f"{NEEDED_BY} could not empty its prefix cache: a request is still running")
 
     def _sampling(self, limit: int, seed: int) -> Any:
-        return self._sampling_params(
-            temperature=self._temperature,
-            max_tokens=limit,
-            seed=seed & LARGEST_SEED,
-            stop_token_ids=self._eos_token_ids,
-            ignore_eos=True,  # the model's own; ours are above
-            logprobs=0,  # of the sampled token alone
-            detokenize=False,
-        )
+        return self._sampling_params(**sampling_parameters(self._temperature, limit, seed, self._eos_token_ids))
 
 
 def completion(output: Any, policy_version: int) -> Completion:

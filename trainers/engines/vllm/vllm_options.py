@@ -1,10 +1,12 @@
 """Options of both vLLM engines."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from halfway.curriculum.support.errors import require
+from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum.support.errors import UserError, require
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.part import GIB, EngineMemory, EnginePart, PlannedRun, bytes_of
 
@@ -83,3 +85,26 @@ class VllmOptions(EnginePart):
     def memory(self, run: PlannedRun, shape: ShapeOptions) -> EngineMemory:
         parts = self.device_parts(run, shape)
         return EngineMemory(parts, parts, remedy=f"rollouts.engine.{self.name}.kv_cache_gib")
+
+
+def sampling_parameters(temperature: float, limit: int, seed: int, end_tokens: Sequence[int]) -> dict[str, Any]:
+    """The parameters of vLLM with which a sequence is sampled, here or by a server."""
+    return {
+        "temperature": temperature,
+        "max_tokens": limit,
+        "seed": seed & LARGEST_SEED,
+        "stop_token_ids": list(end_tokens),
+        "ignore_eos": True,  # the model's own; ours are above
+        "logprobs": 0,  # of the sampled token alone
+        "detokenize": False,
+    }
+
+
+def require_length(field: str, contexts: Sequence[IntArray], limits: Sequence[int], most: int) -> None:
+    """Raise UserError if a context and its limit together exceed `most`: a server would silently lower the limit."""
+    longest = max((len(c) + n for c, n in zip(contexts, limits, strict=True)), default=0)
+    if longest > most:
+        raise UserError(
+            f"{field}.max_length: a prompt and its response may need {longest} tokens, but the engine holds {most}; "
+            "raise it, or lower rollouts.max_response_tokens"
+        )

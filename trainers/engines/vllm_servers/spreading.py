@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from halfway.curriculum.rollouts import IntArray
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.engines.base import Completion, EngineSetup, Finished
-from halfway.trainers.engines.vllm.vllm_options import LARGEST_SEED
+from halfway.trainers.engines.vllm.vllm_options import require_length, sampling_parameters
 from halfway.trainers.engines.vllm_servers.server.connection import session, wait_for
 from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server
@@ -70,14 +70,12 @@ class Spreading(ABC):
             UserError: if a context and its limit together exceed `max_length`, or if sequences are still unanswered
                 after the allowed number of rounds.
         """
-        longest = max((len(c) + n for c, n in zip(contexts, max_new_tokens, strict=True)), default=0)
-        # A server would silently lower the limit.
-        if self.max_length is not None and longest > self.max_length:
-            raise UserError(
-                f"{FIELD}.max_length: a prompt and its response may need {longest} tokens, but a server holds "
-                f"{self.max_length}; raise it, or lower rollouts.max_response_tokens"
-            )
-        samplings = [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)]
+        if self.max_length is not None:
+            require_length(FIELD, contexts, max_new_tokens, self.max_length)
+        samplings = [
+            sampling_parameters(self._temperature, limit, seed, self._end_tokens)
+            for limit, seed in zip(max_new_tokens, seeds, strict=True)
+        ]
         done: dict[int, Completion] = {}
 
         def accept(i: int, completion: Completion) -> None:
@@ -112,17 +110,6 @@ class Spreading(ABC):
             if i is not None
         ]
         self.note_failures(self.client.run(errands, version, done))
-
-    def _sampling(self, limit: int, seed: int) -> dict[str, Any]:
-        return {
-            "temperature": self._temperature,
-            "max_tokens": limit,
-            "seed": seed & LARGEST_SEED,
-            "stop_token_ids": self._end_tokens,
-            "ignore_eos": True,  # the model's own; ours are above
-            "logprobs": 0,  # of the sampled token alone
-            "detokenize": False,
-        }
 
 
 def assign(
