@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--bits", type=int, default=1000, help="bits to flip of each binary kind")
     parser.add_argument("--special", type=int, default=100, help="pipes, devices, folders and links instead of files")
     parser.add_argument(
-        "--heavy", type=float, default=20, help="values of megabytes, in files of text; 0.4: in 40 % of them"
+        "--heavy", type=float, default=20, help="values of megabytes, in files of text; 0.4: in two of five"
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="kinds whose names contain one of these, such as log,pool")
