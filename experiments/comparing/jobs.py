@@ -87,7 +87,7 @@ class Board:
         self.refresh()
 
     def recorders(self, job: Job) -> list[Recorder]:
-        """Make the recorder that follows a run; the clock of its bar starts now."""
+        """Make the recorder of a run, a progress bar, and start its clock."""
         bar = self.bars[job.name] = Bar(self.display, job.name, job.config.budget, self.done[job.name])
         bar.begin()
         return [bar]

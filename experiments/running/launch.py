@@ -259,7 +259,7 @@ def run_all(commands: Sequence[Command], through: str, secrets: Mapping[str, str
 
 
 def serving_commands(config: RunConfig, address: str) -> list[Command]:
-    """The servers of a rollout host.
+    """The commands that start the servers of a rollout host.
 
     Raises:
         UserError: if the engine has no servers.

@@ -83,7 +83,7 @@ class Overlapping:
     _sampling: int = 0
 
     def run(self, attempts: Sequence[Attempt], report: Callable[[], None]) -> None:
-        """Roll out until no attempt is live. Calls `report` after every event."""
+        """Roll out until every attempt has ended. Calls `report` after every event."""
         ready, since = [attempt for attempt in attempts if attempt.live], 0.0
         while ready or self._sampling or self._with_tools:
             now = time.monotonic()

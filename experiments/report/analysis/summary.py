@@ -53,7 +53,7 @@ class Summary:
 
     @property
     def same(self) -> dict[str, Decided]:
-        """The arms that equal another one."""
+        """The arms that made the same decisions as another arm, by name."""
         return {one.arm: one for one in self.decided if one.same}
 
     @property

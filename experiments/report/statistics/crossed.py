@@ -98,7 +98,7 @@ def crossed_difference(left_SP: Array, right_SP: Array) -> CrossedMean:
 
 
 def mean_of_strata(parts: Sequence[CrossedMean]) -> CrossedMean:
-    """The mean of independent means, such as those of a task's instances; conclusions hold for these strata."""
+    """The mean of independent means, such as those of a task's instances; it says nothing about other strata."""
     variances = [None if part.stderr is None else part.stderr**2 for part in parts]
     known = [variance for variance in variances if variance is not None]
     return CrossedMean(

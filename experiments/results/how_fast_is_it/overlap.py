@@ -66,7 +66,7 @@ class PinnedPool(InlinePool):
         self._core = core
 
     def submit(self, requests: Sequence[Request], stream: Stream) -> None:
-        """See `Pool`."""
+        """Start sampling, with the client bound to its own core."""
         os.sched_setaffinity(0, {self._core})
         super().submit(requests, stream)
         os.sched_setaffinity(0, {LEARNER})
