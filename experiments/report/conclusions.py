@@ -65,7 +65,7 @@ def _decisions(summary: Summary) -> Iterator[str]:
     for idle in summary.idle:
         if idle.arm not in summary.same:
             what = f"it chose, skipped and changed none of {idle.groups:,} groups"
-            yield f"{idle.member} never acted in {idle.arm}: {what}."
+            yield f"In arm {idle.arm}, {idle.member} never acted: {what}."
 
 
 def _comparison(summary: Summary, headline: Matched, rows: Sequence[MatchedRow]) -> Iterator[str]:

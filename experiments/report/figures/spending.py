@@ -68,7 +68,7 @@ def _bars(
         for part, amount in amounts.items():
             if amount:
                 share = amount / total if part not in outside and total else 0.0
-                text = f"{share:.0%}" if share > 0.06 and amount > 0.05 * widest else ""
+                text = f"{share:.0%}" if share >= 0.1 and amount > 0.08 * widest else ""
                 same = {
                     "panel": "",
                     "arm": arm,
