@@ -30,6 +30,8 @@ class Decision(NamedTuple):
 class Request(msgspec.Struct, frozen=True, eq=False):
     """A problem, a starting point and a number of rollouts. All rollouts of a request start from one state.
 
+    `msgspec.structs.replace` makes a changed copy.
+
     Attributes:
         origin: reason for the request, which decides for which members the outcome is evidence.
         prefix: the part of an earlier rollout that the rollouts begin with; origin `PREFIX`.

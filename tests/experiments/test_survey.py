@@ -201,7 +201,7 @@ def test_a_survey_that_failed_before_its_first_attempt_leaves_nothing_in_the_way
     failed = CliRunner().invoke(app, [*words, "model.chat=all"])
     assert failed.exit_code == 2 and "no chat template" in failed.stderr
     refused = CliRunner().invoke(app, [*words, "--keep", "rate <"])
-    assert refused.exit_code == 2 and "--keep: 'rate <'" in refused.stderr
+    assert refused.exit_code == 2 and "--keep: cannot be 'rate <'; compare rate" in refused.stderr
     assert not read_records(tmp_path / "out")
     assert CliRunner().invoke(app, words).exit_code == 0
 

@@ -129,7 +129,8 @@ class RayPool(WorkerPool):
         remote = ray.remote(Actor).options(
             max_concurrency=at_once, max_restarts=-1, scheduling_strategy="SPREAD", num_cpus=1
         )
-        self.actors = [remote.remote(build) for _ in range(nodes)]
+        self._build = ray.put(build)  # Ray drops what nothing refers to, and a restart needs it again
+        self.actors = [remote.remote(self._build) for _ in range(nodes)]
         try:
             for actor in self.actors:
                 self._call(actor, "process")

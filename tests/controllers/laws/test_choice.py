@@ -8,6 +8,7 @@ from math import comb
 import numpy as np
 import pytest
 from controller_harness import group, problem_set
+from messages import says
 from scipy import integrate, stats
 
 from halfway.controllers.laws.allocation import allocate, hit_gain, hit_utility, signal_gain, sufficient_size
@@ -95,15 +96,15 @@ def test_straddle_takes_half_from_each_side_and_more_where_one_runs_out() -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "complaint"),
     [
-        ({"target": 0.0}, "law.target: 0.0"),
-        ({"target": 1.0}, "law.target: 1.0"),
-        ({"band": (0.7, 0.3)}, "law.band"),
+        ({"target": 0.0}, says("law.target", "between 0 and 1", 0.0)),
+        ({"target": 1.0}, says("law.target", "between 0 and 1", 1.0)),
+        ({"band": (0.7, 0.3)}, says("law.band", "low <= high", (0.7, 0.3))),
     ],
 )
-def test_bad_laws_are_refused(options: dict, says: str) -> None:
-    with pytest.raises(UserError, match=says):
+def test_bad_laws_are_refused(options: dict, complaint: str) -> None:
+    with pytest.raises(UserError, match=complaint):
         Choice(**options)
 
 

@@ -107,7 +107,7 @@ def test_ledger_problems_state_distance_and_slack() -> None:
         (RunningSums, {"max_lines": 21}, "max_lines 21"),
         (RunningSums, {"min_lines": 5, "max_lines": 4}, "min_lines 5"),
         (RunningSums, {"min_allowed": -1}, "min_allowed -1"),
-        (RunningSums, {"max_allowed": 8}, "max_allowed: 8"),
+        (RunningSums, {"max_allowed": 8}, "max_allowed: cannot be 8; stay below min_lines"),
         (LedgerAccounts, {"max_distance": 95}, "highest 29"),
         (LedgerAccounts, {"max_distance": 95, "highest": 99}, "9"),
         (LedgerAccounts, {"min_slack": 3}, "min_slack 3"),

@@ -215,7 +215,7 @@ def test_refusals_name_field_value_and_remedy(
 @pytest.mark.parametrize(
     ("overrides", "field", "value", "remedy"),
     [
-        (["learner.critic.lr=1e-3"], "learner.critic", "{'lr': 0.001} is", "use learner.advantage=gae"),
+        (["learner.critic.lr=1e-3"], "learner.critic", "{'lr': 0.001}", "use learner.advantage=gae"),
         (["learner.advantage=gae", "learner.divide_by_std=true"], "learner.divide_by_std", "True", "critic.whiten"),
         (["learner.advantage=gae", "learner.deepspeed.zero_stage=2"], "learner.deepspeed.zero_stage", "2", "give null"),
         (["learner.advantage=gae", "learner.critic.lr=0"], "learner.critic.lr", "0.0", "positive"),
@@ -430,8 +430,8 @@ def test_a_comparison_laid_over_another_adds_arms_and_changes_what_its_runs_shar
         ("arms.plain.evaluation.samples=3", "arms.plain.evaluation", "all arms share one evaluation"),
         ("arms.plane.learner.lr=3", "arms.plane", "'plain'"),
         ("arms.plain=5", "arms.plain", "fields"),
-        ("seeds=[0, 0]", "seeds", "different numbers"),
-        ("seeds=[]", "seeds", "different numbers"),
+        ("seeds=[0, 0]", "seeds", "different integers"),
+        ("seeds=[]", "seeds", "different integers"),
         ("seeds=3", "seeds", "list"),
         ("budget.stps=3", "budget.stps", "'steps'"),
         ("lerner.lr=3", "arms.plain: lerner", "'learner'"),

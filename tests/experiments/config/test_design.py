@@ -119,34 +119,34 @@ def test_pairs_come_in_the_order_of_the_file() -> None:
     [
         ("contrasts={baseline: grop}", "contrasts.baseline", "did you mean 'grpo'"),
         ("contrasts=[[greso, gpro]]", "contrasts", "did you mean 'grpo'"),
-        ("contrasts=[[greso, grpo], [grpo, greso]]", "contrasts: ['grpo', 'greso']", "given twice"),
-        ("contrasts=[[grpo, grpo]]", "contrasts: ['grpo', 'grpo']", "two different arms"),
+        ("contrasts=[[greso, grpo], [grpo, greso]]", "contrasts: cannot be ['grpo', 'greso']", "listed twice"),
+        ("contrasts=[[grpo, grpo]]", "contrasts: cannot be ['grpo', 'grpo']", "two different arms"),
         ("contrasts=[grpo]", "contrasts", "a list of pairs"),
         ("contrasts={base: grpo}", "contrasts", "{baseline: ARM}"),
-        ("targets=[0.4, 1.0]", "targets: 1.0", "between 0 and 1"),
-        ("targets=[0]", "targets: 0", "between 0 and 1"),
+        ("targets=[0.4, 1.0]", "targets: ", "between 0 and 1, such as [0.4, 0.5], not 1.0"),
+        ("targets=[0]", "targets: ", "between 0 and 1, such as [0.4, 0.5], not 0.0"),
         ("targets=[0.4, 0.4]", "targets", "once"),
         ("targets=0.4", "targets", "a list"),
-        ("costs.rho=[-1]", "costs.rho: -1", "0 or more"),
+        ("costs.rho=[-1]", "costs.rho: ", "0 or more, not -1.0"),
         ("costs.rho=[cheap]", "costs.rho", "each a number"),
         ("costs.rho=[1, 1]", "costs.rho", "once"),
         ("costs.rate=[1]", "costs.rate", "unknown name"),
-        ("costs.judge_second=-1", "costs.judge_second: -1", "0 or more"),
-        ("tune.seeds=[1, 100]", "tune.seeds: [1, 100]", "the comparison has [1] too"),
+        ("costs.judge_second=-1", "costs.judge_second: ", "0 or more, not -1.0"),
+        ("tune.seeds=[1, 100]", "tune.seeds: cannot be [1, 100]", "the comparison has [1] too"),
         ("tune.seeds=[]", "tune.seeds", "at least one"),
-        ("tune.seeds=[100, 100]", "tune.seeds", "different numbers"),
+        ("tune.seeds=[100, 100]", "tune.seeds", "different integers"),
         ("tune.share=0", "tune.share", "above 0"),
         ("tune.grid.learner.lr=0.1", "tune.grid.learner.lr", "a list of values"),
         ("tune.grid.learner.lr=[]", "tune.grid.learner.lr", "a list of values"),
         ("tune.grid.learner.lr=[1, 1]", "tune.grid.learner.lr", "once"),
-        ("tune.grid.learner.lr=[1, -1]", "arms.grpo: learner.lr: -1", "positive"),
+        ("tune.grid.learner.lr=[1, -1]", "arms.grpo: learner.lr: ", "positive number such as 1e-6, not -1.0"),
         ("tune.grid.lerner.lr=[1]", "arms.grpo: lerner", "'learner'"),
         ("tune.grid.seed=[1]", "tune.grid.seed", "whole comparison"),
         ("tune.grid.controllers.greso.target=[0.5]", "arms.grpo: controllers.greso", "unknown name"),
         ("arms.greso.tune.seeds=[5]", "arms.greso.tune", "{grid: ...}"),
         ("arms.greso.tune.grid.learner.lr=[-1]", "arms.greso: learner.lr", "positive"),
         ("evaluation.points=0", "evaluation.points", "at least 1"),
-        ("arms={tuning: {}}", "arms: 'tuning'", "call it differently"),
+        ("arms={tuning: {}}", "arms: cannot be 'tuning'", "rename the arm"),
     ],
 )
 def test_refusals(contest_file: Path, override: str, field: str, remedy: str) -> None:
@@ -253,7 +253,7 @@ def test_names_are_text(contest_file: Path) -> None:
     )
     assert list(load(contest_file).arms) == ["off", "010", "greso", "refill"]
     contest_file.write_text(contest_file.read_text().replace("baseline: greso", "baseline: off"))
-    with pytest.raises(UserError, match=r"^contrasts\.baseline: False .*quotes"):
+    with pytest.raises(UserError, match=r"^contrasts\.baseline: cannot be False; .*quotes"):
         load(contest_file)
 
 

@@ -86,7 +86,7 @@ def test_options_beside_an_engine_are_refused(tmp_path: Path) -> None:
         ("{engine: {vllm_servers: {block_size: 8}}}", r"^rollouts\.engine\.vllm_servers\.block_size: .*8"),
         ("{workers: ray}", r"^rollouts\.workers: (?=.*'ray').*vllm_servers"),
         ("{workers: ray, payloads: files}", r"^rollouts\.payloads: .*'files'"),
-        ("7", "^rollouts: 7 "),
+        ("7", "^rollouts: must be a mapping of fields, not 7"),
     ],
 )
 def test_mistakes_in_an_engine_are_refused_in_one_line(tmp_path: Path, rollouts: str, said: str) -> None:

@@ -284,7 +284,7 @@ def test_a_comparison_on_a_scheduler_says_what_it_lacks(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one.yaml").write_text(f"base: {{base: {SUMS}}}\nseeds: [0]\narms: {{grpo: {{}}}}\n")
     settings = ["compare", "one.yaml", "tracking.mlflow=false", "--on"]
-    assert "--on: 'pbs' is not known" in CliRunner().invoke(app, [*settings, "pbs"]).stderr
+    assert "--on: must be here, slurm or ray, not 'pbs'" in CliRunner().invoke(app, [*settings, "pbs"]).stderr
     monkeypatch.setenv("PATH", str(tmp_path))
     done = CliRunner().invoke(app, [*settings, "slurm", "name=other"])
     lacks = "Slurm rejected the job" if find_spec("submitit") else "--on slurm: needs the package submitit; pip install"

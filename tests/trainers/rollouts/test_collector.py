@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from messages import says
+from msgspec import structs
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Origin, Prefix, Problem, Request, Rollout, Stream, Unit, UserError, cut
@@ -553,7 +554,7 @@ def test_the_cost_of_each_replay_is_known(tiny_tokenizer: PreTrainedTokenizerFas
     assert parent.replay_cost is None
     whole = prefixed(base, parent.rollouts[0], 3, "steps", num_rollouts=4)
     first, second, *rest = whole.prefix.turns
-    broken = replace(whole, prefix=replace(whole.prefix, turns=(first, replace(second, observation="?"), *rest)))
+    broken = structs.replace(whole, prefix=replace(whole.prefix, turns=(first, replace(second, observation="?"), *rest)))
     began = time.perf_counter()
     groups = collector.run([Request(base, 2), whole, broken], STREAM)
     spent = time.perf_counter() - began

@@ -6,6 +6,7 @@ import os
 import pickle
 import re
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -212,6 +213,25 @@ def test_the_results_of_an_actor_are_sampled_again_if_its_node_is_lost(
     before, requests = pool.resampled, [Request(Problem("p", "", ""), 4, ticket="1")]
     pool.submit(requests, Stream(0))
     assert len(pool.take(["1"])[0].rollouts) == 4 and pool.resampled == before + 1
+
+
+@pytest.mark.usefixtures("ray")
+def test_an_actor_whose_builder_is_in_the_object_store_is_started_again() -> None:
+    tokenizer = bytes(2**20)
+
+    def build() -> Any:
+        return SimulatedRollouts() if tokenizer else None
+
+    pool = RayPool(build)
+    gc.collect()
+    try:
+        for worker, actor in enumerate(pool.actors):
+            before = pool._ask(worker, "process")
+            pool.ray.kill(actor, no_restart=False)
+            while pool._ask(worker, "process") == before:  # it does not end at once
+                time.sleep(0.1)
+    finally:
+        pool.close()
 
 
 @pytest.mark.usefixtures("ray")

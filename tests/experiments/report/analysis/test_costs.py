@@ -106,10 +106,10 @@ def test_without_trained_tokens_there_is_no_cost_axis() -> None:
     ("config", "message"),
     [
         ({"contrasts": {"baseline": "c"}}, "contrasts.baseline"),
-        ({"targets": [50]}, "targets: 50"),
+        ({"targets": [50]}, "targets: .*between 0 and 1.* 50$"),
         ({"costs": {"rho": [-1]}}, "costs.rho"),
         ({"costs": {"from": "cluster"}}, "costs.from: unknown name"),
-        ({"costs": {"judge_second": -1}}, "costs.judge_second: -1.0 .*0 or more"),
+        ({"costs": {"judge_second": -1}}, "costs.judge_second: .*0 or more, not -1.0"),
     ],
 )
 def test_mistakes_are_reported(config: dict[str, Any], message: str) -> None:
