@@ -554,7 +554,9 @@ def test_the_cost_of_each_replay_is_known(tiny_tokenizer: PreTrainedTokenizerFas
     assert parent.replay_cost is None
     whole = prefixed(base, parent.rollouts[0], 3, "steps", num_rollouts=4)
     first, second, *rest = whole.prefix.turns
-    broken = structs.replace(whole, prefix=replace(whole.prefix, turns=(first, replace(second, observation="?"), *rest)))
+    broken = structs.replace(
+        whole, prefix=replace(whole.prefix, turns=(first, replace(second, observation="?"), *rest))
+    )
     began = time.perf_counter()
     groups = collector.run([Request(base, 2), whole, broken], STREAM)
     spent = time.perf_counter() - began
