@@ -125,8 +125,14 @@ def test_the_converter_opens_no_pickle(folder: Path, way: str, tmp_path: Path) -
     ("options", "message"),
     [
         ({"zero_stage": 4}, says("learner.deepspeed.zero_stage", "0, 1, 2 or 3", 4)),
-        ({"zero_stage": 0, "offload_optimizer": True}, says("learner.deepspeed.offload_optimizer", True, "zero_stage=1")),
-        ({"zero_stage": 2, "offload_parameters": True}, says("learner.deepspeed.offload_parameters", True, "zero_stage=3")),
+        (
+            {"zero_stage": 0, "offload_optimizer": True},
+            says("learner.deepspeed.offload_optimizer", True, "zero_stage=1"),
+        ),
+        (
+            {"zero_stage": 2, "offload_parameters": True},
+            says("learner.deepspeed.offload_parameters", True, "zero_stage=3"),
+        ),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
