@@ -206,11 +206,20 @@ def unpack(archive: Path, sha256: str) -> Path:
     with made_once(folder) as partial:
         try:
             _extract(archive, partial / "all")
-        except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, LookupError) as error:
+        except (
+            tarfile.TarError,
+            gzip.BadGzipFile,
+            EOFError,
+            zlib.error,
+            ValueError,
+            LookupError,
+            OverflowError,
+        ) as error:
             raise UserError(f"{archive}: not a source distribution ({one_line(error)}); give a .tar.gz") from None
         inside = list((partial / "all").iterdir())
         if not folder.is_dir():
-            (inside[0] if len(inside) == 1 and inside[0].is_dir() else partial / "all").rename(folder)
+            alone = len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink()
+            (inside[0] if alone else partial / "all").rename(folder)
     return folder
 
 

@@ -97,7 +97,7 @@ class ReasoningGym(Source):
         if self.family == "composite":
             raise UserError("source reasoning_gym: composite is not supported; use the families that it combines")
         _, config_type = families[self.family]
-        options = set(config_type.__dataclass_fields__) - {"seed", "size"}
+        options = set(config_type.__dataclass_fields__) - WITHHELD
         for name in self.config:
             if name not in options:
                 raise unknown(f"source reasoning_gym: option of {self.family}", name, options)
@@ -189,6 +189,10 @@ def passes(answer: str, response: str) -> bool:
     return bool(score >= SUCCESS)
 
 
+WITHHELD = frozenset({"data_file", "seed", "size"})
+"""Options of families that neither a recipe nor a problem file may set: a path, and numbers that the caller sets."""
+
+
 def require_harmless(family: str, entry: Mapping[str, Any]) -> None:
     """Raise ValueError if a family that evaluates texts of its entries would evaluate anything but a formula.
 
@@ -259,6 +263,8 @@ def _is_mathematical(name: str) -> bool:
 def _unpack_answer(answer: str) -> dict[str, Any]:
     carried: dict[str, Any] = ast.literal_eval(answer)
     require_harmless(carried["family"], carried["entry"])
+    for name in WITHHELD & set(carried["config"]):
+        raise ValueError(f"its config has {name}; leave it out")
     return carried
 
 

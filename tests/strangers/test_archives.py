@@ -85,6 +85,28 @@ def test_an_archive_writes_nothing_through_a_link(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+def test_an_archive_that_is_only_a_link_unpacks_to_a_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "cache_folder", lambda _: tmp_path / "cache")
+    path, link = tmp_path / "link.tar.gz", tarfile.TarInfo("p")
+    link.type, link.linkname = tarfile.SYMTYPE, "."
+    with tarfile.open(path, "w:gz") as file:
+        file.addfile(link)
+    folder = archives.unpack(path, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert not folder.is_symlink() and [each.name for each in folder.iterdir()] == ["p"]
+
+
+def test_an_archive_with_an_endless_time_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "cache_folder", lambda _: tmp_path / "cache")
+    path, member = tmp_path / "late.tar.gz", tarfile.TarInfo("p/a")
+    member.pax_headers = {"mtime": "1e400"}
+    with tarfile.open(path, "w:gz") as file:
+        file.addfile(member)
+    with pytest.raises(UserError, match=says("late.tar.gz", "give a .tar.gz")):
+        archives.unpack(path, hashlib.sha256(path.read_bytes()).hexdigest())
+
+
 def test_links_within_an_archive_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "cache_folder", lambda chosen: tmp_path / "cache")
     path = tmp_path / "a.tar.gz"

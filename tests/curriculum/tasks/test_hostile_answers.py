@@ -169,3 +169,10 @@ def judged_in_time(problem: Problem, texts: list[str]) -> None:
     assert sum(verdicts) <= len(texts) // 20  # a number that ends an answer may be the right one
     assert sum(take_counts().values()) <= len(texts)
     assert time.monotonic() - began < 1.5 * len(texts)
+
+
+@pytest.mark.parametrize("config", [{"data_file": "/etc/passwd"}, {"size": 10**9}, {"seed": 1}])
+def test_a_problem_file_names_no_file_and_no_size(config: dict[str, object]) -> None:
+    entry = {"question": "q", "answer": "cba", "metadata": {"word": "abc", "word_len": 3}}
+    with pytest.raises(ValueError, match=next(iter(config))):
+        reasoning_gym._unpack_answer(repr({"family": "spell_backward", "config": config, "entry": entry}))
