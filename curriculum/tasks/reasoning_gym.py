@@ -263,8 +263,8 @@ def _is_mathematical(name: str) -> bool:
 def _unpack_answer(answer: str) -> dict[str, Any]:
     carried: dict[str, Any] = ast.literal_eval(answer)
     require_harmless(carried["family"], carried["entry"])
-    for name in WITHHELD & set(carried["config"]):
-        raise ValueError(f"its config has {name}; leave it out")
+    if withheld := sorted(WITHHELD & set(carried["config"])):
+        raise ValueError(f"its config has {withheld[0]}; leave it out")
     return carried
 
 
