@@ -33,7 +33,8 @@ class ArmSummary:
         seeds: the seeds, in the order of the `values` of every estimate.
         unfinished: number of runs that have not finished.
         extra_information: what the controllers know besides the outcomes of rollouts, in words; empty = nothing.
-        before, after, gain: held-out pass@1 at the first and the last evaluation, and the difference.
+        before, after, gain: held-out pass@1 at the first and the last evaluation, and the difference; the last two are
+            None if no run has been evaluated twice.
         rollouts, tokens: rollouts and tokens generated for training.
         trained_tokens: tokens that the updates processed, including prompts and replayed prefixes; None if not
             recorded.
@@ -112,7 +113,7 @@ def summarize_arm(arm: str, runs: Sequence[Run], known: bool = False) -> ArmSumm
         unfinished=sum(not run.finished for run in runs),
         extra_information=extra_information(runs[0].config),
         before=_measured([curve[0] for curve in curves]),
-        after=_measured([curve[-1] for curve in curves]),
+        after=_measured([curve[-1] for curve in curves if len(curve) > 1]),
         gain=unless_few(crossed_mean(np.stack(gains)).estimate, len(gains)) if gains else None,
         rollouts=few_over_seeds([run.steps[-1].rollouts for run in runs]),
         tokens=few_over_seeds([run.steps[-1].tokens for run in runs]),

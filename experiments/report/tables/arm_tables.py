@@ -108,7 +108,7 @@ def quick_table(summary: Summary) -> TextTable:
     when = f"where every run has spent {headline.axis.phrase(headline.amount)}" if headline else "after training"
     columns: list[tuple[str, Callable[[ArmSummary], str]]] = [
         ("arm", lambda arm: arm.arm),
-        ("pass@1", lambda arm: interval(level.get(arm.arm, arm.after))),
+        ("pass@1", lambda arm: interval(level.get(arm.arm) if headline else arm.after)),
         ("rollouts", lambda arm: number(arm.rollouts, 0)),
         ("mixed\ngroups", lambda arm: NONE if arm.mixed is None else number(arm.mixed, 0)),
         ("wasted", lambda arm: percent(arm.wasted)),

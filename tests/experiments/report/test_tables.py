@@ -27,7 +27,7 @@ from halfway.experiments.report.tables.arm_tables import arm_table, plan_text, q
 from halfway.experiments.report.tables.contrasts import contrast_table, equal_cost_table
 from halfway.experiments.report.tables.costs import ratio_text, saving_tables
 from halfway.experiments.report.tables.sweep_table import tuning_table
-from halfway.experiments.report.text_tables import TextTable, interval, p_value, seeds_text
+from halfway.experiments.report.text_tables import NONE, TextTable, interval, p_value, seeds_text
 
 PLAN = "contrasts: {baseline: grpo}\ntargets: [0.35]\ncosts: {rho: [0.5]}\n"
 
@@ -100,6 +100,8 @@ def test_the_summary_names_missing_runs_curves_and_contrasts() -> None:
     planned = {"arms": {arm: {} for arm in ("grpo", "up", "short", "later")}, "contrasts": {"baseline": "grpo"}}
     summary = summarize(comparison_of(runs, **planned))
     assert (summary.not_started, summary.without_curve) == (("later",), ["short"])
+    short = next(row for row in arm_table(summary).rows if row[0] == "short")
+    assert short[4] == NONE and {row[0]: row[1] for row in quick_table(summary).rows}["short"] == NONE
     caption = arm_table(summary).caption
     assert "No run of later has finished a step yet." in caption
     assert "No run of short has two evaluations" in caption
