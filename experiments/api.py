@@ -56,7 +56,7 @@ def compare(
     Raises:
         UserError: like `run`.
     """
-    from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
+    from halfway.experiments.comparing.compare import planned_arms, prepare_comparison, run_comparison
     from halfway.experiments.config.comparison import with_arms
     from halfway.experiments.config.loading import load_comparison_config
     from halfway.experiments.report.provenance import write_provenance
@@ -65,7 +65,7 @@ def compare(
     config = load_comparison_config(_located(source), changes)
     config = replace(config, seeds=tuple(seeds)) if seeds else config
     folder = config.folder
-    prepared = prepare_comparison(with_arms(config, arms) if arms else config, folder)
+    prepared = prepare_comparison(with_arms(config, planned_arms(config, arms)) if arms else config, folder)
     write_provenance(folder, ["halfway.compare", *map(repr, changes)])
     first = prepared.run(next(iter(prepared.arms)), prepared.seeds[0])
     trackers = open_trackers(first.tracking, Path(first.output))

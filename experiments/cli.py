@@ -217,7 +217,7 @@ def compare(
     Run the command again to continue an interrupted comparison, or to add seeds or arms.
     """
     from halfway.curriculum import UserError
-    from halfway.experiments.comparing.compare import prepare_comparison
+    from halfway.experiments.comparing.compare import planned_arms, prepare_comparison
     from halfway.experiments.config.comparison import absent_contrasts, with_arms
     from halfway.experiments.config.loading import load_comparison_config
     from halfway.experiments.running.checks import check_chains
@@ -231,9 +231,10 @@ def compare(
         config = replace(config, seeds=tuple(chosen))
     only = arms.split(",") if arms else []
     if only:
-        for pair in absent_contrasts(config, only):
+        names = planned_arms(config, only)
+        for pair in absent_contrasts(config, names):
             now().warn(now().progress, f"contrasts: {' vs '.join(pair)} is left out, since --arms names one of the two")
-        config = with_arms(config, only)
+        config = with_arms(config, names)
     drawn: dict[str, Any] = {}
     with busy("checking the arms"):
         prepared = prepare_comparison(config, config.folder, lambda: check_chains(config, drawn))

@@ -46,6 +46,13 @@ def prepare_comparison(
     return config
 
 
+def planned_arms(config: ComparisonConfig, only: Collection[str]) -> list[str]:
+    """`only`, with the arms that the comparison in the folder has already, so that contrasts of both are planned."""
+    path = config.folder / COMPARISON
+    started = load_comparison_config(path).arms if path.exists() else ()
+    return list(dict.fromkeys([*only, *(arm for arm in config.arms if arm in started)]))
+
+
 def run_comparison(
     config: ComparisonConfig,
     folder: Path,

@@ -18,7 +18,7 @@ from rich.console import Console
 from halfway.curriculum import UserError
 from halfway.curriculum.tasks.lab import sums
 from halfway.experiments.comparing import runner
-from halfway.experiments.comparing.compare import jobs_of, prepare_comparison, run_comparison
+from halfway.experiments.comparing.compare import jobs_of, planned_arms, prepare_comparison, run_comparison
 from halfway.experiments.comparing.jobs import Failure
 from halfway.experiments.config.comparison import ComparisonConfig, with_arms
 from halfway.experiments.config.design import Arm, contrast_pairs
@@ -121,6 +121,15 @@ def test_contrasts_of_arms_that_come_later_wait_for_them(comparison: ComparisonC
     for names, pairs in ((["a"], []), (["a", "b"], [("b", "a")]), (["a", "b", "c"], [("b", "a"), ("c", "a")])):
         some = prepare_comparison(with_arms(planned, names), comparison.folder)
         assert contrast_pairs(some.contrasts, some.arms) == pairs
+
+
+@pytest.mark.parametrize("contrasts", [[["b", "a"], ["c", "b"], ["c", "a"]], {"baseline": "a"}])
+def test_arms_that_come_one_by_one_leave_the_plan_of_the_file(comparison: ComparisonConfig, contrasts: object) -> None:
+    planned = replace(comparison, arms={**comparison.arms, "c": Arm()}, contrasts=contrasts)
+    for arm in ("a", "b", "c"):
+        some = prepare_comparison(with_arms(planned, planned_arms(planned, [arm])), planned.folder)
+    assert {*contrast_pairs(some.contrasts, some.arms)} == {*contrast_pairs(contrasts, planned.arms)}
+    assert prepare_comparison(planned, planned.folder) == some
 
 
 def test_an_arm_may_be_named_by_a_number() -> None:
