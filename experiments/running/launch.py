@@ -25,14 +25,14 @@ from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running import on_host
 from halfway.experiments.running.stop_signals import interrupt_on_signals
 from halfway.trainers.distributed.cluster import restart_pause
-from halfway.trainers.distributed.ports import addresses_of
+from halfway.trainers.distributed.ports import HOST, addresses_of
 from halfway.trainers.engines.vllm_servers import auth
 
 POLL_SECONDS = 1.0
 GRACE_SECONDS = 25.0
 LOCAL = ("localhost", "127.0.0.1")
-HOST = re.compile(r"\w[\w.@:%-]*")
-"""Valid host names. None can be taken for an option of ssh."""
+LOGIN = re.compile(rf"(\w[\w.-]*@)?({HOST.pattern})", re.ASCII)
+"""A host, or user@host."""
 LONE = re.compile("[\ud800-\udfff]")
 """Python's surrogates for bytes that are not UTF-8."""
 
@@ -99,7 +99,7 @@ def commands(
         UserError: if there are too few hosts, or if the engine has no servers.
     """
     for host in nodes:
-        require(HOST.fullmatch(host) is not None, "--nodes", host, "give names or addresses of hosts")
+        require(LOGIN.fullmatch(host) is not None, "--nodes", host, "give names or addresses of hosts")
     for word in (str(file), *overrides):  # a script and a line on the terminal are text
         require(not LONE.search(word), "launch", word, "give a path and fields in UTF-8")
     cluster = config.cluster

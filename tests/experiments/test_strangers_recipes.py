@@ -216,12 +216,16 @@ def test_launched_processes_have_the_users_words_and_those_of_their_own_servers(
     assert f"{VARIABLE}=tracking:x " in server.line and f"{VARIABLE}=tracking:x,server:b " in rank.line
 
 
-@pytest.mark.parametrize("host", ["-oProxyCommand=id", "-X", "a;id", "$(id)", "a\nb", ""])
+@pytest.mark.parametrize(
+    "host",
+    ["-oProxyCommand=id", "-X", "a;id", "$(id)", "a\nb", "", "user@-o", "-l@a", "a.-b", "a..b", "a" * 5000, "é", "a@b@c"],
+)
 def test_a_host_cannot_be_an_option_of_ssh(host: str) -> None:
     config = load_run_config(recipe_of())
     with pytest.raises(UserError, match=says("--nodes", "names", "addresses")):
         commands(config, Path("recipe.yaml"), [host])
-    assert commands(config, Path("recipe.yaml"), ["user@a-1.example"])
+    for right in ("user@a-1.example", "node_7", "10.0.0.7", "::1", "fe80::1%eth0"):
+        assert commands(config, Path("recipe.yaml"), [right], found=lambda hosts: {each: each for each in hosts})
 
 
 def test_a_model_brings_no_code_and_no_pickle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import random
+import re
 import socket
 import struct
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+HOST = re.compile(r"\w[\w-]{0,62}(\.\w[\w-]{0,62})*|[\da-fA-F]*:[\da-fA-F:.]+(%\w+)?", re.ASCII)
+"""A name, or an IPv4 or IPv6 address. None begins with a dash, so none can be taken for an option."""
 LOOPBACK = "127."
 SIOCGIFADDR = 0x8915  # netdevice(7): the address of an interface
 INTERFACE_VARIABLES = {"GLOO_SOCKET_IFNAME": "", "NCCL_SOCKET_IFNAME": "="}

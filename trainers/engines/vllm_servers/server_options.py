@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from halfway.curriculum.support.errors import require
 from halfway.trainers.distributed.cluster import ShapeOptions
+from halfway.trainers.distributed.ports import HOST
 from halfway.trainers.engines.part import GIB, EngineMemory, PlannedRun, bytes_of
 from halfway.trainers.engines.vllm.vllm_options import FREE_SHARE, VllmOptions
 
@@ -71,7 +72,8 @@ class ServerOptions(VllmOptions):
         for address in self.addresses:
             host, _, port = address.rpartition(":")
             numbered = port.isdecimal() and 0 < int(port) < 2**16
-            require(bool(host) and numbered, f"{self.name}.addresses", address, "write host:port")
+            known = HOST.fullmatch(host.removeprefix("[").removesuffix("]"))
+            require(bool(known) and numbered, f"{self.name}.addresses", address, "write host:port")
         different = len(set(self.addresses)) == len(self.addresses)
         require(different, f"{self.name}.addresses", list(self.addresses), "name each server once")
         self._require("folder", self.folder != "", "give a folder such as /dev/shm")
