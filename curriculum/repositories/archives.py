@@ -1,5 +1,6 @@
 """Makes tasks from source distributions of the package index, each with one fault by mutation."""
 
+import errno
 import gzip
 import hashlib
 import tarfile
@@ -35,6 +36,8 @@ MOST_BYTES, MOST_TIMES = 64 * 2**20, 100
 LONGEST_SOURCE = 1 << 20
 """Most bytes of a file that is changed: its syntax tree may take a hundred times as many."""
 MOST_FILES, MOST_LEVELS, LONGEST_NAME = 50_000, 50, 1024
+UNWRITABLE = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.ENOENT)
+"""Errors for which a member's name is to blame, such as a file within a file, and not the disk."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,12 @@ def _extract(archive: Path, folder: Path) -> None:
                 if number == MOST_FILES or member.name.count("/") > MOST_LEVELS:
                     raise ValueError(f"more than {MOST_FILES} files, or folders deeper than {MOST_LEVELS}")
                 _require_no_way_out(folder, member)
-                opened.extract(member, folder, filter="data")
+                try:
+                    opened.extract(member, folder, filter="data")
+                except OSError as error:
+                    if error.errno in UNWRITABLE:
+                        raise ValueError(f"member {member.name[:100]!r}: {error.strerror}") from None
+                    raise
 
 
 def _require_no_way_out(folder: Path, member: tarfile.TarInfo) -> None:

@@ -107,6 +107,20 @@ def test_an_archive_with_an_endless_time_is_one_line(tmp_path: Path, monkeypatch
         archives.unpack(path, hashlib.sha256(path.read_bytes()).hexdigest())
 
 
+@pytest.mark.parametrize("names", [["p/a", "p/a/b"], ["/"], [""], ["."], ["p/" + "x" * 300]])
+def test_a_member_that_cannot_be_written_is_named(
+    names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "cache_folder", lambda _: tmp_path / "cache")
+    path = tmp_path / "odd.tar.gz"
+    with tarfile.open(path, "w:gz") as file:
+        for name in names:
+            add(file, name, tarfile.REGTYPE)
+    with pytest.raises(UserError, match=says("odd.tar.gz", "not a source distribution", "give a .tar.gz")) as told:
+        archives.unpack(path, hashlib.sha256(path.read_bytes()).hexdigest())
+    assert "cache" not in str(told.value)
+
+
 def test_links_within_an_archive_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "cache_folder", lambda chosen: tmp_path / "cache")
     path = tmp_path / "a.tar.gz"
