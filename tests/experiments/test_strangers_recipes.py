@@ -218,7 +218,21 @@ def test_launched_processes_have_the_users_words_and_those_of_their_own_servers(
 
 @pytest.mark.parametrize(
     "host",
-    ["-oProxyCommand=id", "-X", "a;id", "$(id)", "a\nb", "", "user@-o", "-l@a", "a.-b", "a..b", "a" * 5000, "é", "a@b@c"],
+    [
+        "-oProxyCommand=id",
+        "-X",
+        "a;id",
+        "$(id)",
+        "a\nb",
+        "",
+        "user@-o",
+        "-l@a",
+        "a.-b",
+        "a..b",
+        "a" * 5000,
+        "é",
+        "a@b@c",
+    ],
 )
 def test_a_host_cannot_be_an_option_of_ssh(host: str) -> None:
     config = load_run_config(recipe_of())
