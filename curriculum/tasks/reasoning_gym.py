@@ -165,7 +165,7 @@ def passes(answer: str, response: str) -> bool:
     tags = find_between(response, "<answer>", "</answer>")
     said = (tags[-1] if tags else response).strip()
     carried = _unpack_answer(answer)
-    entry, score_answer = carried["entry"], _family(carried["family"], repr(carried["config"])).score_answer
+    entry, score_answer = carried["entry"], _family(carried["family"], _decimals(carried["config"])).score_answer
     if carried["family"] in EVALUATING and not is_formula(said):
         return False
     if carried["family"] in ("countdown", "puzzle24"):  # sympy would accept sign(9), and puzzle24 any four numbers
@@ -190,7 +190,7 @@ def passes(answer: str, response: str) -> bool:
 
 
 WITHHELD = frozenset({"data_file", "seed", "size"})
-"""Options of families that neither a recipe nor a problem file may set: a path, and numbers that the caller sets."""
+"""Options of families that no recipe may set: a path, and numbers that the caller sets."""
 
 
 def require_harmless(family: str, entry: Mapping[str, Any]) -> None:
@@ -263,15 +263,27 @@ def _is_mathematical(name: str) -> bool:
 def _unpack_answer(answer: str) -> dict[str, Any]:
     carried: dict[str, Any] = ast.literal_eval(answer)
     require_harmless(carried["family"], carried["entry"])
-    if withheld := sorted(WITHHELD & set(carried["config"])):
-        raise ValueError(f"its config has {withheld[0]}; leave it out")
     return carried
 
 
-@lru_cache(maxsize=64)
-def _family(family: str, config: str) -> Any:
+def _decimals(config: Mapping[str, Any]) -> int:
+    """The one option that changes what a family accepts.
+
+    A problem file may be a stranger's. Its other options make entries, of which files or numbers without limit may be
+    part, so no data set is made with them.
+    """
+    return min(int(config.get("max_num_decimal_places", 3)), 100)
+
+
+@lru_cache(maxsize=256)
+def _family(family: str, decimals: int) -> Any:
     module = load_extra("reasoning_gym", "the reasoning_gym verifier")
-    dataset = module.create_dataset(family, **ast.literal_eval(config), seed=0)
+    lengths = {"min_word_length": 3, "max_word_length": 5} if family == "word_ladder" else {}  # all that there are
+    dataset = module.create_dataset(family, **lengths, seed=0)
+    if family == "decimal_arithmetic":
+        dataset.config.max_num_decimal_places = decimals
+    names = vars(sys.modules[type(dataset).__module__])
+    names["print"] = lambda *_, **__: None  # tower_of_hanoi prints each wrong move of an answer
     if family in LITERAL:
-        vars(sys.modules[type(dataset).__module__])["eval"] = ast.literal_eval
+        names["eval"] = ast.literal_eval
     return dataset

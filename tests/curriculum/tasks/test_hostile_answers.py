@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,7 +25,8 @@ from halfway.curriculum.tasks.numbers import after_thoughts, stated_number
 from halfway.curriculum.tasks.reasoning_gym import ARITHMETIC, EVALUATING, LITERAL, ReasoningGym, require_harmless
 from halfway.curriculum.tasks.verifiers import VERIFIERS, verify_all
 
-FAMILIES = sorted(name for name in importlib.import_module("reasoning_gym.factory").DATASETS if name != "composite")
+DATASETS = importlib.import_module("reasoning_gym.factory").DATASETS
+FAMILIES = sorted(name for name in DATASETS if name != "composite")
 NUMBER = 100
 """Answers for each verifier; 1,000 were tried once."""
 
@@ -171,8 +173,27 @@ def judged_in_time(problem: Problem, texts: list[str]) -> None:
     assert time.monotonic() - began < 1.5 * len(texts)
 
 
-@pytest.mark.parametrize("config", [{"data_file": "/etc/passwd"}, {"size": 10**9}, {"seed": 1}])
-def test_a_problem_file_names_no_file_and_no_size(config: dict[str, object]) -> None:
-    entry = {"question": "q", "answer": "cba", "metadata": {"word": "abc", "word_len": 3}}
-    with pytest.raises(ValueError, match=next(iter(config))):
-        reasoning_gym._unpack_answer(repr({"family": "spell_backward", "config": config, "entry": entry}))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_judges_without_the_config_of_a_problem_file(family: str) -> None:
+    """A stranger's config could name any file, or a number that fills the memory."""
+    [problem] = ReasoningGym(family).load(1, Stream(0)).problems
+    carried = ast.literal_eval(problem.answer)
+    config_type = DATASETS[family][1]
+    hostile = {name: "/etc/passwd" if name == "data_file" else 10**12 for name in config_type.__dataclass_fields__}
+    strange = structs.replace(problem, answer=repr({**carried, "config": hostile}))
+    answer = str(carried["entry"]["answer"])
+    assert verify_all([problem, problem], [answer, "?"]) == verify_all([strange, strange], [answer, "?"])
+
+
+@pytest.mark.parametrize(("decimals", "passes"), [(2, True), (4, False)])
+def test_the_config_of_a_problem_file_says_how_many_decimals_count(decimals: int, passes: bool) -> None:
+    options = {"min_num_decimal_places": 2, "max_num_decimal_places": decimals}
+    [problem] = ReasoningGym("decimal_arithmetic", options).load(1, Stream(0)).problems
+    answer = Decimal(ast.literal_eval(problem.answer)["entry"]["answer"])
+    assert verify_all([problem] * 2, [str(answer), str(answer + Decimal("0.009"))]) == [True, passes]
+
+
+def test_a_family_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    [problem] = ReasoningGym("tower_of_hanoi").load(1, Stream(0)).problems
+    assert verify_all([problem], ["Move disk 1 from Peg 1 to Peg 99"]) == [False]
+    assert capsys.readouterr().out == ""
