@@ -165,7 +165,7 @@ def in_ray() -> Iterator[Place]:
         seconds = [cluster.add_node(**node)]
         paths = {"env_vars": {"PYTHONPATH": os.pathsep.join(sys.path)}}
         ray.init(address=cluster.address, log_to_driver=False, runtime_env=paths)
-        pool, runs = RayPool(Scripted), count()  # type: ignore[arg-type]
+        runs, pools = count(), list[RayPool]()
 
         def kill_node() -> None:
             os.kill(seconds[0].all_processes["raylet"][0].process.pid, signal.SIGKILL)
@@ -173,10 +173,17 @@ def in_ray() -> Iterator[Place]:
             seconds.append(cluster.add_node(**node))
 
         def kill_actor() -> None:
-            ray.kill(pool.actors[0], no_restart=False)
+            ray.kill(pools[0].actors[0], no_restart=False)
 
-        kills = {0: kill_node, 1: kill_actor}
-        yield lambda rollouts: RayRollouts(pool, rollouts, kills.get(next(runs) % 10))
+        def place(rollouts: SimulatedRollouts) -> RayRollouts:
+            run = next(runs) % 10
+            if run == 0:  # what a node has lost is started on the other, and stays there; new actors are on both
+                for pool in pools:
+                    pool.close()
+                pools[:] = [RayPool(Scripted)]  # type: ignore[arg-type]
+            return RayRollouts(pools[0], rollouts, {0: kill_node, 1: kill_actor}.get(run))
+
+        yield place
     finally:
         ray.shutdown()
         cluster.shutdown()
