@@ -4,9 +4,11 @@
 """
 
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 from uuid import uuid4
@@ -43,6 +45,7 @@ def connect_to_ray(field: str, **options: Any) -> Any:
     ray = load_extra("ray", field)
     if ray.is_initialized():
         return ray
+    handler = signal.getsignal(signal.SIGTERM)  # Ray's own would end the process with status 1
     try:
         host, _, port = os.environ.get("RAY_ADDRESS", "").rpartition("/")[2].rpartition(":")
         if port.isdigit():  # Ray itself waits for minutes, and then ends the process
@@ -50,6 +53,9 @@ def connect_to_ray(field: str, **options: Any) -> Any:
         ray.init(log_to_driver=False, **options)
     except Exception as error:  # Ray raises bare ones, too
         raise UserError(f"{field}: no Ray cluster responds ({one_line(error)}); set RAY_ADDRESS") from error
+    finally:
+        with suppress(ValueError):  # in another thread, where Ray sets none
+            signal.signal(signal.SIGTERM, handler)
     return ray
 
 

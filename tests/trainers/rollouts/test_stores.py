@@ -5,6 +5,7 @@ import importlib
 import os
 import pickle
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -270,6 +271,16 @@ def test_a_node_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(UserError, match=says("rollouts.workers", "timed out", "set RAY_ADDRESS")):
         connect_to_ray("rollouts.workers")
+
+
+def test_ray_does_not_change_what_sigterm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed (extra ray)")
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: signal.signal(signal.SIGTERM, signal.default_int_handler))
+    connect_to_ray("rollouts.workers")
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 MIB = 2**20
