@@ -24,7 +24,7 @@ from typing import Any
 from kills.cluster import the_cluster
 from kills.launches import preload
 from kills.server import the_server
-from kills.setups import RECIPES, SERVED, SETUPS, Setup
+from kills.setups import ON_RAY, RECIPES, SERVED, SETUPS, Setup
 from kills.trials import SAME, Undisturbed, tried
 
 COLUMNS = ("learner", "sampler", "judge", "rank", "server", "node", "tree", "file", "full", "limit", "stop")
@@ -51,7 +51,7 @@ def table(outcomes: Iterable[Mapping[str, Any]]) -> str:
     columns = ("runs", *COLUMNS, "hits", "torn", "equal")
     heads = ("runs", *COLUMNS, "all", "files torn", "ended as undisturbed")
     lines = [f"| set-up | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
-    for setup in (*SETUPS, *SERVED, "all"):
+    for setup in (*SETUPS, *SERVED, *ON_RAY, "all"):
         lines.append(f"| {setup} | {' | '.join(str(count[setup, column]) for column in columns)} |")
     return "\n".join(lines)
 
@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--spawned", type=float, default=0.02, help="share of samplers that are no forks")
     parser.add_argument("--record", type=Path, required=True, help="JSON Lines, continued if it exists")
     parser.add_argument("--served", action="store_true")
+    parser.add_argument("--on-ray", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
@@ -76,7 +77,7 @@ def main() -> None:
         known = [one for one in known if one["outcome"] == SAME]
         options.record.write_text("".join(json.dumps(one) + "\n" for one in known))
     done = {(one["setup"], one["recipe"], one["number"]) for one in known if one["seed"] == options.seed}
-    began, failed, setups = time.monotonic(), 0, SERVED if options.served else SETUPS
+    began, failed, setups = time.monotonic(), 0, SERVED if options.served else ON_RAY if options.on_ray else SETUPS
     preload()
     folder = Path(tempfile.mkdtemp(prefix="kills-"))
     references = {

@@ -15,6 +15,8 @@ from kills.launches import in_sessions, proc_file
 
 START_SECONDS = 300.0
 STORE_BYTES = 80 << 20
+PORTS = ("--min-worker-port=0", "--max-worker-port=0")
+"""Any, since the range that Ray prefers may hold the port of its head."""
 VERIFIERS = """\
 [halfway.verifiers]
 coin = controller_harness:coin
@@ -27,7 +29,7 @@ class Node:
     """One node, with all processes in a session of its own."""
 
     def __init__(self, *words: str, log: Path):
-        size = ("--num-cpus=2", f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats", "--block")
+        size = ("--num-cpus=2", f"--object-store-memory={STORE_BYTES}", "--disable-usage-stats", "--block", *PORTS)
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", *words, *size]
         with log.open("a") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)

@@ -1,13 +1,14 @@
-"""The engine `transformers`, sampling a few tokens at a time, so that new weights come between a sequence's tokens."""
+"""The engine `transformers` in other processes: in pieces, with new weights between them, or in Ray's actors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
+from torch import Tensor, nn
 
 from halfway.curriculum.rollouts import IntArray
 from halfway.trainers.engines.base import Completion, Finished
-from halfway.trainers.engines.transformers.engine import ReplicaEngine
+from halfway.trainers.engines.transformers.engine import ElsewhereEngine, ReplicaEngine, TransformersEngine
 
 PIECE = 4
 """Tokens that are sampled by the same weights."""
@@ -52,3 +53,34 @@ def join(pieces: Sequence[Completion]) -> Completion:
         policy_version=spans[0][0],
         spans=spans if len(spans) > 1 else (),
     )
+
+
+class AloneEngine(TransformersEngine):
+    """Samples each sequence alone, so that the bits do not depend on how actors share a batch."""
+
+    def generate(
+        self,
+        contexts: Sequence[IntArray],
+        max_new_tokens: Sequence[int],
+        seeds: Sequence[int],
+        finished: Finished | None = None,
+    ) -> list[Completion]:
+        completions = []
+        for i, call in enumerate(zip(contexts, max_new_tokens, seeds, strict=True)):
+            completions += super().generate(*([each] for each in call))
+            if finished is not None:
+                finished(i, completions[-1])
+        return completions
+
+    def refresh(self, version: int, weights: Mapping[str, Tensor] | None = None) -> None:
+        """Use these weights, or those that it has."""
+        if weights is not None:
+            self.policy.load_state_dict(weights)
+        self.policy_version = version
+
+
+class SendingEngine(ElsewhereEngine):
+    """Sends the weights with the call, since other hosts share no memory."""
+
+    def sync(self, policy: nn.Module, version: int) -> None:
+        self.call("refresh", version, {name: values.cpu() for name, values in policy.state_dict().items()})

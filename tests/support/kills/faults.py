@@ -43,8 +43,9 @@ class Fault:
 
 
 def draw(chance: random.Random, victims: Sequence[str]) -> Fault:
-    """A fault; half of them kill a process at an instant."""
-    kind: Kind = chance.choice(["process", "process", "process", "process", "file", "file", "full", "limit", "stop"])
+    """A fault; half of them kill a process at an instant, or all if the learner is no victim."""
+    others: list[Kind] = ["file", "file", "full", "limit", "stop"]
+    kind: Kind = chance.choice(["process", "process", "process", "process", *(others if "learner" in victims else [])])
     size = {"limit": 2 ** chance.uniform(9, 19), "stop": chance.choice([0.0, 0.3, 30.0])}.get(kind, 0.0)
     return Fault(kind, chance.random(), chance.choice(list(victims)) if kind == "process" else "", size)
 

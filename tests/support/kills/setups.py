@@ -33,10 +33,25 @@ class Continuing(Transformers):
         return SplitEngine(ContinuingEngine(setup), partial(ElsewhereEngine, setup.policy, setup.policy_version))
 
 
+@dataclass(frozen=True)
+class Alone(Transformers):
+    """Sampling in Ray's actors."""
+
+    @property
+    def samples_across_syncs(self) -> bool:
+        return True
+
+    def split(self, setup: EngineSetup) -> SplitEngine:
+        from kills.engine import AloneEngine, SendingEngine
+
+        return SplitEngine(AloneEngine(setup), partial(SendingEngine, setup.policy, setup.policy_version))
+
+
 # Here, so that a sampler that is spawned, and imports the command's module anew, has them too.
 VERIFIERS.add("coin", coin)
 VERIFIERS.add("judged_coin", judged_coin)
 ENGINES.add("continuing", Continuing)
+ENGINES.add("alone", Alone)
 
 
 @dataclass(frozen=True)
@@ -48,7 +63,7 @@ class Setup:
         ranks: processes that train together.
         exact: whether every undisturbed run has the same bits.
         served: whether a vLLM server samples, which the run does not start.
-        on_ray: whether actors on two nodes of Ray, which the run does not start either, ask it and judge.
+        on_ray: whether actors on two nodes of Ray, which the run does not start either, sample or ask, and judge.
     """
 
     rollouts: Mapping[str, Any]
@@ -61,7 +76,7 @@ class Setup:
     @property
     def patience(self) -> float:
         """Seconds for a launch, which may have to wait for a server that starts."""
-        return 1800.0 if self.served else 180.0
+        return 1800.0 if self.served else 600.0 if self.on_ray else 180.0
 
 
 MASKED = {"mismatch": "token_masked"}
@@ -79,6 +94,12 @@ SERVED = {
     "vLLM server, Ray": Setup({**FLYING, "workers": "ray"}, MASKED, exact=False, served=True, on_ray=True),
 }
 """They need vLLM, and Ray."""
+ON_RAY = {
+    "lockstep, Ray": Setup(
+        {"staleness": 1, "workers": "ray", "engine": {"alone": {}}, "sync_tolerance": 0.0}, MASKED, on_ray=True
+    )
+}
+"""They need Ray."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from kills.cluster import the_cluster
 from kills.faults import Fault, action, count_operations, draw, tear
 from kills.launches import Launch, kill
 from kills.server import await_server, the_server
-from kills.setups import RECIPES, SERVED, SETUPS, STEPS, write
+from kills.setups import ON_RAY, RECIPES, SERVED, SETUPS, STEPS, write
 
 MOST_FAULTS = 6
 TORN_SHARE = 0.6
@@ -27,6 +27,7 @@ VICTIMS = {
     "in flight": ("learner", "sampler", "judge", "tree"),
     "two ranks": ("learner", "rank", "judge", "tree"),
     "vLLM server": ("learner", "sampler", "judge", "tree", "server"),
+    "lockstep, Ray": ("sampler", "node"),
     "vLLM server, Ray": ("learner", "sampler", "node", "tree", "server"),
 }
 NOTICE_SECONDS = 5.0
@@ -56,7 +57,7 @@ class Undisturbed:
         trial = Trial(self, self.folder / "undisturbed", random.Random(0))
         trial.launch(None)
         seconds = time.monotonic() - began
-        wrong = trial.wrong_in_flight() if not (SETUPS | SERVED)[self.setup].exact else ""
+        wrong = trial.wrong_in_flight() if not (SETUPS | SERVED | ON_RAY)[self.setup].exact else ""
         assert not wrong, wrong
         return ends.final_state(trial.run), seconds, int((trial.folder / "operations").read_text())
 
@@ -66,7 +67,7 @@ class Trial:
 
     def __init__(self, reference: Undisturbed, folder: Path, chance: random.Random, spawned: float = 0.0):
         self.reference, self.folder, self.chance, self.spawned = reference, folder, chance, spawned
-        self.setup, self.run = (SETUPS | SERVED)[reference.setup], folder / "run"
+        self.setup, self.run = (SETUPS | SERVED | ON_RAY)[reference.setup], folder / "run"
         self.launches = 0
         self.config = write(folder, self.setup, RECIPES[reference.recipe])
 
@@ -210,7 +211,7 @@ def tried(reference: Undisturbed, number: int, seed: int, spawned: float) -> dic
     chance = random.Random(f"{seed} {reference.setup} {reference.recipe} {number}")
     judged = RECIPES[reference.recipe].verifier == "judged_coin"
     victims = [one for one in VICTIMS[reference.setup] if one != "judge" or judged]
-    faults = [draw(chance, victims) for _ in range(chance.randint(1, MOST_FAULTS))]
+    faults = [draw(chance, victims) for _ in range(chance.randint(1, MOST_FAULTS if "learner" in victims else 2))]
     folder = reference.folder / f"trial-{number}"
     began, used, trial = time.monotonic(), processor_seconds(), Trial(reference, folder, chance, spawned)
     told, outcome, why = [], SAME, ""
