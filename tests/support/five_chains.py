@@ -158,7 +158,8 @@ def in_ray() -> Iterator[Place]:
     from ray.cluster_utils import Cluster
 
     node = {"num_cpus": 2, "object_store_memory": 80 << 20}
-    settings = {"max_direct_call_object_size": 100, "health_check_period_ms": 500, "health_check_failure_threshold": 2}
+    settings = {"max_direct_call_object_size": 100, "health_check_period_ms": 500, "health_check_failure_threshold": 6}
+    settings["worker_register_timeout_seconds"] = 300  # on a busy machine a process starts slowly
     head = {**node, "include_dashboard": False, "_system_config": settings}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
