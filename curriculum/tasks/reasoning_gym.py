@@ -267,10 +267,10 @@ def _unpack_answer(answer: str) -> dict[str, Any]:
 
 
 def _decimals(config: Mapping[str, Any]) -> int:
-    """The one option that changes what a family accepts.
+    """The one option that changes which answers a family accepts.
 
-    A problem file may be a stranger's. Its other options make entries, of which files or numbers without limit may be
-    part, so no data set is made with them.
+    The others only change how entries are generated. A stranger's could name any file, or a number that fills the
+    memory, so the data set that judges never gets them.
     """
     return min(int(config.get("max_num_decimal_places", 3)), 100)
 

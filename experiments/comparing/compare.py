@@ -34,23 +34,26 @@ def prepare_comparison(
     runs = [config.run(arm, config.seeds[0]) for arm in config.arms]
     for run in {repr(run.environment): run for run in runs}.values():
         check(run.environment.part)
-    path = folder / COMPARISON
-    if path.exists():
-        earlier = load_comparison_config(path)
+    if earlier := _started(folder):
         config = extended(earlier, config)
         refuse_other_settings(differences(earlier, restricted(config, earlier)), folder)
     else:
         require_unused(folder)
     check_more()
-    save(config, path)
+    save(config, folder / COMPARISON)
     return config
+
+
+def _started(folder: Path) -> ComparisonConfig | None:
+    """The comparison that a folder has already."""
+    path = folder / COMPARISON
+    return load_comparison_config(path) if path.exists() else None
 
 
 def planned_arms(config: ComparisonConfig, only: Collection[str]) -> list[str]:
     """`only`, with the arms that the comparison in the folder has already, so that contrasts of both are planned."""
-    path = config.folder / COMPARISON
-    started = load_comparison_config(path).arms if path.exists() else ()
-    return list(dict.fromkeys([*only, *(arm for arm in config.arms if arm in started)]))
+    started = _started(config.folder)
+    return list(dict.fromkeys([*only, *(arm for arm in config.arms if started and arm in started.arms)]))
 
 
 def run_comparison(

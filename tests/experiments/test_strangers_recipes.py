@@ -238,7 +238,7 @@ def test_a_host_cannot_be_an_option_of_ssh(host: str) -> None:
     config = load_run_config(recipe_of())
     with pytest.raises(UserError, match=says("--nodes", "names", "addresses")):
         commands(config, Path("recipe.yaml"), [host])
-    for right in ("user@a-1.example", "node_7", "10.0.0.7", "::1", "fe80::1%eth0"):
+    for right in ("user@a-1.example", "a.example.", "node_7", "10.0.0.7", "::1", "fe80::1%eth0"):
         assert commands(config, Path("recipe.yaml"), [right], found=lambda hosts: {each: each for each in hosts})
 
 

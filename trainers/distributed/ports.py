@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-HOST = re.compile(r"\w[\w-]{0,62}(\.\w[\w-]{0,62})*|[\da-fA-F]*:[\da-fA-F:.]+(%\w+)?", re.ASCII)
+HOST = re.compile(r"\w[\w-]{0,62}(\.\w[\w-]{0,62})*\.?|[\da-fA-F]*:[\da-fA-F:.]+(%\w+)?", re.ASCII)
 """A name, or an IPv4 or IPv6 address. None begins with a dash, so none can be taken for an option."""
 LOOPBACK = "127."
 SIOCGIFADDR = 0x8915  # netdevice(7): the address of an interface

@@ -54,7 +54,7 @@ def connect_to_ray(field: str, **options: Any) -> Any:
     except Exception as error:  # Ray raises bare ones, too
         raise UserError(f"{field}: no Ray cluster responds ({one_line(error)}); set RAY_ADDRESS") from error
     finally:
-        with suppress(ValueError):  # in another thread, where Ray sets none
+        with suppress(ValueError, TypeError):  # in another thread Ray sets none; one set by C cannot be given back
             signal.signal(signal.SIGTERM, handler)
     return ray
 
