@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
@@ -40,9 +41,13 @@ def spent(record: Mapping[str, Any], budget: Budget) -> float:
 
 
 class RunsDisplay(Progress):
-    """Progress bars of runs, under column heads; `footer` is the line below them."""
+    """Progress bars of runs, under column heads; `footer` is the line below them.
+
+    In a narrow terminal the columns whose heads are `least_first` are left out, as many as need be.
+    """
 
     footer = ""
+    least_first = ("elapsed", "", "tokens/s", "zero var.", "state", "pass rate", "left")
 
     def __init__(self, console: Console):
         heads = {
@@ -52,21 +57,29 @@ class RunsDisplay(Progress):
             "speed": "tokens/s",
             "score": "pass@1",
         }
-        fields = (TextColumn(f"{{task.fields[{name}]}}", table_column=Column(head)) for name, head in heads.items())
-        super().__init__(
-            TextColumn("{task.description}", table_column=Column("run")),
-            BarColumn(bar_width=10, table_column=Column("budget")),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TimeElapsedColumn(table_column=Column("elapsed")),
-            TimeRemainingColumn(table_column=Column("left")),
-            *fields,
-            console=console,
-            speed_estimate_period=HOUR,
+        # Set first, since `Progress` already draws the table as it is made.
+        self.out, self.every = (
+            console,
+            (
+                TextColumn("{task.description}", table_column=Column("run")),
+                TextColumn("{task.percentage:>3.0f}%", table_column=Column("budget")),
+                BarColumn(bar_width=10),
+                TimeElapsedColumn(table_column=Column("elapsed")),
+                TimeRemainingColumn(table_column=Column("left")),
+                *(TextColumn(f"{{task.fields[{name}]}}", table_column=Column(head)) for name, head in heads.items()),
+            ),
         )
+        super().__init__(*self.every, console=console, speed_estimate_period=HOUR)
 
     def get_renderables(self) -> Iterator[RenderableType]:
-        table = self.make_tasks_table(self.tasks)
-        table.show_header = True
+        wide = self.out.options.update_width(1000)
+        for number in range(len(self.least_first) + 1):
+            dropped = self.least_first[:number]
+            self.columns = tuple(each for each in self.every if each.get_table_column().header not in dropped)
+            table = self.make_tasks_table(self.tasks)
+            table.show_header = True
+            if Measurement.get(self.out, wide, table).maximum <= self.out.width:
+                break
         yield table
         yield Text(self.footer, style="dim")
 

@@ -11,6 +11,7 @@ from halfway.experiments.running.progress_bars import Bar, RunsDisplay, training
 from halfway.trainers.loop.loop_options import Budget
 
 STEP = {"step": 0, "rollouts": 32, "tokens": 800, "seconds": 2.0, "groups": {"rolled_out": 4, "zero_variance": 1}}
+HEADS = "run budget elapsed left state pass rate zero var. tokens/s pass@1"
 
 
 def test_the_training_pass_rate_is_that_of_all_groups() -> None:
@@ -48,6 +49,17 @@ def test_a_bar_has_heads_and_says_how_the_run_is_doing() -> None:
         "1 of 2 runs done",
     ):
         assert text in shown
+
+
+@pytest.mark.parametrize("width, heads", [(30, "run budget pass@1"), (45, "run budget left pass@1"), (140, HEADS)])
+def test_a_narrow_terminal_shows_fewer_columns_and_cuts_none(width: int, heads: str) -> None:
+    with RunsDisplay(Console(file=io.StringIO(), force_terminal=True, width=width)) as display:
+        bar = Bar(display, "prefix_sampling seed 0", Budget(rollouts=64), 0)
+        bar.step({**STEP, "fresh_counts": [1, 0, 0, 0, 3]})
+        out = io.StringIO()
+        Console(file=out, width=width).print(display.get_renderable())
+    shown = out.getvalue()
+    assert shown.splitlines()[0].split() == heads.split() and "\u2026" not in shown
 
 
 def test_without_a_terminal_there_is_a_line_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
