@@ -15,7 +15,7 @@ from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Requ
 from halfway.curriculum.signals import expected_update_mass
 
 MOST = 65_536
-"""Most problems that compete if `candidates` is null: a step over a million would take a second."""
+"""Maximum number of problems that compete if `candidates` is null: a step over a million would take a second."""
 
 SURVEYED = ("passed", "attempts")
 """Columns that `halfway survey` adds to a file."""

@@ -46,7 +46,7 @@ class Hints(HintLengths, PassRateController[HintsState]):
             for "adaprefix".
         target: for "shared", "adaprefix" and "seele": target pass rate.
         forget: for "seele": share of its weight that a group loses with every later group of the same problem.
-        tries: for "ghpo" and "seele": most further groups of one problem in one step.
+        tries: for "ghpo" and "seele": maximum number of further groups of one problem in one step.
     """
 
     claims = frozenset({"hints"})

@@ -88,9 +88,10 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         update_unit: buckets: a belief is updated by each child "group" (the paper), or once per "step" by their mean.
         cooldown_steps: buckets: least number of training steps between two moves of a ratio; 0 = no such bound.
         remaining_ratio: categories, hard parents: share of the rollout left to generate.
-        remaining_cap: categories, hard parents: most units left to generate; null = no cap, as in the blog.
+        remaining_cap: categories, hard parents: maximum number of units left to generate; null = no cap, as in the
+            blog.
         prefix_ratio: categories, easy parents: replayed share of the rollout.
-        prefix_cap: categories, easy parents: most replayed units; null = no cap, as in the blog.
+        prefix_cap: categories, easy parents: maximum number of replayed units; null = no cap, as in the blog.
     """
 
     variant: Variant = "buckets"

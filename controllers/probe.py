@@ -71,7 +71,7 @@ class Probed(PassRateController[ProbedState]):
         target: target pass rate.
         band: lowest and highest predicted pass rate of a proposed problem. If the pool has no such problem left,
             because the solver has outgrown it, the slots go to the members that follow.
-        tries: most groups of one generated problem in the whole run.
+        tries: maximum number of groups of one generated problem in the whole run.
         noise: standard deviation of a problem about the line, in logits: the error of the probe. Measured in the lab:
             0.5 for generated problems, 0.7 for the data set.
         impossible: an all-failed group marks its problem as invalid if the predicted probability of that was below

@@ -54,17 +54,17 @@ class Pros(PassRateController[ProsState]):
         target: target range (low, high) of pass rates, all equally good.
         ties: order of equally distant nodes, see `halfway.controllers.laws.selection.nearest`.
         exploration: share of the plan drawn uniformly from all nodes, so that every node is tried again at some time.
-        per_tree: most groups of one tree in a step, including those of other members; null = no quota, as in the
-            source.
+        per_tree: maximum number of groups of one tree in a step, including those of other members; null = no quota, as
+            in the source.
         reuse: true = correct rollouts yield children; false = selection only, and another member may attach prefixes.
         grandchildren: true = correct rollouts of a child yield children too. They belong to its root, as the model has
             two layers.
         leak_tokens: refuse a prefix that already contains this many last tokens of its rollout; 0 = no check.
         top_values: cut only within this share of the window that has the highest critic values (the source's PPO: 0.1);
             needs learner.advantage=gae. null = anywhere in the window.
-        tree_children, total_children: most children of one tree and of all trees; null = no cap. Each plan first evicts
-            the excess: the children believed furthest from the target, oldest first among ties; under random selection
-            the oldest.
+        tree_children, total_children: maximum number of children of one tree and of all trees; null = no cap. Each plan
+            first evicts the excess: the children believed furthest from the target, oldest first among ties; under
+            random selection the oldest.
         belief: estimates pass rates from counts, and discounts the counts; see `PassRateBelief`.
         prior: "same" = the prior mean of every root is mu; "probed" = mu plus a probe's estimate of the problem's
             log-odds, which the problem brings, calibrated by a line fitted to the outcomes of the roots, see

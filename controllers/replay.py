@@ -70,9 +70,9 @@ class Replay(PassRateController[ReplayState]):
         matched: true = a step replays at most as many groups as the previous step stored.
         order: "random", or "rare" = without replacement in proportion to (1 - p) 0.9^age, where p is the pass rate of
             the group.
-        tokens: most stored tokens, prompts and observations included. In a checkpoint a response token takes 8 bytes,
-            any other token 4.
-        failures: most stored failures added to an all-passed group; 0 = such groups are not stored. Failures of at most
+        tokens: maximum number of stored tokens, prompts and observations included. In a checkpoint a response token
+            takes 8 bytes, any other token 4.
+        failures: maximum number of stored failures added to an all-passed group; 0 = such groups are not stored. Failures of at most
             `capacity` problems are kept, within `age` and another `tokens`.
     """
 

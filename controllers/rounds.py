@@ -42,7 +42,7 @@ class Rounds(PassRateController[RoundsState]):
 
     Attributes:
         stop: condition that ends the rounds of a group, "balanced" or "positive".
-        rounds: most rounds of a group; fill.max_rounds bounds them too.
+        rounds: maximum number of rounds of a group; fill.max_rounds bounds them too.
         size: rollouts per round; 0 = N.
         keep: rollouts of a group that train; 0 = all.
     """

@@ -145,7 +145,7 @@ def train_run(
 
 
 def _located(source: Source) -> Path | Mapping[str, Any]:
-    """A mapping as it is; a path as the command line finds it, here or among the recipes."""
+    """Return a mapping as it is; look a path up as the command line does, first here and then among the recipes."""
     from halfway.experiments.config.paths import recipe
 
     return source if isinstance(source, Mapping) else recipe(source)

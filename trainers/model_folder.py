@@ -19,15 +19,15 @@ from halfway.curriculum.support.errors import UserError, require
 
 INDEX = "model.safetensors.index.json"
 MOST_MIB = {"config.json": 2, "tokenizer.json": 128, "tokenizer_config.json": 4, "generation_config.json": 2, INDEX: 32}
-"""Most megabytes of each file of JSON."""
+"""Maximum number of megabytes of each file of JSON."""
 LONGEST_HEADER = 100_000_000
-"""Most bytes of a header that safetensors opens."""
+"""Maximum number of bytes of a header that safetensors opens."""
 MOST_LAYERS, LARGEST = 10_000, 2**32
-"""Most layers of a model, and the largest other whole number of its configuration."""
+"""Maximum number of layers of a model, and the largest other whole number of its configuration."""
 MOST_TOKENS, MOST_ENDS = 1_000_000, 1000
-"""Most tokens of a tokenizer, and end tokens of a model."""
+"""Maximum number of tokens of a tokenizer, and end tokens of a model."""
 MOST_GROWTH = 1024
-"""Most characters that a tokenizer may make of one before it looks for tokens."""
+"""Maximum number of characters that a tokenizer may make of one before it looks for tokens."""
 REMEDY = "copy or download the model again"
 MERGE = "merge it into its model with merge_and_unload() of peft, and save that"
 
@@ -91,7 +91,7 @@ def _check_weights(folder: Path, index: dict[str, Any]) -> None:
         plain = isinstance(name, str) and name == Path(name).name and name.endswith(".safetensors")
         require(plain, str(folder / INDEX), name, "weights are files of the folder whose names end in .safetensors")
         if not (folder / name).is_file():
-            raise UserError(f"{folder / name}: is missing, and {INDEX} names it; {REMEDY}")
+            raise UserError(f"{folder / name}: is missing, although {INDEX} names it; {REMEDY}")
     for path in sorted(folder.glob("*.safetensors")):
         with reading(path, REMEDY):
             _check_safetensors(path)

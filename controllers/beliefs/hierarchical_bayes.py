@@ -94,7 +94,7 @@ class HierarchicalBayes:
         estimate: "mean_logit" = sigmoid of the posterior mean of psi; "mean_rate" = posterior mean of sigmoid(psi),
             nearer to one half; both average conditional means, not draws. "draw" = sigmoid of a new draw per tree and
             step, as in Thompson sampling.
-        iterations: most iterations of the fixed point.
+        iterations: maximum number of iterations of the fixed point.
         hyperparameters: "fixed" = as given here; "fitted" = these are the initial values of the first fit.
         fit_shift: whether to fit `shift` too.
         refit_every: training steps between two fits, and before the first.

@@ -121,7 +121,7 @@ SMALL_TILT = 0.25
 
 
 def polya_gamma_moments(tilt: Floats) -> tuple[Floats, Floats]:
-    """Mean and variance of PG(1, c). Those of PG(b, c), b any positive number, are b times as large.
+    """Mean and variance of the Polya-Gamma distribution PG(1, c); those of PG(b, c) are b times as large.
 
     Mean tanh(c/2) / (2c), 1/4 at 0; variance (sinh c - c) / (4 c^3 cosh^2(c/2)), 1/24 at 0.
     """

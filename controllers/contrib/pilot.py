@@ -62,7 +62,7 @@ class Pilot(PassRateController[PilotState]):
         initial: rollouts of a pilot, below N.
         more: for "speed" and "commit": further rollouts; 0 = up to N in total.
         band: for "commit": lowest and highest pass rate of a continued pilot.
-        commits: for "commit": most groups continued per step; 0 = all.
+        commits: for "commit": maximum number of groups continued per step; 0 = all.
         patience: for "commit": a waiting group older than this many steps at the end of a step is evicted.
     """
 

@@ -56,9 +56,9 @@ class Bubblewrap:
     Attributes:
         memory_mib: limit on the memory of all processes of a command together, checked twenty times a second, and on
             the address space of each. Shared memory counts once and in full.
-        processes: most processes and threads of a command.
+        processes: maximum number of processes and threads of a command.
         disk_mib: most MiB of files that an episode may change or add, including /tmp and /dev/shm, which are in memory.
-        files: most files that an episode may change or add.
+        files: maximum number of files that an episode may change or add.
         python: folder of a Python environment, read-only for commands, with pytest and the repository's requirements;
             empty = the environment that runs Halfway.
         tree: "overlay"; "copy", if the kernel allows no overlay; "auto" = an overlay if possible.

@@ -126,7 +126,7 @@ def around(
 
 ANSWER_SECONDS = 120.0
 MOST_SAID = 64 << 20
-"""Most bytes that a runtime may write to a file during the check."""
+"""Maximum number of bytes that a runtime may write to a file during the check."""
 
 
 def label(process: int) -> str:

@@ -33,7 +33,7 @@ NOTES = "/var/tmp"
 """Folder for temporary files of this adapter: not /tmp, which commands list more often."""
 
 SHORT_ARGUMENT = 60_000
-"""Most characters in a line; Linux allows 131,072 in one argument. Longer data go through a file."""
+"""Maximum number of characters in a line; Linux allows 131,072 in one argument. Longer data go through a file."""
 
 LIST = "find . -path ./.git -prune -o \\( -type f -o -type l \\) -printf '%y\\0%m\\0%l\\0%P\\0'"
 SUMS = "find . -path ./.git -prune -o -type f -print0 | xargs -0 -r sha256sum -z --"

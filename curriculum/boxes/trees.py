@@ -66,7 +66,7 @@ class Changes:
 
 
 MOST_BYTES = 1 << 30
-"""Most bytes of saved changes, unpacked."""
+"""Maximum number of bytes of saved changes, unpacked."""
 
 
 def pack(changes: Changes) -> bytes:
@@ -108,8 +108,8 @@ def harvest(upper: str, base: str, clock: int, room: int) -> tuple[Entry, ...]:
     Times from the machine's clock become times of the box's clock. Unchanged folders, caches and sockets are left out.
 
     Args:
-        room: most bytes of all files together, by their lengths; holes and hard links can make files longer than their
-            space on disk.
+        room: maximum number of bytes of all files together, by their lengths; holes and hard links can make files
+            longer than their space on disk.
 
     Raises:
         OSError: if the files have more bytes, or a path is longer than the system allows.

@@ -67,7 +67,7 @@ class Environment(Protocol[Episode]):
 
     @property
     def max_turns(self) -> int:
-        """Most responses of an episode."""
+        """Maximum number of responses of an episode."""
         ...
 
     def start(self, problems: Sequence[Problem]) -> list[Episode]:

@@ -30,8 +30,8 @@ class Ledger:
     """Each response is one command; see `halfway.curriculum.tasks.lab.ledger` for the task.
 
     Attributes:
-        max_turns: most commands of an episode; one that has not ended by then fails and is truncated. The prompt's own
-            limit, at most nine turns, applies as well.
+        max_turns: maximum number of commands of an episode; one that has not ended by then fails and is truncated. The
+            prompt's own limit, at most nine turns, applies as well.
     """
 
     max_turns: int = 9

@@ -31,10 +31,10 @@ STATEMENT = "The tests of {name} failed after the last change. The fault is some
 NAMED = "\nAmong the tests that fail:\n{tests}\n"
 SHOWN_TESTS = 3
 MOST_BYTES, MOST_TIMES = 64 * 2**20, 100
-"""Most bytes of an unpacked archive, and most times its own size; the larger limit applies."""
+"""Maximum number of bytes of an unpacked archive, and maximum multiple of its packed size; the larger limit applies."""
 
 LONGEST_SOURCE = 1 << 20
-"""Most bytes of a file that is changed: its syntax tree may take a hundred times as many."""
+"""Maximum number of bytes of a file that is changed: its syntax tree may take a hundred times as many."""
 MOST_FILES, MOST_LEVELS, LONGEST_NAME = 50_000, 50, 1024
 UNWRITABLE = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.ENOENT)
 """Errors for which a member's name is to blame, such as a file within a file, and not the disk."""

@@ -55,12 +55,13 @@ class Repository:
     rebuilt from its commands.
 
     Attributes:
-        max_turns: most responses of an episode; one that has not been submitted by then fails and is truncated.
+        max_turns: maximum number of responses of an episode; one that has not been submitted by then fails and is
+            truncated.
         seconds: time limit on one command.
         test_seconds: time limit on the judge's tests.
         tool_seconds: time limit on all commands of an episode together, after which it fails and is truncated; 0 = no
             limit. It is wall-clock time, so an episode may end at another turn when it is run again.
-        observation_chars: most characters of an output; a longer one is cut in the middle.
+        observation_chars: maximum number of characters of an output; a longer one is cut in the middle.
         parallel: number of boxes open at once; 0 = one per processor.
         box: `{name: options}` of registered boxes, or the name alone.
     """

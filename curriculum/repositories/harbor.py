@@ -42,7 +42,7 @@ BUILDING = re.compile(r"^(RUN|COPY|ADD)\b|^FROM\b[\s\S]*^FROM\b", re.MULTILINE)
 SERVICE_SECONDS = 60.0
 LONGEST_TEXT = 1 << 20
 MOST_FILES, LARGEST_FOLDER = 10_000, 256 << 20
-"""Most files, and bytes, of a task's tests or solution."""
+"""Maximum number of files, and bytes, of a task's tests or solution."""
 NO_ROOM = os.strerror(errno.ENOSPC)
 
 UNPACK = """\

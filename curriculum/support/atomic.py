@@ -26,14 +26,14 @@ DAMAGED = (
 """Exceptions of readers of a damaged file."""
 
 LONGEST_LINE, MOST_VALUES = 32 << 20, 2_000_000
-"""Most bytes of a line of our own logs, and values of a line or file, each of which may become an object."""
+"""Limits of our own logs: bytes of a line, and values of a line or file, each of which may become an object."""
 LARGEST_STATE, MOST_STATE_VALUES = 256 << 20, 4_000_000
 PER_PROBLEM = 8
 """The same of a checkpoint's state; and for each problem so many values more, and as often the length of its id."""
 MOST_LEVELS = 100
-"""Most folders within each other."""
+"""Maximum depth of nested folders."""
 LARGEST, BLOCK = 1 << 30, 1 << 24
-"""Most bytes of another file that is read whole, and bytes of a log that are read at once."""
+"""Maximum size of other files that are read whole, and of the part of a log that is read at once, in bytes."""
 ANOTHER = "resume from another checkpoint"
 PLACE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([,\[{])', re.DOTALL)
 """A string of JSON or, as a group, a character before a value."""
@@ -63,7 +63,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Like `write_text`, for a value as JSON."""
+    """Write a value as JSON, like `write_text`."""
     write_text(path, json.dumps(value))
 
 

@@ -5,9 +5,9 @@ from typing import TypeVar
 
 Read = TypeVar("Read")
 MOST = 20
-"""Most mistakes to report: a file may come from a stranger."""
+"""Maximum number of mistakes to report: a file may come from a stranger."""
 LONGEST = 3000
-"""Most characters of a message; a longer one is cut in the middle."""
+"""Maximum number of characters of a message; a longer one is cut in the middle."""
 
 
 class UserError(ValueError):

@@ -38,7 +38,7 @@ KINDS = {
 }
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 MOST_ENTRIES = 100_000
-"""Most files and folders to search for the data files of a folder or a pattern."""
+"""Maximum number of files and folders to search for the data files of a folder or a pattern."""
 FORMATS = "a .jsonl, .json, .csv or .parquet file, packed as .gz or .zst or not, or a folder or pattern of such files"
 ABOUT = frozenset({"dataset_dict.json", "dataset_info.json", "dataset_infos.json", "state.json"})
 """Files about a data set that `datasets` writes beside the rows."""
@@ -51,13 +51,13 @@ DENSE = f"unpacks to more than {DENSEST} times its size; give it as JSON Lines"
 BLOCK = 1 << 20
 """Bytes of JSON Lines, and of a table's texts, to decode at a time."""
 LONGEST_LINE = 32 << 20
-"""Most bytes of a line: a file without line ends must not fill the memory."""
+"""Maximum number of bytes of a line: a file without line ends must not fill the memory."""
 MOST_VALUES, MOST_COLUMNS = 4_000_000, 10_000
 """Values of a line, each of which may become an object of many bytes, and columns of a table in CSV."""
 MOST_ROWS, LONGEST = 2048, f"max_line_size = {LONGEST_LINE}, buffer_size = {2 * LONGEST_LINE}"
 FEW = 16
 LARGEST_JSON = 1 << 30
-"""Most bytes of a JSON file, which is read whole."""
+"""Maximum number of bytes of a JSON file, which is read whole."""
 LISTS = ("data", "rows", "examples", "instances", "problems", "questions", "train")
 """Names under which an object in a JSON file may hold all rows."""
 BEGINNINGS = {

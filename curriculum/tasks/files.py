@@ -51,7 +51,7 @@ COMPARING = ("exact", "numeric", "symbolic")
 LONGEST_VERIFIER = 1000
 """Letters of a verifier's name with its options."""
 MOST_NAMES = 8
-"""Most columns to list in a complaint about a row."""
+"""Maximum number of columns to list in a complaint about a row."""
 NO_FEATURES: Mapping[str, float] = {}
 FLOAT = re.compile(r"-?(?:0|[1-9]\d*)\.\d+")
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?")
@@ -120,7 +120,7 @@ class Rows(Source):
         check_answers: whether to check each answer with its verifier while loading (1 ms per row for "symbolic", on
             the first reading of a file).
         on_bad_row: "refuse" the file, or "drop" the row, count it and continue.
-        max_problems: most problems to read; one with a short prompt takes .6 KB of memory.
+        max_problems: maximum number of problems to read; one with a short prompt takes .6 KB of memory.
     """
 
     prompt_column: str = "prompt"

@@ -55,7 +55,7 @@ class Helpers:
         Args:
             memory_mib: MiB that a process may use in addition to its memory after the start.
             modules: modules to import in advance, so that no text waits for them.
-            max_reply: most bytes of a value.
+            max_reply: maximum number of bytes of a value.
         """
         # Not -m, which searches the current folder first.
         line = "from halfway.curriculum.tasks.helper_process import main; main()"

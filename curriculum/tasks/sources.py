@@ -13,7 +13,7 @@ MAX_REPEATS = 1000
 """A generating source stops after this many consecutive repeated draws."""
 
 MAX_EXAMPLES = 5
-"""Most dropped rows that a report names."""
+"""Maximum number of dropped rows that a report names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from halfway.curriculum.tasks.verifiers import find_verifier, verify_all
 TRIED = ("exact", "numeric", "symbolic")
 """Verifiers whose answers are texts that a response could contain."""
 EXAMPLES, LONGEST = 3, 100
-"""Most wrong verdicts to show, and most characters of each text."""
+"""Maximum number of wrong verdicts to show, and of characters of each text."""
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def audit(
         format_name: the format of all files; "" = recognise it.
         replayed: controllers to replay against each log; empty = no counterfactuals.
         hours: duration of each run; None = from the log, if it has one.
-        most_visits: most groups to replay, from the first on.
+        most_visits: maximum number of groups to replay, from the first on.
 
     Raises:
         UserError: if nothing at a path can be read, or the hours are not a positive number.

@@ -48,7 +48,7 @@ DEFAULTS = ("greso", "retire", "knapsack", "pilot", "rounds", "mopps", "pros", "
 
 MOST_VISITS, MOST_STEPS = 50_000, 3_000
 MOST_ROUNDS = 10
-"""Most batches to roll out to fill one with mixed groups, as in DAPO's recipe."""
+"""Maximum number of batches to roll out to fill one with mixed groups, as in DAPO's recipe."""
 
 NO_VISIT, NO_MORE = "the log has no visit nearby", "the group has no more rollouts"
 BINS = 10
@@ -175,8 +175,8 @@ class World:
         schedule: for each step, its visits in the log's order, as pairs of the problem's index and the visit.
         visits_P: each problem's visits, ordered by step.
         num_rollouts: the most common group size.
-        near: most steps by which a visit may replace another: the median number of steps between two consecutive visits
-            of a problem; 0 if no problem occurs in two steps.
+        near: maximum number of steps by which a visit may replace another: the median number of steps between two
+            consecutive visits of a problem; 0 if no problem occurs in two steps.
         left_out: number of visits after the first ones, which are not replayed.
     """
 

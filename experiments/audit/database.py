@@ -15,7 +15,7 @@ ROWS = 128
 """Rows to convert to Python values at a time."""
 
 LONGEST_CELL, LONGEST_NESTED = 1 << 20, 64 << 20
-"""Most bytes of a text, and approximately of a list or mapping in Python; longer ones are read as null."""
+"""Maximum number of bytes of a text, and approximately of a list or mapping in Python; longer ones are read as null."""
 
 UNREADABLE = (duckdb.Error, RuntimeError, UnicodeError)
 """DuckDB's exceptions for a damaged file; the last two for a name or a text that is not UTF-8."""
@@ -44,7 +44,7 @@ def require_moderate(unpacked: int, packed: int) -> None:
 
 
 def most(packed: int) -> int:
-    """Most bytes to which a file of `packed` bytes may unpack."""
+    """Maximum number of bytes to which a file of `packed` bytes may unpack."""
     return max(UNPACKED, DENSEST * packed)
 
 

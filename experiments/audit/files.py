@@ -148,7 +148,7 @@ def refused(path: Path, root: Path) -> str:
 
 
 LONGEST_STEP = 18
-"""Most digits of a step; Python refuses to read very many."""
+"""Maximum number of digits of a step; Python refuses to read very many."""
 
 
 def number_in(name: str) -> int | None:

@@ -53,7 +53,7 @@ def _parse_override(override: str) -> dict[str, Any]:
 
 REFERENCE = re.compile(r"\$\{([^{}$]*)\}")
 MOST_REFERRED = 1 << 20
-"""Most characters that all references of a file together may expand to."""
+"""Maximum number of characters that all references of a file together may expand to."""
 
 
 def interpolate(raw: Mapping[str, Any], within: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from halfway.curriculum.support.atomic import has_more_values, reading, write_by
 from halfway.experiments.report.records import EvaluationRecord, Run
 
 LARGEST = 64 << 20
-"""Most bytes of a file of curves, unpacked."""
+"""Maximum number of bytes of a file of curves, unpacked."""
 
 
 class Evaluation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -28,7 +28,7 @@ from halfway.trainers.rollouts.chat import Prompts
 from halfway.trainers.rollouts.rollout_options import RolloutOptions
 
 MOST_PROMPTS = 20_000
-"""Most prompts that are tokenized as a check, which takes about a second."""
+"""Maximum number of prompts that are tokenized as a check, which takes about a second."""
 POINTS_FOR_TARGETS = 12
 GROUPS = {"fill.groups", "learner.minibatch_groups", "learner.num_minibatches"}
 """Fields that set the number of groups in a batch or an optimizer step."""

@@ -14,7 +14,7 @@ NODES = '"$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)"'
 
 
 def batch_script(config: RunConfig, file: Path, overrides: Sequence[str]) -> str:
-    """The job script: one task per host with all of its cores and GPUs, and `halfway launch` on the first.
+    """Write the job script: one task per host with all of its cores and GPUs, and `halfway launch` on the first.
 
     Account, partition and time come from variables of sbatch, such as SBATCH_ACCOUNT.
     """

@@ -20,7 +20,7 @@ from halfway.experiments.survey.sampling import Record
 
 GROUP_SIZES = (4, 8, 16)
 MOST_WORDS, BANDS = 12, 4
-"""Most words of a column to break down, and bands of equal count for a column of numbers."""
+"""Maximum number of words of a column to break down, and bands of equal count for a column of numbers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ _RANDOM = random.SystemRandom()  # it leaves the seeded numbers alone
 def free_port() -> int:
     """Find a free TCP port of this host and reserve it from other calls while this process lives.
 
-    A server may take long to start listening. Until then a socket name, which only one process can bind on Linux,
-    reserves the port, and it lies outside the range from which Linux takes the ports of connections.
+    A server may take long to start listening. Until then a socket name that only one process can bind on Linux
+    reserves the port. The port lies outside the range from which Linux assigns ports to connections.
     """
     ports = _listening_ports()
     while True:

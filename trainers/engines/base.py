@@ -43,7 +43,7 @@ class EngineSetup:
         eos_token_ids: the tokens that end a response.
         pad_token_id: any valid token.
         temperature: divides the logits; positive.
-        max_sequences: most sequences decoded at once.
+        max_sequences: maximum number of sequences decoded at once.
         policy_version: version of the weights that the engine starts with; 0 = as loaded, without an update.
         in_flight: true = `sync` may be called during sampling; sequences continue with the new weights.
         elsewhere: true = the process that samples may be on another host.

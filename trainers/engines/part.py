@@ -148,7 +148,7 @@ class EnginePart(ABC):
 
     @property
     def max_length(self) -> int:
-        """Most tokens of prompt and response together; 0 = the maximum of the model."""
+        """Maximum number of tokens of prompt and response together; 0 = the maximum of the model."""
         return 0
 
     def check(self, run: PlannedRun) -> None:

@@ -30,7 +30,7 @@ class SyncCheck:
 
     Attributes:
         vocab_size: size of the vocabulary from which the fixed contexts are drawn.
-        max_length: most tokens that the engine accepts. Below 176 tokens, the contexts are shorter.
+        max_length: maximum number of tokens that the engine accepts. Below 176 tokens, the contexts are shorter.
         samples: true if the engine of this process samples. If the first process samples for all, the others only help
             to compute the learner's log-probabilities.
         tolerance: largest acceptable mean of |log-probability in the engine - in the learner| over the tokens of a
@@ -49,7 +49,8 @@ class SyncCheck:
         """The check for an engine and the learner of this process.
 
         Args:
-            max_length: most tokens that the engine accepts; 0 = what it reports itself, or the maximum of the model.
+            max_length: maximum number of tokens that the engine accepts; 0 = what it reports itself, or the maximum of
+                the model.
         """
         model = learner.policy.config.get_text_config()
         samples = int(os.environ.get("RANK", "0")) == 0 or not engine.serves_all

@@ -91,7 +91,9 @@ def rows_of(rows: Any, controller: PassRateController[Any], columns: Columns | N
     try:
         whole = [{name: row[name] for name in read} for row in rows]
     except KeyError as error:
-        raise UserError(f"problems: a row has no column {error.args[0]!r}, but the first row does") from None
+        [lacking] = error.args
+        place = next(i for i, row in enumerate(rows) if lacking not in row)
+        raise UserError(f"problems: row {place} has no column {lacking!r}, unlike row 0; add it") from None
     problems = [problem_of(row, str(i), columns, features) for i, row in enumerate(whole)]
     return Rows(ProblemSet(problems), rows, names)
 

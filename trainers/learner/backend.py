@@ -116,8 +116,8 @@ class PlainBackend:
         if (folder / FORM).exists():
             stage = read_json(folder / FORM, ANOTHER)["zero_stage"]
             raise UserError(
-                f"learner.deepspeed.zero_stage: {folder} needs deepspeed: it was written with {stage}, not null; "
-                f"resume with {stage}"
+                f"learner.deepspeed.zero_stage: null cannot read {folder}, written with {stage}; "
+                f"resume with learner.deepspeed.zero_stage={stage}"
             )
         policy = self.policy
         try:
@@ -259,5 +259,5 @@ def os_errors() -> Iterator[None]:
 def other_model(folder: Path) -> UserError:
     """The error for a checkpoint that does not fit."""
     return UserError(
-        f"learner: the model of {folder} is not this run's; resume with the model that wrote the checkpoint"
+        f"learner: {folder} is a checkpoint of another model; resume with the model that wrote it"
     )

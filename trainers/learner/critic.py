@@ -149,7 +149,7 @@ class Critic:
             state = load_tensors(file)
             self._accelerator.unwrap_model(self._module).load_state_dict(state["weights"])
         except (FileNotFoundError, RuntimeError) as error:
-            trouble = "is not this run's" if file.exists() else "is missing"
+            trouble = "does not fit this run's settings" if file.exists() else "is missing"
             raise UserError(
                 f"learner: the critic of {folder} {trouble}; resume with the learner.advantage and learner.critic.kind "
                 "that wrote the checkpoint"

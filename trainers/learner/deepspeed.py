@@ -162,14 +162,14 @@ class DeepSpeedBackend:
         """Restore a checkpoint; one from another number of processes is converted first, beside its shards."""
         if not (folder / FORM).exists():
             raise UserError(
-                f"learner.deepspeed.zero_stage: {folder} was written without DeepSpeed, not with {self._stage}; "
-                "resume with null"
+                f"learner.deepspeed.zero_stage: {self._stage} cannot read {folder}, written without DeepSpeed; "
+                "resume with learner.deepspeed.zero_stage=null"
             )
         form = read_json(folder / FORM, ANOTHER)
         if form["zero_stage"] != self._stage:
             raise UserError(
-                f"learner.deepspeed.zero_stage: {folder} was written with {form['zero_stage']}, not {self._stage}; "
-                "resume with the stage that wrote the checkpoint"
+                f"learner.deepspeed.zero_stage: {self._stage} cannot read {folder}, written with {form['zero_stage']}; "
+                f"resume with learner.deepspeed.zero_stage={form['zero_stage']}"
             )
         universal = form["processes"] != self.accelerator.num_processes and self._stage != 0
         if universal and self.accelerator.is_main_process and not (folder / UNIVERSAL).exists():

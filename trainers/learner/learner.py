@@ -241,7 +241,7 @@ class PolicyGradientLearner:
             if self._adapted:
                 what, option = "base model of the adapters", "model.lora"
             raise UserError(
-                f"learner: the {what} of {folder} is not this run's; "
+                f"learner: {folder} was written with another {what}; "
                 f"resume with the starting model and the {option} that wrote the checkpoint"
             )
         if self._adapted:

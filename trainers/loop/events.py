@@ -35,7 +35,7 @@ from halfway.trainers.loop.records import Bytes, JsonLines
 ARRAYS_FILE = "events.bin"
 
 MOST_BYTES = 2**31
-"""Most bytes to which a packed group may unpack."""
+"""Maximum number of bytes to which a packed group may unpack."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ class FillOptions:
         policy: "once" = one round of `groups` requests, filtered by `zero_variance`; "refill" = further rounds until
             `groups` groups are mixed (DAPO dynamic sampling), at most `max_rounds`.
         groups: number of groups in a training batch.
-        max_rounds: most rounds of a step; a step that is still short trains on a smaller batch and is recorded as
-            starved.
+        max_rounds: maximum number of rounds of a step; a step that is still short trains on a smaller batch and is
+            recorded as starved.
         request: size of a round under "refill": "fixed" = always the size of the first round; "adaptive" = GRESO's law.
         request_factor: size of the first round as a multiple of `groups`, rounded up; 1.5 in GRESO's scripts, including
             those for dynamic sampling.

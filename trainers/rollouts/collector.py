@@ -200,7 +200,7 @@ class Collector:
         return ends_of, cost_of
 
     def _room(self, attempt: Attempt) -> int:
-        """Most tokens of the next response."""
+        """Maximum number of tokens of the next response."""
         room = self.max_response_tokens - attempt.num_tokens
         if not self.max_context_tokens:
             return room

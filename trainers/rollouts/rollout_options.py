@@ -35,7 +35,7 @@ class RolloutOptions:
             twentieth replay on. A request whose replay differs starts from the beginning of the problem instead.
         max_seconds: time limit of a rollout; an unfinished rollout then fails and is counted as late. It is checked
             between turns and while tools run, and makes outcomes depend on timing. 0 = no limit.
-        max_sequences: most sequences decoded at once.
+        max_sequences: maximum number of sequences decoded at once.
         sync_tolerance: largest mean difference, in nats, between the log-probabilities of engine and learner on tokens
             after fixed contexts, checked after a weight sync; beyond it the run stops. 0 = no check. null = 0.001 in
             float32, where they agree to 1e-4, and 0.05 in other types, where rounding costs 0.0015 and single tokens

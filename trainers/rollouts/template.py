@@ -29,8 +29,8 @@ def render(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
     except ValueError as error:
         raise UserError(f"model.path: its chat template refuses a prompt: {error}") from error
     if isinstance(text, Unjudged):
-        why = f"longer than {SECONDS:.0f} s" if text.reason == "time" else "too much memory"
-        raise UserError(f"model.path: its chat template takes {why}; give another model")
+        why = f"more than {SECONDS:.0f} s" if text.reason == "time" else "too much memory"
+        raise UserError(f"model.path: its chat template needs {why}; give another model")
     return str(text)
 
 

@@ -48,7 +48,7 @@ _TABLES = """
 61074253 34612570 34025176 41607235 72154630 63507142 12405376 43571620 53460271 70643125 37450621 26537410
 """
 MOST_EQUAL = 4
-"""Most places in which two operators of a table are equal."""
+"""Maximum number of places in which two operators of a table are equal."""
 
 Permutation = tuple[int, ...]
 

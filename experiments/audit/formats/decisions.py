@@ -14,6 +14,10 @@ from halfway.experiments.audit.formats.base import Reader
 from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, History, Log, Reading
 
 
+OTHERS = "another row of `halfway list`"
+HOSTED = f"{OTHERS} (docs/hosts/README.md)"
+
+
 class StepRecord(msgspec.Struct):
     """The fields to read from a line of steps.jsonl."""
 
@@ -31,7 +35,7 @@ class Decisions(Reader):
     """Reads Halfway's decision log."""
 
     trainer = "Halfway"
-    next_step = "in Halfway: `controllers: [uniform, greso]` in the run's YAML, or another row of `halfway list`"
+    next_step = "in Halfway: `controllers: [uniform, greso]` in the run's YAML, or " + OTHERS
     known_by = ("problem", "origin", "decisions", "k", "n", "outcome")
     named = True
 
@@ -50,7 +54,10 @@ class Decisions(Reader):
             dropped["group that was trained once more, not rolled out again"] += stored
             groups += [group for group in records.groups if group.origin != Origin.STORED]
             skipped += len(records.skips)
-        advice = next(filter(None, map(_hosted_advice, files)), self.next_step)
+        host = next(filter(None, map(_host, files)), "")
+        advice = f"in {host}: add `greso` to the chain, or {HOSTED}" if host else self.next_step
+        if any(name == "greso" for group in groups for name, _ in group.decisions):
+            advice = f"in {host or 'Halfway'}: the chain has `greso`; try {HOSTED if host else OTHERS}"
         reading = Reading(name, self.trainer, measure="tokens", dropped=dict(+dropped), next_step=advice)
         return Log("", _history(groups, skipped), reading, hours=hours)
 
@@ -62,13 +69,11 @@ def _last_step(file: LogFile) -> StepRecord | None:
     return next((batch[-1] for batch in reversed(list(steps))), None)
 
 
-def _hosted_advice(file: LogFile) -> str:
-    """Advice for the trainer in which the chain ran; "" if that was Halfway's own."""
+def _host(file: LogFile) -> str:
+    """The trainer in which the chain ran; "" if that was Halfway's own."""
     path = file.path.with_name("hosted.json")
     hosted = next(iter(Lines(Hosted, lambda _: None).batches(path)), []) if path.is_file() else []
-    host = clean(hosted[0].host)[:80] if hosted else ""
-    remedy = "add `greso` to the chain, or another row of `halfway list` (docs/hosts/README.md)"
-    return f"in {host}: {remedy}" if host else ""
+    return clean(hosted[0].host)[:80] if hosted else ""
 
 
 def _history(groups: Sequence[GroupRecord], skipped: int) -> History:

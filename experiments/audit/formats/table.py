@@ -42,10 +42,10 @@ NOTHING = frozenset({"", "null", "none", "nan", "false", "0", "no", "{}", "[]"})
 
 ROWS = 8192
 MOST_ROLLOUTS = 100_000
-"""Most rollouts of a row with counts."""
+"""Maximum number of rollouts of a row with counts."""
 
 MOST_COUNTED = 5_000_000
-"""Most rollouts of all rows with counts in a file."""
+"""Maximum number of rollouts of all rows with counts in a file."""
 
 LONGEST_ROW = 16 << 20
 """Maximum characters per line of a CSV file; the rest counts as another row."""

@@ -100,7 +100,7 @@ def chart(rows: Rows, layers: Sequence[Spec], columns: int = 3, height: int = 20
     """Make a chart of rows that name their panels; None without rows.
 
     Args:
-        columns: most panels in a row.
+        columns: maximum number of panels in a row.
         free: the channels, of "xy", whose scales differ between panels.
     """
     panels = list(dict.fromkeys(str(row["panel"]) for row in rows))

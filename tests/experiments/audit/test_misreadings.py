@@ -470,3 +470,9 @@ def test_a_run_hosted_elsewhere_is_advised_for_its_trainer(tmp_path: Path) -> No
     assert read(run).reading.next_step.startswith("in TRL 1.16.0: ")
     (tmp_path / "run" / "hosted.json").write_text('{"host": ')
     assert "in Halfway" in read(run).reading.next_step
+
+
+def test_a_chain_that_has_greso_is_not_advised_to_add_it(tmp_path: Path) -> None:
+    acted = {"decisions": [["uniform", "drawn"], ["greso", "kept"]]}
+    run = write(tmp_path / "run" / "decisions.jsonl", [decision(k=0) | acted])
+    assert read(run).reading.next_step == "in Halfway: the chain has `greso`; try another row of `halfway list`"

@@ -252,6 +252,8 @@ def test_rows_become_problems_and_keep_their_columns() -> None:
         rows_of(ROWS, choosing, Columns(prompt="question"))
     with pytest.raises(UserError, match=r"id '(even|odd)' occurs twice"):
         rows_of(ROWS, choosing, Columns(id="topic"))
+    with pytest.raises(UserError, match="row 2 has no column 'answer', unlike row 0; add it"):
+        rows_of([*ROWS[:2], {"id": "2", "prompt": "2+1=", "topic": "even"}], choosing)
     with pytest.raises(UserError, match=says("problems", "'str'", "ProblemSet", "Dataset")):
         rows_of("train.jsonl", choosing)
 

@@ -160,7 +160,7 @@ class _Batch:
         """Read each distinct context once; the rollouts of a group share theirs.
 
         Args:
-            num_tokens: most tokens that a row can grow by.
+            num_tokens: maximum number of tokens that a row can grow by.
         """
         self.policy = policy
         device = next(policy.parameters()).device

@@ -28,7 +28,7 @@ class VllmOptions(EnginePart):
     Attributes:
         dtype: type of weights and cache; "auto" = model.dtype. A CPU that refuses an instruction of vLLM's bfloat16
             kernels ends the process with SIGILL; take float32 there.
-        max_length: most tokens of prompt and response together; 0 = the model's own maximum.
+        max_length: maximum number of tokens of prompt and response together; 0 = the model's own maximum.
         kv_cache_gib: GiB for the key-value cache, reserved at the start however much is free.
         block_size: tokens per block of the cache. Sequences share only whole blocks of a context.
         eager: whether to run without compiling. Compiling takes about 30 s, then sampling is faster.

@@ -47,7 +47,7 @@ class ServerOptions(VllmOptions):
         seconds: seconds for a request before another server samples it instead. While a server still answers /health, a
             sequence may take ten times as long. An own server that does not answer /health for so long is restarted,
             even if it is the only one; servers that are waited for are named every so many seconds.
-        rounds: most times that a call sends its unanswered sequences before it fails.
+        rounds: maximum number of times that a call sends its unanswered sequences before it fails.
         tensor_parallel: number of devices over which one server splits the model.
         sleep: whether the servers clear their devices during the update, for servers that share devices with the
             learner. A server that is still starting is ended, and restarted at the sync.

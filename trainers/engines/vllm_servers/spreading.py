@@ -27,7 +27,7 @@ class Spreading(ABC):
     `generate` at once.
 
     Attributes:
-        max_length: most tokens of prompt and response together; None = not known yet.
+        max_length: maximum number of tokens of prompt and response together; None = not known yet.
         retried: number of sequences sampled again.
     """
 
@@ -141,7 +141,7 @@ class Client:
     """Has servers continue sequences. Several threads may call it at once; they share the connections.
 
     Attributes:
-        connections: most connections to one server at a time.
+        connections: maximum number of connections to one server at a time.
         seconds: seconds for a request, see `Connection.ask`.
     """
 

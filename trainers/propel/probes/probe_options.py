@@ -19,7 +19,7 @@ class ActivationOptions:
     Attributes:
         layers: indices of blocks, counted from 0.
         poolings: how the states of a text's tokens are pooled.
-        max_tokens: most tokens of a reading; longer ones lose their beginning, and are counted.
+        max_tokens: maximum number of tokens of a reading; longer ones lose their beginning, and are counted.
         batch_tokens: tokens in one forward pass, including padding.
     """
 

@@ -95,7 +95,7 @@ class Server(Process, Connection):
         return True
 
     def max_length(self) -> int:
-        """Most tokens of prompt and response together. Raises ServerError if the server does not report it."""
+        """Maximum number of tokens of prompt and response; raises ServerError if the server does not report it."""
         return self._get("/v1/models", Models).data[0].max_model_len
 
     def _get(self, path: str, kind: type[Kind]) -> Kind:
@@ -158,7 +158,7 @@ class Server(Process, Connection):
     async def generate(
         self, session: "ClientSession", context_P: IntArray, sampling: dict[str, Any], version: str, seconds: float
     ) -> Completion:
-        """Sample one sequence with the weights of this version; in flight, with any weights of this run.
+        """Sample one sequence with the weights of this version; if `in_flight`, with any weights of this run.
 
         Raises:
             UserError: if the server refuses the request, or is too old to report the weights.
