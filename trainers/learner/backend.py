@@ -258,6 +258,4 @@ def os_errors() -> Iterator[None]:
 
 def other_model(folder: Path) -> UserError:
     """The error for a checkpoint that does not fit."""
-    return UserError(
-        f"learner: {folder} is a checkpoint of another model; resume with the model that wrote it"
-    )
+    return UserError(f"learner: {folder} is a checkpoint of another model; resume with the model that wrote it")

@@ -13,7 +13,6 @@ from halfway.experiments.audit.files import Lines, LogFile
 from halfway.experiments.audit.formats.base import Reader
 from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, History, Log, Reading
 
-
 OTHERS = "another row of `halfway list`"
 HOSTED = f"{OTHERS} (docs/hosts/README.md)"
 
