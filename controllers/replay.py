@@ -72,8 +72,8 @@ class Replay(PassRateController[ReplayState]):
             the group.
         tokens: maximum number of stored tokens, prompts and observations included. In a checkpoint a response token
             takes 8 bytes, any other token 4.
-        failures: maximum number of stored failures added to an all-passed group; 0 = such groups are not stored. Failures of at most
-            `capacity` problems are kept, within `age` and another `tokens`.
+        failures: maximum number of stored failures added to an all-passed group; 0 = such groups are not stored.
+            Failures of at most `capacity` problems are kept, within `age` and another `tokens`.
     """
 
     share: float = 0.5
