@@ -68,8 +68,8 @@ def draw(arms: dict[str, dict[str, list[list[float]]]]) -> None:
                 np.linspace(0, 100, smooth.shape[1]), 100 * smooth, colors=(FAILED, color, PASSED), edgecolor="white"
             )
             places = np.cumsum(smooth, axis=0) - smooth / 2
-            for kind, place in zip(KINDS, places, strict=True):
-                ax.text(50, 100 * place[len(place) // 2], kind, color="white", ha="center", va="center", weight="bold")
+            for kind, place, ink in zip(KINDS, places, ("white", "white", "black"), strict=True):
+                ax.text(50, 100 * place[len(place) // 2], kind, color=ink, ha="center", va="center", weight="bold")
             ax.set_title(f"{title}: {100 * np.mean(found['shares'][1]):.0f} % of groups mixed")
             ax.set_xticks(range(0, 100, 20))  # the site shows the panels apart, and a 100 would reach into the next
             ax.set_xlabel("% of the rollouts spent")
