@@ -96,8 +96,8 @@ def explained(name: str) -> dict[str, list[Part]]:
     """Find the papers, components and settings with a name, by kind; empty if there are none.
 
     Args:
-        name: name of a part or of a paper's method, or an arXiv number; case and punctuation do not matter, except in
-            names that only an explanation mentions.
+        name: name of a part or of a paper's method, or an arXiv number; case and punctuation do not matter. Names that
+            only an explanation mentions need their punctuation, and with a single capital their case.
     """
     names = [known for known in _names() if name and plainly(known) == plainly(name)]
     papers = find_papers(name) or [paper for known in names if known not in SETTINGS for paper in papers_of(known)]
@@ -123,12 +123,17 @@ def explained(name: str) -> dict[str, list[Part]]:
 
 def _mentions(name: str) -> dict[str, list[Part]]:
     """Find the parts whose explanation mentions a name with a capital or a digit, each with that sentence."""
-    word = re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)")
+    word = re.compile(rf"(?<![\w.])(?i:{re.escape(name)})(?!\w)")
     parts: dict[str, list[Part]] = {}
-    for kind, registry in KINDS.items() if len(name) > 2 and re.search(r"[A-Z\d]", name) else ():
+
+    def names_it(sentence: str) -> bool:
+        found = word.findall(sentence)
+        return any(re.search(r"[A-Z].*[A-Z]|\d", each) or each == name != name.lower() for each in found)
+
+    for kind, registry in KINDS.items() if len(name) > 2 else ():
         for key in registry.names():
             part, text = _part(registry, key), " ".join((registry.get(key).__doc__ or "").split())
-            sentences = tuple(Option(each) for each in _SENTENCE.split(text) if word.search(each))
+            sentences = tuple(Option(each) for each in _SENTENCE.split(text) if names_it(each))
             if sentences:
                 parts.setdefault(_heading(kind, registry, key), []).append(part._replace(options=sentences))
     return parts
