@@ -4,6 +4,7 @@ import json
 import math
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,21 @@ from halfway.curriculum.support.atomic import (
 from halfway.curriculum.support.errors import UserError, require
 
 INDEX = "model.safetensors.index.json"
-MOST_MIB = {"config.json": 2, "tokenizer.json": 128, "tokenizer_config.json": 4, "generation_config.json": 2, INDEX: 32}
+SPECIAL_TOKENS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+MOST_MIB = {"config.json": 2, "tokenizer.json": 128, "generation_config.json": 2, INDEX: 32} | dict.fromkeys(
+    SPECIAL_TOKENS, 4
+)
 """Maximum number of megabytes of each file of JSON."""
 LONGEST_HEADER = 100_000_000
 """Maximum number of bytes of a header that safetensors opens."""
-MOST_LAYERS, LARGEST = 10_000, 2**32
-"""Maximum number of layers of a model, and the largest other whole number of its configuration."""
-MOST_TOKENS, MOST_ENDS = 1_000_000, 1000
-"""Maximum number of tokens of a tokenizer, and end tokens of a model."""
-MOST_GROWTH = 1024
-"""Maximum number of characters that a tokenizer may make of one before it looks for tokens."""
+MOST_LAYERS, MOST_COUNTED, LARGEST = 1000, 10_000, 2**32
+"""Maximum number of a model's layers and of anything else that its configuration counts, and the largest other whole
+number."""
+MOST_TOKENS, MOST_ADDED, MOST_SPECIAL, MOST_ENDS = 1_000_000, 70_000, 10_000, 1000
+"""Maximum number of a tokenizer's tokens, of added ones and of special ones in a list, and of a model's end tokens."""
+MOST_GROWTH, MOST_WRAPPING = 1024, 256
+"""Maximum number of characters that a tokenizer may make of one before it looks for tokens, and of values in what it
+puts around a text."""
 REMEDY = "copy or download the model again"
 MERGE = "merge it into its model with merge_and_unload() of peft, and save that"
 
@@ -35,19 +41,24 @@ MERGE = "merge it into its model with merge_and_unload() of peft, and save that"
 def check_model_folder(folder: Path) -> None:
     """Refuse damaged files, pipes and devices, weights outside the folder, and impossible sizes.
 
-    An adapter alone is refused too: its model is elsewhere.
+    An adapter is refused too: `transformers` looks for its model elsewhere, and freezes weights beside it.
 
     Raises:
         UserError: one line that names the file.
     """
     require_regular_files(folder)
-    if (folder / "adapter_config.json").exists() and not (folder / "config.json").exists():
-        raise UserError(f"{folder / 'adapter_config.json'}: the folder is an adapter without its model; {MERGE}")
+    if (folder / "adapter_config.json").exists():
+        raise UserError(f"{folder / 'adapter_config.json'}: the folder holds an adapter; {MERGE}")
     found = {name: read_object(folder / name) for name in MOST_MIB if (folder / name).exists()}
-    for name, value in found.get("config.json", {}).items():
-        most = MOST_LAYERS if name == "num_hidden_layers" else LARGEST
-        if isinstance(value, int) and not isinstance(value, bool):
-            require(-1 <= value <= most, f"{folder / 'config.json'}: {name}", value, f"give at most {most}")
+    for name, number in _whole_numbers("", found.get("config.json", {})):
+        layers = "layer" in name or name == "attention_types"  # GPT-Neo's: kinds of layers, and how many of each
+        most = MOST_LAYERS if layers else MOST_COUNTED if name.startswith("num_") else LARGEST
+        require(abs(number) <= most, f"{folder / 'config.json'}: {name}", number, f"give at most {most}")
+    for name in SPECIAL_TOKENS:
+        tokens = found.get(name, {})
+        lists = [len(value) for value in tokens.values() if isinstance(value, list | dict)]
+        if len(tokens) > MOST_ADDED or max(lists, default=0) > MOST_SPECIAL:
+            raise UserError(f"{folder / name}: lists too many tokens; keep at most {MOST_SPECIAL:,} special ones")
     for name in ("config.json", "generation_config.json"):
         ends = found.get(name, {}).get("eos_token_id")
         listed = ends if isinstance(ends, list) else [ends]
@@ -56,6 +67,17 @@ def check_model_folder(folder: Path) -> None:
     if "tokenizer.json" in found:
         check_tokenizer(folder / "tokenizer.json")
     _check_weights(folder, found.get(INDEX, {}))
+
+
+@contextmanager
+def catching_panics() -> Iterator[None]:
+    """Raise ValueError for a panic of a library in Rust, such as that of tokenizers: it is no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(str(error)) from error
 
 
 def check_tokenizer(file: Path) -> None:
@@ -68,12 +90,34 @@ def _check_tokenizer(tokenizer: dict[str, Any]) -> None:
     vocabulary = tokenizer.get("model", {}).get("vocab", {})
     numbers = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
     added = [token["id"] for token in tokenizer.get("added_tokens") or ()]
+    if len(added) > MOST_ADDED:
+        raise ValueError(f"it adds {len(added):,} tokens to its vocabulary, of at most {MOST_ADDED:,}")
     largest = max((*numbers, *added), default=0)
     if largest >= MOST_TOKENS:
         raise ValueError(f"it has a token {largest}, of at most {MOST_TOKENS:,}")
     texts = [text for part in ("normalizer", "pre_tokenizer", "decoder") for text in _contents(tokenizer.get(part))]
     if math.prod(max(1, len(text)) for text in texts) > MOST_GROWTH:
         raise ValueError("it replaces single characters by too many others")
+    if _listed(tokenizer.get("post_processor")) > MOST_WRAPPING:
+        raise ValueError("its post_processor puts too many tokens around a text")
+
+
+def _listed(part: Any) -> int:
+    """Count the values in all lists within a value."""
+    inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return (len(part) if isinstance(part, list) else 0) + sum(map(_listed, inner))
+
+
+def _whole_numbers(name: str, value: Any) -> Iterator[tuple[str, int]]:
+    """Yield the whole numbers within a value, each with the innermost name above it."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        yield name, value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _whole_numbers(name, each)
+    elif isinstance(value, dict):
+        for inner, each in value.items():
+            yield from _whole_numbers(inner, each)
 
 
 def _contents(part: Any) -> Iterator[str]:

@@ -4,6 +4,8 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +16,7 @@ from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import clean, one_line
 from halfway.trainers.engines.base import Engine, EngineSetup
 from halfway.trainers.learner.learner_options import LoraOptions
-from halfway.trainers.model_folder import check_model_folder
+from halfway.trainers.model_folder import catching_panics, check_model_folder
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.chat import Tokenizer
 from halfway.trainers.rollouts.collector import Collector
@@ -109,6 +111,8 @@ class Policy:
 
 WEIGHTS_PER_BYTE = 16
 """More than quantized weights have."""
+HUB_FILES = ["*.json", "*.txt", "*.model", "*.jinja", "model*.safetensors"]
+"""What a model on a hub has for `transformers`, without weights in other formats."""
 
 
 def leave_sklearn_out() -> None:
@@ -156,23 +160,19 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
 
     leave_sklearn_out()
     clean_messages()
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    if Path(path).is_dir():
-        check_model_folder(Path(path))
     # Its progress bars, for loading and for every checkpoint, would break the run's own.
     import_module("transformers.utils.logging").disable_progress_bar()
-    try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-        require_vocabulary(tokenizer, options.path)
-        tokenizer.encode("1")  # reads settings that nothing has checked yet
-        config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    with _loading(options.path):
+        folder = _downloaded(path)
+        tokenizer = _load_tokenizer(folder, options.path)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         use_own_kernels(config, options.attn_implementation)
         loader: Any = AutoModelForCausalLM
-        if Path(path).is_dir():
-            require_weight_files(config, Path(path))
+        require_weight_files(config, folder)
         model, report = loader.from_pretrained(
-            path,
+            folder,
             config=config,
             dtype=getattr(torch, options.dtype),
             attn_implementation=options.attn_implementation,
@@ -180,17 +180,51 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
             use_safetensors=True,
             output_loading_info=True,
         )
-    except UserError:
-        raise
-    except Exception as error:  # the libraries that read the folder may raise anything
-        raise UserError(
-            f"model.path: {options.path!r} cannot be loaded ({one_line(error)}); give a folder saved by transformers"
-        ) from error
     require_whole(model, sorted(report["missing_keys"]), options.path)
     ends = find_end_tokens(tokenizer, model)
     padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
     make_savable(model, ends, padding)
     return Policy(model, tokenizer, ends, padding, path, options.chat == "all", options.system)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Load a model's tokenizer, after a check of the folder. Raises UserError if it cannot be loaded."""
+    clean_messages()
+    with _loading(str(folder)):
+        return _load_tokenizer(folder, str(folder))
+
+
+def _load_tokenizer(folder: Path, path: str) -> Any:
+    from transformers import AutoTokenizer
+
+    check_model_folder(folder)
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    require_vocabulary(tokenizer, path)
+    tokenizer.encode("1")  # reads settings that nothing has checked yet
+    tokenizer.decode(sorted(tokenizer.get_vocab().values()))  # no response has a token that breaks the decoder
+    return tokenizer
+
+
+@contextmanager
+def _loading(path: str) -> Iterator[None]:
+    try:
+        with catching_panics():
+            yield
+    except UserError:
+        raise
+    except Exception as error:  # the libraries that read the folder may raise anything
+        raise UserError(
+            f"model.path: {path!r} cannot be loaded ({one_line(error)}); give a folder saved by transformers"
+        ) from error
+
+
+def _downloaded(path: str) -> Path:
+    """A model's folder: its own, or that of the copy in the cache of a hub, made now if it is missing or old."""
+    if Path(path).is_dir():
+        return Path(path)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(path, allow_patterns=HUB_FILES, ignore_patterns=["*/*"]))
 
 
 def require_weight_files(config: Any, folder: Path) -> None:
@@ -204,7 +238,8 @@ def require_weight_files(config: Any, folder: Path) -> None:
 
     maker: Any = AutoModelForCausalLM
     with torch.device("meta"):
-        described = sum(each.numel() for each in maker.from_config(config).parameters())
+        empty = maker.from_config(config)
+    described = sum(each.numel() for each in (*empty.parameters(), *empty.buffers()))
     files = list(folder.glob("*.safetensors"))
     if not files:
         raise UserError(

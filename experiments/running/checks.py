@@ -21,10 +21,10 @@ from halfway.experiments.running.launch import commands
 from halfway.experiments.running.memory import require_room
 from halfway.experiments.tracking.mlflow_store import require_known_store
 from halfway.trainers.engines.part import require_known_servers
-from halfway.trainers.model_folder import check_tokenizer
-from halfway.trainers.policy import ModelOptions, clean_messages
+from halfway.trainers.model_folder import catching_panics, check_tokenizer
+from halfway.trainers.policy import ModelOptions, load_tokenizer
 from halfway.trainers.prompt_states import NEED, with_blank_states
-from halfway.trainers.rollouts.chat import Prompts
+from halfway.trainers.rollouts.chat import Prompts, Tokenizer
 from halfway.trainers.rollouts.rollout_options import RolloutOptions
 
 MOST_PROMPTS = 20_000
@@ -210,13 +210,16 @@ class _Quick:
     """A tokenizer.json, for plain text only; transformers would take seconds to load it."""
 
     def __init__(self, file: Path):
-        from tokenizers import Tokenizer
+        from tokenizers import Tokenizer as Reader
 
         check_tokenizer(file)
         try:
-            self._tokenizer = Tokenizer.from_file(str(file))
+            with catching_panics():
+                self._tokenizer = Reader.from_file(str(file))
         except Exception as error:  # it raises no other type
             raise UserError(f"{file}: is damaged ({one_line(error)}); copy or download the model again") from error
+        self._tokenizer.no_padding()  # as a run encodes
+        self._tokenizer.no_truncation()
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
@@ -272,13 +275,7 @@ def _describe_prompt(config: RunConfig, problems: ProblemSplit) -> Iterator[str]
         return
     [first, *_] = problems.train
     wrap = config.model.chat == "all"
-    if wrap or first.messages:
-        clean_messages()
-        from transformers import AutoTokenizer
-
-        tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    else:
-        tokenizer = _Quick(folder / "tokenizer.json")
+    tokenizer: Tokenizer = load_tokenizer(folder) if wrap or first.messages else _Quick(folder / "tokenizer.json")
     yield f"the model reads: {shorten(Prompts(tokenizer, wrap, config.model.system).show(first))!r}"
 
 

@@ -216,6 +216,7 @@ def test_a_model_described_at_length_is_one_line(name: str, value: str, words: s
         ({"pre_tokenizer": COSTLY}, "cannot encode"),
         ({"normalizer": PREPENDED}, "replaces single characters"),
         ({"model": {"type": "none"}}, "tokenizer.json: is damaged"),
+        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}, "tokenizer.json: is damaged"),
     ],
 )
 def test_a_tokenizer_that_works_long_or_not_at_all_is_one_line(
@@ -229,3 +230,16 @@ def test_a_tokenizer_that_works_long_or_not_at_all_is_one_line(
             Problem("p", "a" * 60 + "!", "1", "s", "exact", {})
         )
     assert "\n" not in str(error.value)
+
+
+def test_a_quick_tokenizer_neither_pads_nor_cuts_a_prompt(tmp_path: Path) -> None:
+    """A run does neither, whatever the file says; 10**9 tokens of padding take 8 GiB."""
+    pytest.importorskip("tokenizers", reason="tokenizers is not installed (extra train)")
+    padding = {"strategy": {"Fixed": 10**9}, "direction": "Right", "pad_to_multiple_of": 0}
+    padding |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "x"}
+    cutting = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    content = json.loads((SUMS / "tokenizer.json").read_text()) | {"padding": padding, "truncation": cutting}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    prompt = Problem("p", "1+2=", "3", "s", "exact", {})
+    ids = [Prompts(checks._Quick(folder / "tokenizer.json")).of_problem(prompt).tolist() for folder in (tmp_path, SUMS)]
+    assert ids[0] == ids[1] and len(ids[0]) > 2

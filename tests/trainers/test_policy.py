@@ -60,9 +60,22 @@ def write(name: str, text: str) -> Any:
     return lambda folder: (folder / name).write_text(text)
 
 
-def leave_the_adapter(folder: Path) -> None:
-    set_in("adapter_config.json", base_model_name_or_path="owner/other")(folder)
-    (folder / "config.json").unlink()
+def add_tokens(number: int) -> Any:
+    def change(folder: Path) -> None:
+        path = folder / "tokenizer.json"
+        added = json.loads(path.read_text())["added_tokens"]
+        set_in("tokenizer.json", added_tokens=[added[0] | {"id": 40, "content": f"<{i}>"} for i in range(number)])(
+            folder
+        )
+
+    return change
+
+
+def wrap(times: int) -> dict[str, Any]:
+    """A post_processor that puts 1,000 tokens in front of a text, so many times."""
+    special = {"id": "x", "ids": [1] * 1000, "tokens": ["x"] * 1000}
+    single = [{"SpecialToken": {"id": "x", "type_id": 0}}] * times + [{"Sequence": {"id": "A", "type_id": 0}}]
+    return {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": {"x": special}}
 
 
 def sequence(number: int) -> dict[str, Any]:
@@ -92,10 +105,18 @@ def leave_out(weight: str) -> Any:
         (write("tokenizer.json", "{"), "tokenizer.json", "damaged"),
         (write("tokenizer_config.json", "[]"), "tokenizer_config.json", "not a JSON object"),
         (set_in("config.json", num_hidden_layers=10**7), "config.json", "at most"),
+        (set_in("config.json", n_layer=10**7), "config.json", "n_layer: must be at most 1000"),
+        (set_in("config.json", text_config={"num_layers": 10**7}), "config.json", "num_layers: must be at most 1000"),
+        (
+            set_in("config.json", attention_types=[[["global"], 10**9]]),
+            "config.json",
+            "attention_types: must be at most",
+        ),
+        (set_in("config.json", num_labels=10**8), "config.json", "num_labels: must be at most 10000"),
         (set_in("config.json", vocab_size=10**10), "config.json", "at most"),
-        (set_in("config.json", vocab_size=10**9), "config.json", "describes 96,000,332,592 weights"),
+        (set_in("config.json", vocab_size=10**9), "config.json", "describes 96,000,332,"),
         (set_in("config.json", hidden_size=10**5), "config.json", "weights, and the folder's files have"),
-        (set_in("config.json", num_attention_heads=10**6), "config.json", "weights, and the folder's files have"),
+        (set_in("config.json", num_attention_heads=10**4), "config.json", "weights, and the folder's files have"),
         (set_in("config.json", head_dim=10**6), "config.json", "weights, and the folder's files have"),
         (set_in("config.json", eos_token_id=[1] * 10**5), "config.json", "list of tokens"),
         (
@@ -109,6 +130,19 @@ def leave_out(weight: str) -> Any:
             "tokenizer.json",
             "a token 2147483648",
         ),
+        (add_tokens(70_001), "tokenizer.json", "adds 70,001 tokens"),
+        (
+            set_in("tokenizer_config.json", extra_special_tokens=["a"] * 10_001),
+            "tokenizer_config.json",
+            "lists too many tokens; keep at most 10,000",
+        ),
+        (
+            set_in("special_tokens_map.json", additional_special_tokens=["a"] * 10_001),
+            "special_tokens_map.json",
+            "too many tokens",
+        ),
+        (set_in("added_tokens.json", **{f"<{i}>": i for i in range(70_001)}), "added_tokens.json", "too many tokens"),
+        (set_in("tokenizer.json", post_processor=wrap(1)), "tokenizer.json", "post_processor"),
         (set_in("tokenizer.json", added_tokens=[{"id": "a"}]), "tokenizer.json", "damaged"),
         (set_in("tokenizer.json", model=[]), "tokenizer.json", "damaged"),
         (set_in("config.json", num_attention_heads=0), "model.path", "cannot be loaded"),
@@ -127,7 +161,17 @@ def leave_out(weight: str) -> Any:
             "files of the folder",
         ),
         (set_in("model.safetensors.index.json", weight_map={"a": "b.safetensors"}), "b.safetensors", "missing"),
-        (leave_the_adapter, "adapter_config.json", "merge"),
+        (set_in("adapter_config.json", base_model_name_or_path="owner/other"), "adapter_config.json", "merge"),
+        (
+            set_in("tokenizer.json", normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}),
+            "model.path",
+            "charsmap",
+        ),
+        (
+            set_in("tokenizer.json", decoder={"type": "Strip", "content": "1", "start": 0, "stop": 100}),
+            "model.path",
+            "out of bounds",
+        ),
         (leave_out("model.norm.weight"), "model.path", "lacks weights of Qwen3ForCausalLM: model.norm.weight"),
     ],
 )
@@ -138,6 +182,38 @@ def test_a_damaged_or_strange_folder_costs_one_line(tmp_path: Path, change: Any,
         load_policy(ModelOptions(), str(tmp_path / "model"))
     message = str(caught.value)
     assert file in message and words in message and "\n" not in message
+
+
+def test_a_mask_of_all_positions_counts_as_weights(tmp_path: Path) -> None:
+    """Each layer of GPT-Neo has one."""
+    shutil.copytree(SUMS, tmp_path / "model")
+    few = {"num_layers": 3, "num_heads": 1, "hidden_size": 4, "intermediate_size": 4}
+    kinds = [[["global"], 3]]
+    set_in("config.json", model_type="gpt_neo", attention_types=kinds, max_position_embeddings=10**5, **few)(
+        tmp_path / "model"
+    )
+    with pytest.raises(UserError, match="describes 30,00"):
+        load_policy(ModelOptions(attn_implementation="eager"), str(tmp_path / "model"))
+
+
+def test_a_model_on_a_hub_is_checked_as_one_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no network: the model is in the cache."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    kept, commit = tmp_path / "models--owner--name", "0123456789abcdef0123456789abcdef01234567"
+    shutil.copytree(SUMS, kept / "snapshots" / commit)
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text(commit)
+    assert load_policy(ModelOptions(path="owner/name"), "owner/name").path == "owner/name"
+    set_in("config.json", num_hidden_layers=10**7)(kept / "snapshots" / commit)
+    with pytest.raises(UserError, match=r"config.json: num_hidden_layers: must be at most 1000"):
+        load_policy(ModelOptions(path="owner/name"), "owner/name")
+    with pytest.raises(
+        UserError, match=r"\Amodel.path: 'owner/other' cannot be loaded \(LocalEntryNotFoundError[^\n]*\Z"
+    ):
+        load_policy(ModelOptions(path="owner/other"), "owner/other")
 
 
 def test_a_policy_loads_without_scikit_learn_which_others_still_find() -> None:

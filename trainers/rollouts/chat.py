@@ -12,6 +12,7 @@ from halfway.curriculum.problems import Message, Problem
 from halfway.curriculum.rollouts import NO_TOKENS, IntArray
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
+from halfway.trainers.model_folder import catching_panics
 from halfway.trainers.rollouts.template import render
 
 # A placeholder response, to see the template's text after a response.
@@ -120,10 +121,9 @@ class Prompts:
 
     def _encode(self, text: str, special: bool = False) -> IntArray:
         try:
-            return np.asarray(self.tokenizer.encode(text, add_special_tokens=special), np.int32)
-        except BaseException as error:  # a tokenizer without an unknown token raises an exception type of its library
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # as of a costly pattern
-                raise
+            with catching_panics():  # as of a costly pattern
+                return np.asarray(self.tokenizer.encode(text, add_special_tokens=special), np.int32)
+        except Exception as error:  # a tokenizer without an unknown token raises an exception type of its library
             raise UserError(
                 f"problems: the model's tokenizer cannot encode {one_line(text)}: {one_line(error)}; change the "
                 "prompt, or take another model.path"
