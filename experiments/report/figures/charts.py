@@ -23,7 +23,7 @@ CONFIG: Spec = {
         **{"gridColor": GRID, "domainColor": "#9aa5b1", "tickColor": "#9aa5b1", "labelColor": MUTED},
         **{"titleColor": MUTED, "titleFontWeight": "normal", "tickCount": 5, "labelOverlap": True, "labelLimit": 260},
     },
-    "axisX": {"grid": False},
+    "axisX": {"grid": False, "labelSeparation": 6},
     "header": {
         "labelColor": INK,
         "labelFontWeight": "bold",
@@ -36,6 +36,7 @@ CONFIG: Spec = {
         "title": None,
         "columns": 6,
         "labelColor": INK,
+        "titleColor": INK,
         "symbolStrokeWidth": 2,
         "symbolOpacity": 1,
         "labelLimit": 260,

@@ -17,7 +17,7 @@ from halfway.experiments.report.statistics.intervals import FEW
 
 CROWD = 20  # with more arms, the page starts with only some of them on
 HIGHEST, LOWEST = 5, 4
-STRATA = ("#f0c05a", "#e2703a", "#c22f55", "#7b2d8b", "#3f78c9", "#0b2233")
+STRATA = ("#f0c05a", "#e2703a", "#c22f55", "#7b2d8b", "#3f78c9")
 
 
 def measures(design: Design) -> list[Axis]:

@@ -7,7 +7,6 @@ import numpy as np
 
 from halfway.experiments.report.analysis.arm_summary import NOT_IN_A_STEP, WITHIN_ROLLOUT
 from halfway.experiments.report.figures.charts import Chart, Spec, by_arm, by_name, chart, finite, lines, value
-from halfway.experiments.report.figures.colors import INK
 from halfway.experiments.report.figures.series import Array, divide, points, ragged_mean, smoothed_ratio
 from halfway.experiments.report.records import Comparison, Run, outcome_rollouts
 
@@ -95,10 +94,12 @@ def _bars(
             *({"field": "amount", "format": form}, {"field": "share", "format": ".0%"}),
         ],
     }
-    inside = {**place, "x": {"field": "at", "type": "quantitative"}, "text": {"field": "text"}}
+    dark = [part for part, color in colors.items() if color in ("#0072B2", "#52606d")]
+    ink = {"condition": {"test": f"indexof({dark!r}, datum.part) >= 0", "value": "white"}, "value": "#111111"}
+    inside = {**place, "x": {"field": "at", "type": "quantitative"}, "text": {"field": "text"}, "color": ink}
     layers = [
         {"mark": {"type": "bar", "stroke": "white", "strokeWidth": 0.8}, "encoding": bar},
-        {"mark": {"type": "text", "color": INK, "fontSize": 11}, "encoding": inside},
+        {"mark": {"type": "text", "fontSize": 11}, "encoding": inside},
     ]
     return chart(rows, layers, height=BAR * len(parts))
 

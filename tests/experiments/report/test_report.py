@@ -28,6 +28,7 @@ from halfway.experiments.report.figures.forest import contrast_forest, saving_fo
 from halfway.experiments.report.figures.groups import pass_counts, zero_variance
 from halfway.experiments.report.figures.learning_curves import CROWD, learning_curves, shown_first, strata_curves
 from halfway.experiments.report.figures.series import smoothed_ratio, summed_counts
+from halfway.experiments.report.figures.spending import rollout_fates, timing
 from halfway.experiments.report.figures.style import grid, legend_above
 from halfway.experiments.report.figures.timeline import Event, both, lags, read_spans, timeline
 from halfway.experiments.report.page import embed, save_charts, write_report
@@ -266,3 +267,30 @@ def test_strata_have_a_panel_for_each_arm(page):
     assert list(dict.fromkeys(row["stratum"] for row in drawn.rows)) == list(STRATA)
     first = {row["stratum"]: row["y"] for row in reversed(drawn.rows) if row["arm"] == "greso"}
     assert first[next(iter(STRATA))] > 0.5 > first[list(STRATA)[3]]
+
+
+def luminance(color):
+    """WCAG's relative luminance."""
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_a_share_can_be_read_on_its_bar(page):
+    comparison = load_comparison_records(page.parent)
+    for drawn in (rollout_fates(comparison), timing(comparison)):
+        bar, text = (layer["encoding"]["color"] for layer in drawn.spec["spec"]["layer"])
+        for part, color in zip(bar["scale"]["domain"], bar["scale"]["range"], strict=True):
+            ink = "#ffffff" if repr(part) in text["condition"]["test"] else text["value"]
+            assert contrast(ink, color) >= 4.5, part
+
+
+def test_lines_of_strata_can_be_seen_by_day_and_night(page):
+    drawn = strata_curves(load_comparison_records(page.parent))
+    colors = drawn.spec["spec"]["layer"][0]["encoding"]["color"]["scale"]["range"]
+    assert min(contrast(color, ground) for color in colors for ground in ("#ffffff", "#1c232b")) > 1.6
