@@ -102,7 +102,11 @@ class Board:
 
     def _line(self) -> str:
         minutes, share = (time.monotonic() - self.began) / 60, sum(self.done.values()) / max(self.total, 1e-9)
-        parts = [f"{minutes:.0f} min, {share:.0%}", self.standing(), *(bar.line() for bar in self.bars.values())]
+        parts = [
+            f"{minutes:.0f} min, {100 * share:.0f} %",
+            self.standing(),
+            *(bar.line() for bar in self.bars.values()),
+        ]
         return "; ".join(parts)
 
     def standing(self) -> str:

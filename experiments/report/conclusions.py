@@ -37,7 +37,8 @@ def _without_evaluation(summary: Summary) -> Iterator[str]:
     """Sentences about the rollouts of runs without evaluations, as in another trainer."""
     for arm in summary.arms:
         if arm.wasted is not None:
-            share = f"{arm.wasted.value:.0%} of its {arm.rollouts.value:,.0f} rollouts are in groups that did not train"
+            wasted = 100 * arm.wasted.value
+            share = f"{wasted:.0f} % of its {arm.rollouts.value:,.0f} rollouts are in groups that did not train"
             remedy = "" if arm.wasted.value < 1 else ": read some answers and their rewards, or take easier problems"
             yield f"{arm.arm}: {share}, or are lost{remedy}."
     yield "No run has been evaluated twice yet, so learning cannot be measured."

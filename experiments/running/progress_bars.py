@@ -26,7 +26,7 @@ def progress_display(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=28),
-        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", style="dim"),
@@ -62,7 +62,7 @@ class RunsDisplay(Progress):
             console,
             (
                 TextColumn("{task.description}", table_column=Column("run")),
-                TextColumn("{task.percentage:>3.0f}%", table_column=Column("budget")),
+                TextColumn("{task.percentage:>3.0f} %", table_column=Column("budget")),
                 BarColumn(bar_width=10),
                 TimeElapsedColumn(table_column=Column("elapsed")),
                 TimeRemainingColumn(table_column=Column("left")),
@@ -120,7 +120,8 @@ class Bar:
         if (rate := training_pass_rate(record)) is not None:
             self.rates.append(rate)
             self.fields["rate"] = f"{rate:.2f}{trend([*self.rates])}"
-        self.fields["zero_variance"] = f"{groups.get('zero_variance', 0) / max(groups['rolled_out'], 1):.0%}"
+        share = groups.get("zero_variance", 0) / max(groups["rolled_out"], 1)
+        self.fields["zero_variance"] = f"{100 * share:.0f} %"
         self._show(note=f"step {record['step'] + 1}")
 
     def evaluation(self, record: Mapping[str, Any]) -> None:
@@ -141,7 +142,7 @@ class Bar:
             "score": "pass@1 {}",
         }
         shown = [text.format(self.fields[name]) for name, text in words.items() if self.fields[name]]
-        return ", ".join([f"{self.name} {self.completed / self.budget.total:.0%}", self.fields["note"], *shown])
+        return ", ".join([f"{self.name} {100 * self.completed / self.budget.total:.0f} %", self.fields["note"], *shown])
 
     def _show(self, **fields: Any) -> None:
         self.fields |= fields
@@ -190,7 +191,7 @@ class Lines:
         groups, seconds = record["groups"], sum(record["timing"].values())
         share = spent(record, self.budget) / self.budget.total
         self.say(
-            f"step {record['step']}: {share:.0%} of the budget, {record['rollouts']} rollouts, "
+            f"step {record['step']}: {100 * share:.0f} % of the budget, {record['rollouts']} rollouts, "
             f"{groups.get('trained', 0)} of {groups['rolled_out']} groups trained"
             f"{' (starved)' if record['starved'] else ''}, {seconds:.2f} s"
         )

@@ -185,11 +185,12 @@ def sentences(findings: Findings) -> str:
     text = f"pass@1 {findings.rate:.3f} on {findings.problems} problems."
     if shown is not None:
         text += (
-            f" Of groups of {shown.size}, {shown.share:.0%} would have zero variance: in {shown.all_fail:.0%} all "
-            f"fail, in {shown.all_pass:.0%} all pass."
+            f" Of groups of {shown.size}, {100 * shown.share:.0f} % would have zero variance: in "
+            f"{100 * shown.all_fail:.0f} % all fail, in {100 * shown.all_pass:.0f} % all pass."
         )
     if findings.repeated:
-        text += f" Of the problems that never or always passed, {findings.repeated:.0%} drew one text again and again."
+        repeated = f"{100 * findings.repeated:.0f} %"
+        text += f" Of the problems that never or always passed, {repeated} drew one text again and again."
     return text
 
 
@@ -202,7 +203,7 @@ def mean_rate(findings: Findings) -> str:
     if 0 < findings.rate < 1:
         return f"{findings.rate:.3f} +- {1.96 * findings.stderr:.3f}"
     passed, bound = round(findings.rate) * findings.attempts, min(1.0, math.log(20) / findings.attempts)
-    limit = f"at least {1 - bound:.2%}" if passed else f"at most {bound:.2%}"
+    limit = f"at least {100 * (1 - bound):.2f} %" if passed else f"at most {100 * bound:.2f} %"
     return f"{passed:,} of {findings.attempts:,} attempts: {limit}"
 
 
@@ -210,9 +211,9 @@ def brief(findings: Findings) -> TextTable:
     """The five rows that a survey shows without --full."""
     rows = (
         ("pass@1", mean_rate(findings)),
-        ("never passed, always passed", f"{findings.never:.1%}, {findings.always:.1%}"),
-        ("passed in 1/4 to 3/4", f"{findings.middle:.1%}"),
-        ("attempts cut by a limit", f"{findings.truncated:.1%}"),
+        ("never passed, always passed", f"{100 * findings.never:.1f} %, {100 * findings.always:.1f} %"),
+        ("passed in 1/4 to 3/4", f"{100 * findings.middle:.1f} %"),
+        ("attempts cut by a limit", f"{100 * findings.truncated:.1f} %"),
         ("no answer of the right form", _percent(findings.malformed)),
     )
     return TextTable("", ("", f"{findings.samples} attempts at each problem; --full shows more"), rows)
@@ -225,20 +226,20 @@ def survey_tables(findings: Findings) -> Iterable[TextTable]:
         findings.zero_variance,
         (
             ("rollouts of a group", lambda row: str(row.size)),
-            ("all fail", lambda row: f"{row.all_fail:.1%}"),
-            ("all pass", lambda row: f"{row.all_pass:.1%}"),
-            ("zero-variance", lambda row: f"{row.share:.1%}"),
+            ("all fail", lambda row: f"{100 * row.all_fail:.1f} %"),
+            ("all pass", lambda row: f"{100 * row.all_pass:.1f} %"),
+            ("zero-variance", lambda row: f"{100 * row.share:.1f} %"),
         ),
         "Expected shares, unbiased, from the attempts at each problem.",
     )
     rows = [
         ("pass@1", mean_rate(findings)),
-        ("problems that never passed", f"{findings.never:.1%}"),
-        ("problems that always passed", f"{findings.always:.1%}"),
-        ("problems that passed in 1/4 to 3/4", f"{findings.middle:.1%}"),
+        ("problems that never passed", f"{100 * findings.never:.1f} %"),
+        ("problems that always passed", f"{100 * findings.always:.1f} %"),
+        ("problems that passed in 1/4 to 3/4", f"{100 * findings.middle:.1f} %"),
         ("of those that never or always did: one text repeated", _percent(findings.repeated)),
         ("tokens: mean, nine in ten below", f"{findings.tokens:.1f}, {findings.long_tokens:.0f}"),
-        ("attempts cut by a limit", f"{findings.truncated:.1%}"),
+        ("attempts cut by a limit", f"{100 * findings.truncated:.1f} %"),
         ("of the others: no answer of the right form", _percent(findings.malformed)),
         *((f"attempts lost: {reason}", str(number)) for reason, number in findings.lost.items()),
     ]
@@ -255,7 +256,7 @@ def column_table(findings: Findings) -> TextTable:
             ("value", lambda row: row.value),
             ("problems", lambda row: str(row.problems)),
             ("pass@1", lambda row: f"{row.rate:.3f}"),
-            ("zero-variance groups", lambda row: f"{row.zero_variance.share:.1%}"),
+            ("zero-variance groups", lambda row: f"{100 * row.zero_variance.share:.1f} %"),
         ),
         f"Groups of {findings.parts[0].zero_variance.size} rollouts." if findings.parts else "",
     )
@@ -270,4 +271,4 @@ def example_lines(records: Sequence[Record]) -> Iterable[str]:
 
 
 def _percent(share: float | None) -> str:
-    return NONE if share is None else f"{share:.1%}"
+    return NONE if share is None else f"{100 * share:.1f} %"

@@ -59,8 +59,8 @@ def test_findings_of_known_records() -> None:
 
 def test_a_rate_of_attempts_that_all_ended_alike_has_a_bound_and_no_error_of_zero() -> None:
     """ln(20) / 64 = 0.0468; exactly, 64 attempts with a common rate r all fail in 5 % of cases at r = 0.0457."""
-    assert mean_rate(find([record(0, samples=16)] * 4)) == "0 of 64 attempts: at most 4.68%"
-    assert mean_rate(find([record(16, samples=16)] * 4)) == "64 of 64 attempts: at least 95.32%"
+    assert mean_rate(find([record(0, samples=16)] * 4)) == "0 of 64 attempts: at most 4.68 %"
+    assert mean_rate(find([record(16, samples=16)] * 4)) == "64 of 64 attempts: at least 95.32 %"
     assert mean_rate(find([record(1), record(3)])) == "0.500 +- 0.490"
 
 

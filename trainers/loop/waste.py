@@ -119,15 +119,18 @@ def warnings(records: Sequence[Record], largest_gap: float) -> Iterator[tuple[st
     cut, lost = (_sum(records, "responses", name) for name in ("truncated", "lost"))
     if cut / responses >= TRUNCATED:
         remedy = "raise rollouts.max_response_tokens, or ask for shorter answers in the prompt"
-        yield "truncated", f"{cut / responses:.0%} of the answers were cut by a limit; {remedy}"
+        yield "truncated", f"{100 * cut / responses:.0f} % of the answers were cut by a limit; {remedy}"
     if lost / responses >= LOST:
-        yield "lost", f"{lost / responses:.0%} of the rollouts were lost; decisions.jsonl says why under `dropped`"
+        yield (
+            "lost",
+            f"{100 * lost / responses:.0f} % of the rollouts were lost; decisions.jsonl says why under `dropped`",
+        )
     failed = [record.get("unjudged", {}) for record in records]
     if sum(sum(counts.values()) for counts in failed) / responses >= UNJUDGED:
         reasons = {reason: sum(counts.get(reason, 0) for counts in failed) for counts in failed for reason in counts}
         reason = max(reasons, key=reasons.__getitem__)
         share = sum(reasons.values()) / responses
-        failing = f"{share:.1%} of the answers could not be judged and count as failures"
+        failing = f"{100 * share:.1f} % of the answers could not be judged and count as failures"
         yield "judge", f"{failing}; most common reason: {reason}"
     if wrong := gap_warning(records, largest_gap):
         yield "mismatch", wrong
@@ -163,7 +166,7 @@ def _zero_variance(records: Sequence[Record], zero_variance: float, groups: floa
     fresh = [counts for record in records if (counts := record["fresh_counts"])]
     failed, passed = (sum(counts[end] for counts in fresh) for end in (0, -1))
     repeated = _sum(records, "responses", "repeated")
-    text = f"{zero_variance / groups:.0%} of the groups of {len(records)} steps had zero variance"
+    text = f"{100 * zero_variance / groups:.0f} % of the groups of {len(records)} steps had zero variance"
     if repeated > zero_variance / 2:
         return f"{text}, {repeated:.0f} of {zero_variance:.0f} with one text repeated; raise rollouts.temperature"
     if passed > failed:

@@ -77,7 +77,7 @@ def timeline(comparison: Comparison) -> Chart | None:
         start, end = each.updates[first][0], each.weights[: first + MOST_STEPS][-1][1]
         times = [sum(b - a for a, b in spans) for spans in (each.sampling, each.updates)]
         share = both(each.sampling, each.updates) / max(min(times), 1e-9)
-        panel = f"{arm}: {share:.0%} of the shorter work was done beside the other"
+        panel = f"{arm}: {100 * share:.0f} % of the shorter work was done beside the other"
         for spans, work in zip((each.sampling, each.updates, each.weights), COLORS, strict=True):
             rows += [
                 {

@@ -74,7 +74,7 @@ def missing_text(summary: Summary) -> list[str]:
 
 def rollout_table(summary: Summary) -> TextTable:
     """Outcomes of the rollouts, one row per arm."""
-    differing = {one.arm: "none" if one.same else f"{one.differing:.0%}" for one in summary.decided}
+    differing = {one.arm: "none" if one.same else f"{100 * one.differing:.0f} %" for one in summary.decided}
     columns: list[tuple[str, Callable[[ArmSummary], str]]] = [
         ("arm", lambda arm: arm.arm),
         ("mixed groups / step", lambda arm: interval(arm.trained_per_step, 1)),
@@ -177,8 +177,8 @@ def timing_text(timing: Timing | None) -> str:
         return ""
     low, high = PAPERS_ROLLOUTS
     text = (
-        f"Rollouts take {timing.rollouts:.0%} of these seconds and updates {timing.updates:.0%}; in the published "
-        f"runs, rollouts take {low:.0%} to {high:.0%} of the hours."
+        f"Rollouts take {100 * timing.rollouts:.0f} % of these seconds and updates {100 * timing.updates:.0f} %; in "
+        f"the published runs, rollouts take {100 * low:.0f} % to {100 * high:.0f} % of the hours."
     )
     if timing.rho is not None:
         text += f" By these seconds, a trained token costs as much as {timing.rho:.2g} generated tokens."

@@ -171,7 +171,7 @@ def test_a_terminal_shows_what_runs_and_keeps_what_has_ended(comparison: Compari
     assert any(line.startswith("a seed 0 failed: the learner: NaN") for line in lines)
     # The bars of the two runs are gone, and a crash after half of a run leaves that half on the bar of all.
     *_, last, standing = [line for line in lines if line]
-    assert last.startswith("2 runs") and " 75%" in last
+    assert last.startswith("2 runs") and " 75 %" in last
     assert standing == "1 of 2 runs done, best arm so far: b, pass@1 0.500 (seeds: 1)"
 
 

@@ -241,7 +241,7 @@ def test_a_ratio_says_its_interval_whether_it_is_clear_and_how_often_it_never_ar
 def test_seconds_are_warned_of_where_updates_take_longer_than_rollouts() -> None:
     assert "reverse" not in timing_text(Timing(0.8, 0.2, 0.5))
     text = timing_text(Timing(0.3, 0.6, 2.04))
-    assert "reverse" in text and "a trained token costs as much as 2 generated" in text and "78% to 91%" in text
+    assert "reverse" in text and "a trained token costs as much as 2 generated" in text and "78 % to 91 %" in text
     assert timing_text(None) == ""
 
 

@@ -271,7 +271,9 @@ def test_the_front_page_has_the_verdicts_numbers() -> None:
         return [VERDICT["regimes"][kind]["axes"][axis][arm]["gain"][3] for kind in kinds]
 
     facts, steps = ("broad", "middle"), ("long", "turns")
-    assert "with {} % and {} % fewer rollouts in two of three kinds".format(*fewer("frontier_epochs", facts)) in front
+    assert "two of three kinds of data: {} % and {} % fewer rollouts".format(*fewer("frontier_epochs", facts)) in front
+    saved = round(100 * (1 - CHOOSING["hard"]["mass_measured"]["rollouts"]))
+    assert f"measured pass rates needed {saved} % fewer than uniform choice" in front
     assert (
         all(clear("frontier_epochs", facts))
         and "ratio" not in VERDICT["regimes"]["hard"]["axes"]["rollouts"]["frontier_epochs"]
@@ -285,6 +287,12 @@ def test_the_front_page_has_the_verdicts_numbers() -> None:
         for kind in ("hard", "long"):
             gain = VERDICT["regimes"][kind]["axes"]["rollouts"][arm]["gain"]
             assert gain[0] < 0.01 and not gain[3], (arm, kind, gain)
+
+
+def test_a_second_epoch_gains_what_the_page_says() -> None:
+    areas = [kind["axes"]["rollouts"] for kind in VERDICT["regimes"].values()]
+    gains = [of["grpo_epochs"]["area"] - of["grpo"]["area"] for of in areas]
+    assert f"{min(gains):.3f} to {max(gains):.3f} of area" in (REPOSITORY / "docs" / "choose.md").read_text()
 
 
 def test_the_power_that_the_page_gives_is_what_was_simulated() -> None:

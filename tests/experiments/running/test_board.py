@@ -34,7 +34,7 @@ def test_a_bar_has_heads_and_says_how_the_run_is_doing() -> None:
         bar.evaluation({"pass_at_1": 0.25})
         display.footer = "1 of 2 runs done"
         display.refresh()
-        wanted = "grpo seed 0 75%, step 2, pass rate 0.50 ↓, 25% zero variance, 400 tokens/s, pass@1 0.250"
+        wanted = "grpo seed 0 75 %, step 2, pass rate 0.50 ↓, 25 % zero variance, 400 tokens/s, pass@1 0.250"
         assert bar.line() == wanted
     shown = out.getvalue()
     for text in (
@@ -73,4 +73,4 @@ def test_without_a_terminal_there_is_a_line_a_minute(tmp_path: Path, monkeypatch
         board.refresh()
     [line] = out.getvalue().splitlines()
     assert line.startswith("1 min, ") and "best arm so far: pros, pass@1 0.350 (seeds: 1)" in line
-    assert line.endswith("grpo seed 0 0%, ")
+    assert line.endswith("grpo seed 0 0 %, ")

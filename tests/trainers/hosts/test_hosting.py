@@ -120,7 +120,7 @@ def test_a_hosted_run_whose_rewards_are_all_0_says_so_once_and_in_its_report(
         assert ("halfway: all" in said and "rewards" in said and "verifier" in said) == (step == 4), said
     run.end()
     app(["report", str(tmp_path / "mine")], standalone_mode=False)
-    assert "mine: 100% of its" in capsys.readouterr().out
+    assert "mine: 100 % of its" in capsys.readouterr().out
 
 
 def test_a_batch_that_does_not_fill_is_one_line(tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ from paths import PAGES, REPOSITORY, example
 from typer.testing import CliRunner
 
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum import Problem, ProblemSet, Stream
+from halfway.curriculum import Problem, ProblemSet
 from halfway.curriculum.controller import NEEDS
-from halfway.curriculum.registries import SOURCES
 from halfway.experiments.catalogue import SETTINGS, explained
 from halfway.experiments.cli import app
 from halfway.trainers.hosts.verl.steering import PROVIDES

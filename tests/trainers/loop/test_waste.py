@@ -53,24 +53,24 @@ ONE_TEXT = {"responses": {"scored": 64, "truncated": 0, "lost": 0, "repeated": 6
     [
         (
             {**ZERO_VARIANCE, "fresh_counts": [7, 1, 0]},
-            "88% of the groups of 10 steps had zero variance, mostly since all fail",
+            "88 % of the groups of 10 steps had zero variance, mostly since all fail",
             "hints",
         ),
         ({**ZERO_VARIANCE, "fresh_counts": [0, 1, 7]}, "mostly since all pass", "greso"),
         ({**ZERO_VARIANCE, **ONE_TEXT}, "60 of 70 with one text repeated", "rollouts.temperature"),
         (
             {"responses": {"scored": 64, "truncated": 16, "lost": 0, "repeated": 0}},
-            "25% of the answers were cut by a limit",
+            "25 % of the answers were cut by a limit",
             "rollouts.max_response_tokens",
         ),
         (
             {"responses": {"scored": 48, "truncated": 0, "lost": 16, "repeated": 0}},
-            "25% of the rollouts were lost",
+            "25 % of the rollouts were lost",
             "dropped",
         ),
         (
             {"unjudged": {"timeout": 6, "crash": 1}},
-            "10.9% of the answers could not be judged",
+            "10.9 % of the answers could not be judged",
             "timeout",
         ),
     ],
