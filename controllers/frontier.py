@@ -21,7 +21,7 @@ SURVEYED = ("passed", "attempts")
 """Columns that `halfway survey` adds to a file."""
 
 LEAST = 16
-"""Least number of problems that compete for each slot if `candidates` is null."""
+"""Minimum number of problems that compete for each slot if `candidates` is null."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -86,7 +86,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         max_age: steps after which an unused saved rollout is dropped; 1 = for the next step only, as published.
         initial_ratio: buckets: initial value of every ratio. The paper's value is unknown to us; 0.25 is the blog's.
         update_unit: buckets: a belief is updated by each child "group" (the paper), or once per "step" by their mean.
-        cooldown_steps: buckets: least number of training steps between two moves of a ratio; 0 = no such bound.
+        cooldown_steps: buckets: minimum number of training steps between two moves of a ratio; 0 = no such bound.
         remaining_ratio: categories, hard parents: share of the rollout left to generate.
         remaining_cap: categories, hard parents: maximum number of units left to generate; null = no cap, as in the
             blog.

@@ -53,7 +53,7 @@ class Pros(PassRateController[ProsState]):
             "mass" = drawn in proportion to the expected update mass under MaxRL (ours).
         target: target range (low, high) of pass rates, all equally good.
         ties: order of equally distant nodes, see `halfway.controllers.laws.selection.nearest`.
-        exploration: share of the plan drawn uniformly from all nodes, so that every node is tried again at some time.
+        exploration: share of the plan drawn uniformly from all nodes, so that every node is eventually tried again.
         per_tree: maximum number of groups of one tree in a step, including those of other members; null = no quota, as
             in the source.
         reuse: true = correct rollouts yield children; false = selection only, and another member may attach prefixes.

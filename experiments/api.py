@@ -97,7 +97,7 @@ def audit(
         replayed: controllers to replay; None = the usual ones.
         hours: duration of each run; None = from its log.
         reward: the reward's column, or several with weights, such as "correct=1,format=0.2"; "" = recognised.
-        passes_at: least reward that counts as passed; None = guessed.
+        passes_at: lowest reward that counts as passed; None = guessed.
         problem: the column that names the problem; "" = recognised.
         format: the format of all files; "" = recognised.
 

@@ -109,7 +109,7 @@ def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> NDArray[np.float
 
 
 def principal_components(states_PW: NDArray[np.floating[Any]], components: int) -> Floats:
-    """The first principal components of the rows, (P, C), with C the least of `components`, P - 1 and the width.
+    """The first principal components of the rows, (P, C), with C the smallest of `components`, P - 1 and the width.
 
     The rows are read in blocks, so that memory holds only a matrix of width x width. The sign of a component is
     arbitrary; its largest entry is made positive.

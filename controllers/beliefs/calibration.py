@@ -17,7 +17,7 @@ RATE = "probed_rate"
 REFERENCE = "probed_by"
 """Problem feature with the name of the reference model whose activations the probe read."""
 
-EDGE = 1e-3  # least distance of a guess from 0 and 1
+EDGE = 1e-3  # smallest distance of a guess from 0 and 1
 SLOPE_DOUBT = 0.5  # the slope's share of the offset's standard deviation
 
 

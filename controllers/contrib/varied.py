@@ -33,7 +33,7 @@ class VariedState:
 
 @dataclass(frozen=True)
 class Varied(PassRateController[VariedState]):
-    """Declines the groups of least variance, and trains the rollouts of the other groups that vary most.
+    """Declines the groups of lowest variance, and trains the rollouts of the other groups that vary most.
 
     Four independent rules, all off by default; each preset below turns one on. Declined groups still cost rollouts and
     leave the batch short, so use fill.policy=refill for full batches.
@@ -173,7 +173,7 @@ class Downsample(Varied):
 
 @dataclass(frozen=True)
 class Ragen(Varied):
-    """Declines the groups of least variance that together have a tenth of the summed reward variance of a round.
+    """Declines the groups of lowest variance that together have a tenth of the summed reward variance of a round.
 
     RAGEN-2's SNR-aware filtering (arXiv 2604.06268), top-p. At N = 8 and binary rewards, the variances of groups with 2
     to 6 successes differ by at most a third, so it filters zero-variance groups and some with one odd rollout. Its code

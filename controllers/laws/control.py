@@ -42,7 +42,7 @@ class RatioLaw:
         step: size of a move.
         bounds: range of the ratio. A move that a bound prevents entirely starts no cooldown.
         cooldown: number of updates after a move that change nothing.
-        cooldown_steps: least number of training steps between two moves; 0 = no such bound.
+        cooldown_steps: minimum number of training steps between two moves; 0 = no such bound.
     """
 
     deadzone: tuple[float, float] = (0.47, 0.53)

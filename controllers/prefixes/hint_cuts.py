@@ -39,7 +39,7 @@ class Cuts:
     Attributes:
         place: where the hint goes, see `halfway.curriculum.prefix.Hint`.
         separator, width: see `cut_points`.
-        shortest: least number of characters of a hint.
+        shortest: minimum number of characters of a hint.
     """
 
     place: Place

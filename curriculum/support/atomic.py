@@ -29,7 +29,7 @@ LONGEST_LINE, MOST_VALUES = 32 << 20, 2_000_000
 """Limits of our own logs: bytes of a line, and values of a line or file, each of which may become an object."""
 LARGEST_STATE, MOST_STATE_VALUES = 256 << 20, 4_000_000
 PER_PROBLEM = 8
-"""The same of a checkpoint's state; and for each problem so many values more, and as often the length of its id."""
+"""The same limits of a checkpoint's state; each problem adds 8 values, and 8 times the length of its id in bytes."""
 MOST_LEVELS = 100
 """Maximum depth of nested folders."""
 LARGEST, BLOCK = 1 << 30, 1 << 24

@@ -28,7 +28,7 @@ CHUNK = 4096
 """Entries per reasoning-gym data set; longer sequences continue in further data sets."""
 
 SUCCESS = 1.0
-"""Least score of a success; partial credit is a failure."""
+"""Lowest score of a success; partial credit is a failure."""
 
 LITERAL = frozenset({"binary_matrix", "n_queens", "number_sorting", "spiral_matrix", "string_insertion"})
 """Families that call `eval` on an answer, for partial credit if it is a list. We give them `ast.literal_eval`."""

@@ -37,7 +37,7 @@ class TaskSet(Source):
         name: name of the installed package for verifiers.
         config: options of the task set.
         heldout_config: options that replace some of these for the held-out problems; empty = one set for both.
-        passes_at: least sum of rewards of a success.
+        passes_at: lowest sum of rewards of a success.
     """
 
     name: str

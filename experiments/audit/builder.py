@@ -237,7 +237,7 @@ class HistoryBuilder:
         """Form the groups from all added rollouts.
 
         Args:
-            passes_at: least reward that counts as passed; None = the log's own verdicts, otherwise a guess from the
+            passes_at: lowest reward that counts as passed; None = the log's own verdicts, otherwise a guess from the
                 rewards.
 
         Returns:
@@ -427,7 +427,7 @@ def expected_zero_variance(passed_V: NDArray[np.int32], size_V: NDArray[np.int32
 
 
 def guessed_threshold(reward_R: NDArray[np.float64], values: int) -> tuple[float, str]:
-    """Guess the least reward that counts as passed, halfway between the lowest and the highest; returns it and how.
+    """Guess the lowest reward that counts as passed, halfway between the lowest and the highest; returns it and how.
 
     If all rewards are equal, they count as passed if they are above 0.
 

@@ -99,7 +99,7 @@ class Reading:
         identified: whether a problem is recognised when it appears again in another step.
         keeps_zero_variance: whether the log seems to contain zero-variance groups; without them, no counterfactual is
             sound.
-        passes_at: the least reward that counts as passed; None if the log has its own verdicts.
+        passes_at: the lowest reward that counts as passed; None if the log has its own verdicts.
         values: number of different rewards among the first rollouts.
         next_step: advice about zero-variance groups in the trainer that wrote the log; "" if there is none.
     """

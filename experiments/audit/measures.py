@@ -21,7 +21,7 @@ SOLVED = 0.5
 """The lowest pass rate at which a problem counts as solved at a visit."""
 
 LEAST_CATEGORY = 10
-"""Least number of groups of a listed kind of problem, in the first and in the last third of the steps."""
+"""Minimum number of groups of a listed kind of problem, in the first and in the last third of the steps."""
 
 MOST_CATEGORIES = 20
 

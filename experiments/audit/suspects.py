@@ -9,7 +9,7 @@ import numpy as np
 from halfway.experiments.audit.history import History, Log
 
 LEAST = 8
-"""Least number of rollouts of a problem in each of two logs for a comparison."""
+"""Minimum number of rollouts of a problem in each of two logs for a comparison."""
 
 LEVEL = 0.01
 """Bound on the chance of any false alarm among all problems that two logs share (Bonferroni)."""

@@ -43,7 +43,7 @@ def spent(record: Mapping[str, Any], budget: Budget) -> float:
 class RunsDisplay(Progress):
     """Progress bars of runs, under column heads; `footer` is the line below them.
 
-    In a narrow terminal the columns whose heads are `least_first` are left out, as many as need be.
+    A narrow terminal drops columns, by their heads in the order of `least_first`, until the table fits.
     """
 
     footer = ""

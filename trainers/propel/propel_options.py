@@ -14,7 +14,7 @@ class Band:
     """The pass rates of useful tasks, ends included. PROPEL, equation 1.
 
     Attributes:
-        low, high: least and greatest pass rate; with 8 attempts, 1/8 and 3/8 mean 1 to 3 passes.
+        low, high: lowest and highest pass rate; with 8 attempts, 1/8 and 3/8 mean 1 to 3 passes.
     """
 
     low: float = 0.125
@@ -108,9 +108,9 @@ class CheckpointRule:
 
     Attributes:
         samples: number of texts per checkpoint.
-        min_valid: least share of valid texts.
+        min_valid: minimum share of valid texts.
         max_top_topic: largest share of the commonest topic.
-        min_distinct: least Distinct-3, as a share of the base generator's.
+        min_distinct: minimum Distinct-3, as a share of the base generator's.
     """
 
     samples: int = 256

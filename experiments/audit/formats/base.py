@@ -27,7 +27,7 @@ class Choices:
 
     Attributes:
         reward: field or column of the reward, or several with weights: "correct=1,format=0.2"; "" = the format's own.
-        passes_at: least reward that counts as passed; None = guessed.
+        passes_at: lowest reward that counts as passed; None = guessed.
         problem: column of the problem; "" = the format's own.
     """
 
@@ -37,7 +37,7 @@ class Choices:
 
     def __post_init__(self) -> None:
         known = self.passes_at is None or math.isfinite(self.passes_at)
-        require(known, "--passes-at", self.passes_at, "give the least reward that counts as passed")
+        require(known, "--passes-at", self.passes_at, "give the lowest reward that counts as passed")
 
     @property
     def rewards(self) -> list[str]:

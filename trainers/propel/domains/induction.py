@@ -78,7 +78,7 @@ class FunctionInduction:
     Attributes:
         inputs: number of inputs per task, which must be even; the first half is shown. If a text has more, only its
             last ones count.
-        distinct_results: least number of different results over the inputs; 2 rules out constants.
+        distinct_results: minimum number of different results over the inputs; 2 rules out constants.
         seed_functions: functions; the generator's prompt shows one of them.
         seconds: time limit for a function on all its inputs, for the generator's and the solver's functions.
         processes: functions that run at once, in each of the sandbox's two lanes.
