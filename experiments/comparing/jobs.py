@@ -87,7 +87,9 @@ class Board:
         self.refresh()
 
     def recorders(self, job: Job) -> list[Recorder]:
-        """Make the recorder of a run, a progress bar, and start its clock."""
+        """Make the recorder of a run, a progress bar, and start its clock; without a terminal, say where its log is."""
+        if self.display is None:
+            self.lines.console.out(f"{job.name} starts (log: {job.folder / LOG})", highlight=False)
         bar = self.bars[job.name] = Bar(self.display, job.name, job.config.budget, self.done[job.name])
         bar.begin()
         return [bar]

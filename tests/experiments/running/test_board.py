@@ -2,6 +2,8 @@
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -74,3 +76,10 @@ def test_without_a_terminal_there_is_a_line_a_minute(tmp_path: Path, monkeypatch
     [line] = out.getvalue().splitlines()
     assert line.startswith("1 min, ") and "best arm so far: pros, pass@1 0.350 (seeds: 1)" in line
     assert line.endswith("grpo seed 0 0 %, ")
+
+
+def test_without_a_terminal_a_run_says_where_its_log_is(tmp_path: Path) -> None:
+    out, config = io.StringIO(), SimpleNamespace(budget=Budget(rollouts=64))
+    job: Any = SimpleNamespace(name="grpo seed 0", folder=tmp_path, config=config, finished=False)
+    jobs.Board([job], Console(file=out, width=40), None).recorders(job)
+    assert out.getvalue() == f"grpo seed 0 starts (log: {tmp_path / 'log.txt'})\n"
