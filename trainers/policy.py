@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from halfway.curriculum.environments.contract import Environment
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import clean, one_line
 from halfway.trainers.engines.base import Engine, EngineSetup
 from halfway.trainers.learner.learner_options import LoraOptions
@@ -181,8 +181,10 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
             output_loading_info=True,
         )
     require_whole(model, sorted(report["missing_keys"]), options.path)
+    require_embeddings(tokenizer, model, options.path)
     ends = find_end_tokens(tokenizer, model)
-    padding = ends[0] if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+    rows = model.get_input_embeddings().num_embeddings
+    padding = next((token for token in (tokenizer.pad_token_id, *ends) if token is not None and token < rows), 0)
     make_savable(model, ends, padding)
     return Policy(model, tokenizer, ends, padding, path, options.chat == "all", options.system)
 
@@ -284,6 +286,13 @@ def require_vocabulary(tokenizer: Any, path: str) -> None:
             f"model.path: {path!r} holds no tokenizer; save that of the model there with "
             "AutoTokenizer.from_pretrained(MODEL).save_pretrained(FOLDER)"
         )
+
+
+def require_embeddings(tokenizer: Any, model: Any, path: str) -> None:
+    """Raise UserError if the model has no embedding for a token of the vocabulary. Added tokens are often unused."""
+    added, rows = tokenizer.get_added_vocab(), model.get_input_embeddings().num_embeddings
+    last = max((number for token, number in tokenizer.get_vocab().items() if token not in added), default=0)
+    require(last < rows, "model.path", path, f"its tokenizer has a token {last}, and its model {rows} embeddings")
 
 
 def find_end_tokens(tokenizer: Any, model: Any) -> list[int]:

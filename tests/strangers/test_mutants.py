@@ -40,7 +40,7 @@ def test_changed_files_of_strangers_end_in_one_line_or_a_sound_result(tmp_path: 
     seen = {one["kind"].partition(",")[0].partition(" ")[0] for one in outcomes}
     assert seen == {
         *("recipe", "data", "survey", "survey's", "prompt", "pool", "corpus", "log", "run", "comparison"),
-        *("checkpoint", "model", "model's", "adapter", "adapter's", "archive", "repository", "Harbor", "response"),
+        *("checkpoint", "model", "model's", "adapter's", "archive", "repository", "Harbor", "response"),
         *("vLLM's", "MLflow's", "W&B's", "Trackio's"),
     }
 

@@ -71,6 +71,14 @@ def add_tokens(number: int) -> Any:
     return change
 
 
+def add_to_vocabulary(token: str, number: int) -> Any:
+    def change(folder: Path) -> None:
+        model = json.loads((folder / "tokenizer.json").read_text())["model"]
+        set_in("tokenizer.json", model=model | {"vocab": model["vocab"] | {token: number}})(folder)
+
+    return change
+
+
 def wrap(times: int) -> dict[str, Any]:
     """A post_processor that puts 1,000 tokens in front of a text, so many times."""
     special = {"id": "x", "ids": [1] * 1000, "tokens": ["x"] * 1000}
@@ -142,6 +150,7 @@ def leave_out(weight: str) -> Any:
             "too many tokens",
         ),
         (set_in("added_tokens.json", **{f"<{i}>": i for i in range(70_001)}), "added_tokens.json", "too many tokens"),
+        (add_to_vocabulary("z", 43), "model.path", "its tokenizer has a token 43, and its model 43 embeddings"),
         (set_in("tokenizer.json", post_processor=wrap(1)), "tokenizer.json", "post_processor"),
         (set_in("tokenizer.json", added_tokens=[{"id": "a"}]), "tokenizer.json", "damaged"),
         (set_in("tokenizer.json", model=[]), "tokenizer.json", "damaged"),
@@ -236,3 +245,12 @@ def test_a_model_chooses_no_kernel_from_a_hub(tmp_path: Path, name: str, kernel:
     set_in("config.json", **{name: kernel})(tmp_path / "model")
     policy = load_policy(ModelOptions(attn_implementation="eager"), str(tmp_path / "model"))
     assert policy.model.config._attn_implementation == "eager"
+
+
+def test_padding_has_an_embedding(tmp_path: Path) -> None:
+    """A token that the tokenizer adds for padding often has none."""
+    shutil.copytree(SUMS, tmp_path / "model")
+    set_in("tokenizer_config.json", pad_token="<added>")(tmp_path / "model")
+    policy = load_policy(ModelOptions(), str(tmp_path / "model"))
+    assert policy.tokenizer.pad_token_id == policy.model.get_input_embeddings().num_embeddings  # type: ignore[attr-defined]
+    assert policy.padding == policy.end_tokens[0]

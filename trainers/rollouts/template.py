@@ -23,8 +23,8 @@ def render(tokenizer: Any, messages: Sequence[Mapping[str, str]]) -> str:
     Raises:
         UserError: if the template refuses the messages, or takes too much time, memory or text.
     """
-    task = (tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)
     try:
+        task = (tokenizer.get_chat_template(), messages, tokenizer.special_tokens_map)
         (text,) = get_helpers(*MODULES, **LIMITS).map(f"{__name__}:write", [task], SECONDS)
     except ValueError as error:
         raise UserError(f"model.path: its chat template refuses a prompt: {error}") from error

@@ -1,4 +1,4 @@
-"""Models, adapters and checkpoints."""
+"""Models and checkpoints."""
 
 import hashlib
 import shutil
@@ -51,20 +51,6 @@ def read_model(folder: Path) -> Any:
         tokens,
         policy.tokenizer.decode(tokens, skip_special_tokens=True),
     )
-
-
-def make_adapter(folder: Path) -> None:
-    """A folder of a model with an adapter that a run has trained, as peft writes and `transformers` loads both."""
-    trained = folder / "trained"
-    LORA_RUN(trained)
-    [adapter] = trained.rglob("adapter")
-    make_model(folder)
-    shutil.copytree(adapter, folder, dirs_exist_ok=True)
-    shutil.rmtree(trained)
-
-
-def adapter_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("adapter_*"))
 
 
 # ---------------------------------------------------------------- checkpoints
@@ -136,7 +122,6 @@ def _resumed(folder: Path, lora: bool) -> Any:
 MODELS: dict[str, Kind] = {
     "model": Kind(make_model, read_model),
     "model's weights": Kind(make_model, read_model, weights, binary=True),
-    "adapter beside a model": Kind(make_adapter, read_model, adapter_files, binary=True),
     "checkpoint": Kind(PLAIN_RUN, read_checkpoint, checkpoint_files, True, True, warm=warm),
     "checkpoint, checksums written again": Kind(PLAIN_RUN, read_checkpoint, checkpoint_files, after=reseal, warm=warm),
     "adapter's checkpoint": Kind(LORA_RUN, read_lora_checkpoint, checkpoint_files, True, True, warm=warm_lora),
