@@ -90,7 +90,7 @@ def _forest(comparison: Comparison, rows: list[dict[str, Any]], x: Spec, middle:
         },
         {
             "transform": [{"filter": "isValid(datum.text)"}],
-            "mark": {"type": "text", "color": MUTED, "fontSize": 10},
+            "mark": {"type": "text", "color": MUTED, "fontSize": 10, "align": "left", "dx": 5},
             "encoding": {"y": y, "text": {"field": "text"}, "x": {"datum": middle, "type": "quantitative"}},
         },
     ]  # fmt: skip
