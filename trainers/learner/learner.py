@@ -74,7 +74,11 @@ class PolicyGradientLearner:
             tokenizer: saved with the policy, so that the checkpoint folder can be loaded as a model.
             lora: adapters to add to the policy, in place, and to train instead of its weights; rank 0 = none.
         """
-        if options.share_contexts and not shares_contexts(policy):
+        wanted = options.share_contexts
+        if wanted is None:
+            wanted = policy.config._attn_implementation != "flash_attention_2"  # tried on no GPU
+        sharing = wanted and shares_contexts(policy)
+        if options.share_contexts and not sharing:
             raise refusal(
                 "learner.share_contexts",
                 True,
@@ -97,7 +101,7 @@ class PolicyGradientLearner:
             self._reference.to(self._accelerator.device)
         self._critic = Critic(self.policy, options, self._accelerator) if options.advantage == "gae" else None
         self._passes = Passes(
-            self._model, self._reference, self._critic, options, pad_token_id, temperature, self._accelerator
+            self._model, self._reference, self._critic, options, pad_token_id, temperature, self._accelerator, sharing
         )
         self._optimizer_steps = 0
         self._version = 0

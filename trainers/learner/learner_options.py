@@ -147,8 +147,9 @@ class LearnerOptions:
         max_padding: a sequence may be shorter than the longest of its micro-batch by at most this share, so that work
             is about proportional to the number of real tokens; 1 = as few micro-batches as possible.
         share_contexts: true = process a context shared by several rollouts of a group, a prompt or a replayed prefix,
-            only once; the loss is the same up to rounding. It pays if contexts are long compared with responses, and
-            needs a model whose cache keeps all keys and values, without activation_checkpointing or zero_stage 3.
+            only once; the loss is the same up to rounding. That needs a model whose cache keeps all keys and values,
+            without activation_checkpointing or zero_stage 3. null = where it is possible and pays: in batches whose
+            contexts have at least 128 tokens, on average, and are longer than the rest; not with flash_attention_2.
         activation_checkpointing: true = keep only the input of each layer for the backward pass and recompute the rest,
             which takes less memory and about a third more work.
         deepspeed: sharded training.
@@ -182,7 +183,7 @@ class LearnerOptions:
     num_epochs: int = 1
     max_microbatch_tokens: int = 16384
     max_padding: float = 0.25
-    share_contexts: bool = False
+    share_contexts: bool | None = None
     activation_checkpointing: bool = False
     deepspeed: DeepSpeedOptions = field(default_factory=DeepSpeedOptions)
 

@@ -14,6 +14,9 @@ from halfway.curriculum.streams import Stream
 from halfway.trainers.learner.batch import Floats, TrainingSequence
 from halfway.trainers.learner.learner_options import LearnerOptions
 
+LONG_CONTEXT = 128
+"""Tokens from which it pays to read a context by itself."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedContexts:
@@ -104,12 +107,13 @@ def split_microbatches(
     """Divide sequences, by index, into batches for one forward pass each: longest first, ties in the given order.
 
     Args:
-        max_tokens: bound on rows x longest row. A longer sequence gets its own micro-batch.
+        max_tokens: bound on rows x longest row. A longer sequence gets its own micro-batch. A context that rows share
+            counts once, as long as the keys and values that each row reads of it are at most eight times as many.
         max_padding: a row that is shorter than the longest of its micro-batch by more than this share starts a new
             micro-batch, unless the current one is still below an eighth of `max_tokens`.
         share: whether sequences with the same context stay together, as far as `max_tokens` allows.
     """
-    bundles = [piece for bundle in _bundles(sequences, share) for piece in _pieces(sequences, bundle, max_tokens)]
+    bundles = [p for bundle in _bundles(sequences, share) for p in _pieces(sequences, bundle, max_tokens, share)]
     parts: list[list[int]] = []
     for bundle in sorted(bundles, key=lambda bundle: -sequences[bundle[0]].length):
         if parts:
@@ -136,9 +140,14 @@ def _context(sequence: TrainingSequence) -> bytes | int:
     return sequence.context_T.tobytes() if sequence.context is None else sequence.context
 
 
-def _pieces(sequences: Sequence[TrainingSequence], bundle: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+def _pieces(
+    sequences: Sequence[TrainingSequence], bundle: Sequence[int], max_tokens: int, share: bool
+) -> Iterator[list[int]]:
     """Split a bundle into pieces of at most `max_tokens`, or of single sequences."""
-    rows = max(1, max_tokens // sequences[bundle[0]].length)
+    longest = sequences[bundle[0]]
+    shared = len(longest.context_T) if share else 0
+    read = 8 * max_tokens if share else max_tokens
+    rows = max(1, min((max_tokens - shared) // (longest.length - shared), read // longest.length))
     for start in range(0, len(bundle), rows):
         yield list(bundle[start : start + rows])
 
@@ -172,6 +181,12 @@ def scatter(
     rounds = max(map(len, dealt))
     shortest = min(range(len(sequences)), key=lambda i: sequences[i].length)
     return [parts + [([shortest], 0.0)] * (rounds - len(parts)) for parts in dealt]
+
+
+def contexts_dominate(sequences: Sequence[TrainingSequence]) -> bool:
+    """True if the contexts of sequences are long, and longer than the rest: to read each only once pays."""
+    contexts = sum(len(sequence.context_T) for sequence in sequences)
+    return contexts >= max(LONG_CONTEXT * len(sequences), sum(s.length for s in sequences) / 2)
 
 
 def share_contexts(

@@ -13,7 +13,7 @@ from halfway.trainers.learner.adapters import adapters_off
 from halfway.trainers.learner.batch import Floats, TrainingSequence
 from halfway.trainers.learner.critic import Critic
 from halfway.trainers.learner.learner_options import LearnerOptions
-from halfway.trainers.learner.microbatches import Padded, pad, scatter
+from halfway.trainers.learner.microbatches import Padded, contexts_dominate, pad, scatter
 from halfway.trainers.learner.objective.loss import TokenSums, policy_loss, value_loss
 from halfway.trainers.learner.objective.mismatch import lag_sums, mismatch_weights
 from halfway.trainers.learner.scoring import TokenScores, score_after_contexts, score_tokens
@@ -26,6 +26,7 @@ class Passes:
     Attributes:
         model: the policy, prepared by the accelerator.
         reference: the reference policy; None = the policy without its adapters.
+        sharing: whether the policy can continue from a shared context.
     """
 
     model: nn.Module
@@ -35,11 +36,13 @@ class Passes:
     pad_token_id: int
     temperature: float
     accelerator: Accelerator
+    sharing: bool = False
 
     def microbatches(self, sequences: Sequence[TrainingSequence]) -> list[tuple[list[int], Padded, float]]:
         """This process's micro-batches: indices of the sequences, the padded sequences, and a weight, 0 or 1."""
+        share = self._shares_contexts(sequences)
         return [
-            (positions, self._pad([sequences[i] for i in positions]), weight)
+            (positions, self._pad([sequences[i] for i in positions], share), weight)
             for positions, weight in self.shares(sequences)[self.accelerator.process_index]
         ]
 
@@ -47,10 +50,17 @@ class Passes:
         """The micro-batches of every process, the same for sequences without contents; see `scatter`."""
         options = self.options
         bounds = (options.max_microbatch_tokens, self.accelerator.num_processes, options.max_padding)
-        return scatter(sequences, *bounds, options.share_contexts)
+        return scatter(sequences, *bounds, self._shares_contexts(sequences))
 
-    def _pad(self, sequences: Sequence[TrainingSequence]) -> Padded:
-        return pad(sequences, self.pad_token_id, self.accelerator.device, self.options.share_contexts)
+    def _shares_contexts(self, sequences: Sequence[TrainingSequence]) -> bool:
+        options = self.options
+        if options.share_contexts is not None:
+            return options.share_contexts
+        possible = self.sharing and not options.activation_checkpointing and options.deepspeed.zero_stage != 3
+        return possible and contexts_dominate(sequences)
+
+    def _pad(self, sequences: Sequence[TrainingSequence], share: bool) -> Padded:
+        return pad(sequences, self.pad_token_id, self.accelerator.device, share)
 
     def logprobs(self, sequences: Sequence[TrainingSequence]) -> list[Floats]:
         """Log-probabilities of the tokens in the loss under the policy, one array per sequence, on every process."""

@@ -87,8 +87,23 @@ def test_a_shared_context_read_once_gives_the_same_loss_and_gradient(
     assert shared_metrics == pytest.approx(whole_metrics, rel=1e-6)
 
 
-def test_a_shared_context_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, options = small("tied"), replace(OPTIONS, share_contexts=True)
+@pytest.mark.parametrize(
+    ("share", "context", "max_tokens", "expected"),
+    [
+        (True, 29, 10_000, [29, 8 * 3]),  # the context, and each rollout from the last token of the prompt on
+        (True, 29, 44, [29, 5 * 3, 29, 3 * 3]),  # 29 + 5 x 3 tokens
+        (True, 290, 400, [290, 8 * 3]),  # 8 x 293 of them are read, less than 8 x 400
+        (True, 290, 200, [293] * 8),
+        (False, 290, 10_000, [8 * 293]),
+        (None, 29, 10_000, [8 * 32]),
+        (None, 128, 10_000, [128, 8 * 3]),
+    ],
+)
+def test_a_shared_context_is_read_once(
+    monkeypatch: pytest.MonkeyPatch, share: bool | None, context: int, max_tokens: int, expected: list[int]
+) -> None:
+    model = small("tied")
+    options = replace(OPTIONS, share_contexts=share, max_microbatch_tokens=max_tokens)
     read: list[int] = []
     forward = type(model).forward
 
@@ -98,9 +113,10 @@ def test_a_shared_context_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return forward(self, **given)
 
     monkeypatch.setattr(type(model), "forward", counted)
-    groups = [make_group(list(range(3, 33)), [Rollout((make_turn([5, 6]),), i == 0) for i in range(8)])]
+    prompt = [3 + i % 30 for i in range(context + 1)]
+    groups = [make_group(prompt, [Rollout((make_turn([5, 6]),), i == 0) for i in range(8)])]
     gradients(model, groups, options)
-    assert read == [29, 8 * 3]  # the context, and each rollout from the last token of the prompt on
+    assert read == expected
 
 
 def test_a_model_that_forgets_keys_is_refused_shared_contexts() -> None:
