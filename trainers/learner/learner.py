@@ -76,7 +76,8 @@ class PolicyGradientLearner:
         """
         wanted = options.share_contexts
         if wanted is None:
-            wanted = policy.config._attn_implementation != "flash_attention_2"  # tried on no GPU
+            config: Any = policy.config
+            wanted = config._attn_implementation != "flash_attention_2"  # tried on no GPU
         sharing = wanted and shares_contexts(policy)
         if options.share_contexts and not sharing:
             raise refusal(
