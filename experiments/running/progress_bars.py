@@ -178,7 +178,7 @@ class MinuteLines:
         now = time.monotonic()
         if not self.console.is_terminal and now - self.printed >= LINE_SECONDS:
             self.printed = now
-            self.console.print(make_line(), highlight=False, markup=False)
+            self.console.out(make_line(), highlight=False)
 
 
 class Lines:

@@ -68,7 +68,7 @@ def test_without_a_terminal_there_is_a_line_a_minute(tmp_path: Path, monkeypatch
     now = [0.0]
     monkeypatch.setattr("halfway.experiments.comparing.jobs.time.monotonic", lambda: now[0])
     out = io.StringIO()
-    board = jobs.Board([], Console(file=out, width=400), None)
+    board = jobs.Board([], Console(file=out, width=40), None)
     board.bars["grpo seed 0"] = Bar(None, "grpo seed 0", Budget(rollouts=64), 0)
     board.scores = {"grpo": {0: 0.2, 1: 0.4}, "pros": {0: 0.35}}
     for now[0] in (30.0, 59.0, 61.0, 62.0):
