@@ -9,6 +9,7 @@ from typing import Any, overload
 from halfway.curriculum.controller import PassRateController
 from halfway.curriculum.problems import Message, Problem, ProblemSet, ProblemTable
 from halfway.curriculum.support.errors import UserError, refusal
+from halfway.curriculum.support.extras import clean
 
 TICKET = "halfway_ticket"
 """The column with a ticket's id in every row drawn for it."""
@@ -79,7 +80,8 @@ def rows_of(rows: Any, controller: PassRateController[Any], columns: Columns | N
         return Rows(rows, None, ("id", "prompt", "answer"))
     names = _names(rows)
     if columns.prompt not in names:
-        raise UserError(f"problems: there is no column {columns.prompt!r}; add it, or name the prompt column")
+        have = clean(", ".join(map(str, names)))[:160]
+        raise UserError(f"problems: no column {columns.prompt!r} among {have}; rename the one with the prompts")
     features = [need.removeprefix("feature:") for need in sorted(controller.needs) if need.startswith("feature:")]
     if "solutions" not in controller.needs:
         columns = replace(columns, solution="")

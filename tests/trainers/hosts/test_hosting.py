@@ -248,7 +248,7 @@ def test_rows_become_problems_and_keep_their_columns() -> None:
     assert rows.problems[1].messages == (Message("user", "1+1="),) and rows.problems[1].prompt == "1+1="
     assert list(rows.problems.column("topic")) == ["odd", "even"] * 3
     assert rows.row(rows.problems[4]) == ROWS[4]
-    with pytest.raises(UserError, match=says("column", "'question'")):
+    with pytest.raises(UserError, match=says("no column 'question' among prompt, answer, topic, x", "rename")):
         rows_of(ROWS, choosing, Columns(prompt="question"))
     with pytest.raises(UserError, match=r"id '(even|odd)' occurs twice"):
         rows_of(ROWS, choosing, Columns(id="topic"))
