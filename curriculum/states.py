@@ -1,5 +1,6 @@
 """Controller states as plain JSON data, and back."""
 
+import base64
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
@@ -20,6 +21,11 @@ Put = Callable[[Array], Sequence[int | None]]
 
 Get = Callable[[str, Sequence[int | None]], Array]
 """The array of a dtype that `Put` stored at a place."""
+
+
+class Packed(bytes):
+    """Bytes of a state, which a checkpoint stores with its arrays, once."""
+
 
 FEW = 8
 """Arrays of at most this many numbers stay in the plain data."""
@@ -83,7 +89,7 @@ def require_savable(state: Any, owner: str = "controllers") -> None:
     for name in _saved_fields(state):
         parts = _parts(msgspec.inspect.type_info(declared[name]), set())
         foreign = [kind.cls for kind in parts if isinstance(kind, msgspec.inspect.CustomType)]
-        unknown = next((cls for cls in foreign if cls is not np.ndarray), None)
+        unknown = next((cls for cls in foreign if cls not in (np.ndarray, Packed)), None)
         if unknown is not None:
             what = f"the field {name!r} of its state may hold a {unknown.__name__}"
             raise UserError(f"{owner}: {what}, which cannot be restored; {remedy}")
@@ -158,6 +164,8 @@ def _encode(value: Any, put: Put | None = None) -> Any:
             return {"dtype": value.dtype.str, "at": list(put(cast(Array, value)))}
         plain = {"dtype": value.dtype.str, "values": value.tolist()}
         return plain if value.size else plain | {"shape": list(value.shape)}  # nested lists lose what follows a 0
+    if isinstance(value, Packed):
+        return _encode(np.frombuffer(value, np.uint8), put)
     if isinstance(value, np.generic):
         return value.item()
     raise NotImplementedError(f"a controller state cannot hold a {type(value).__name__}")
@@ -176,4 +184,8 @@ def _decode(kind: type, value: Any, get: Get | None) -> Any:
             return get(value["dtype"], value["at"])
         array = np.asarray(value["values"], dtype=value["dtype"])
         return array.reshape(value["shape"]) if "shape" in value else array
+    if kind is Packed:
+        if isinstance(value, str):  # in checkpoints before 0.1.0
+            return Packed(base64.b64decode(value))
+        return Packed(_decode(np.ndarray, value, get).astype(np.uint8).tobytes())
     raise NotImplementedError(f"cannot restore a {kind}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from halfway.curriculum import Group, Prefix, Rollout, Turn, Unit
 from halfway.curriculum.rollouts import FloatArray, IntArray
+from halfway.curriculum.states import Packed
 
 TOKEN_BYTES = np.dtype(np.int32).itemsize
 LEAST_UNITS = 4  # with fewer, the window from one quarter to three quarters leaves no choice
@@ -26,7 +27,7 @@ class Start:
         policy_version: see `Prefix.policy_version`.
     """
 
-    text: bytes
+    text: Packed
     length: int
     passed: int
     size: int
@@ -102,7 +103,7 @@ def start_of(rollout: Rollout, group: Group, leak_tokens: int, top_values: float
     if leak_tokens and _leaks(rollout, pieces, leak_tokens):
         return "leak"
     text = msgspec.msgpack.encode((group.unit, pieces))
-    return Start(text, length, group.num_passed, group.size, turns[-1].policy_version)
+    return Start(Packed(text), length, group.num_passed, group.size, turns[-1].policy_version)
 
 
 def pack(turns: Sequence[Turn], unit: Unit) -> bytes:

@@ -29,7 +29,9 @@ LONGEST_LINE, MOST_VALUES = 32 << 20, 2_000_000
 """Limits of our own logs: bytes of a line, and values of a line or file, each of which may become an object."""
 LARGEST_STATE, MOST_STATE_VALUES = 256 << 20, 4_000_000
 PER_PROBLEM = 8
-"""The same limits of a checkpoint's state; each problem adds 8 values, and 8 times the length of its id in bytes."""
+BYTES_PER_VALUE = 16
+"""The same limits of a checkpoint's state. Each problem adds 8 values, and 8 times the length of its id in bytes; all
+files beside it add as many bytes as they have, and a value for 16 of them."""
 MOST_LEVELS = 100
 """Maximum depth of nested folders."""
 LARGEST, BLOCK = 1 << 30, 1 << 24
@@ -98,7 +100,10 @@ def read_state(path: Path, ids: Sequence[str] = ()) -> Any:
     Args:
         ids: those of all problems, with which a state may grow.
     """
-    most, longest = MOST_STATE_VALUES + PER_PROBLEM * len(ids), LARGEST_STATE + PER_PROBLEM * sum(map(len, ids))
+    files = (each.stat() for each in path.parent.rglob("*") if each.is_file() and each != path)
+    beside = sum(min(file.st_size, 512 * file.st_blocks) for file in files)  # a sparse file has fewer
+    most = MOST_STATE_VALUES + PER_PROBLEM * len(ids) + beside // BYTES_PER_VALUE
+    longest = LARGEST_STATE + PER_PROBLEM * sum(map(len, ids)) + beside
     content = read_whole(path, ANOTHER, longest)
     with reading(path, ANOTHER):
         require_few_values(content, most, longest)

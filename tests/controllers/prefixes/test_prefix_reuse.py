@@ -1,6 +1,8 @@
 """Where correct rollouts are cut, what is refused, and that a packed prefix comes back whole."""
 
+import base64
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from halfway.controllers.prefixes.reuse import Start, cut_point, prefix_of, start_of, text_of
 from halfway.curriculum import Origin, Prefix, Rollout, cut, restore_state, save_state
+from halfway.curriculum.states import Packed
 
 PROBLEM = problem_set(1)[0]
 
@@ -86,7 +89,7 @@ def test_packing_is_the_identity_on_what_matters():
         made = rollout(True, 6, unit, first=7)
         made = replace(made, turns=tuple(replace(turn, state=f"hash{i}") for i, turn in enumerate(made.turns)))
         prefix = Prefix(cut(made, 3, unit), 3, unit, 2, 8, parent_success=True)
-        again = prefix_of(Start(text_of(prefix), 3, 2, 8, 5))
+        again = prefix_of(Start(Packed(text_of(prefix)), 3, 2, 8, 5))
         assert again.policy_version == 5
         assert text_of(again) == text_of(prefix)
         assert [t.tokens_T.tolist() for t in again.turns] == [t.tokens_T.tolist() for t in prefix.turns]
@@ -131,4 +134,17 @@ def test_short_and_truncated_parents_are_refused_with_a_reason():
 def test_starts_survive_a_checkpoint():
     made = rollout(True, 8)
     start = start_of(made, group(PROBLEM, 8, rollouts=[made]), 0)
-    assert restore_state(Start(b"", 0, 0, 0, 0), save_state(start)) == start
+    assert isinstance(start, Start)
+    template = Start(Packed(b""), 0, 0, 0, 0)
+    assert restore_state(template, save_state(start)) == start
+    kept: list[Any] = []
+
+    def put(array: Any) -> list[int | None]:
+        kept.append(array)
+        return [0, len(array)]
+
+    plain = save_state(start, put)
+    assert kept[0].tobytes() == start.text and len(str(plain)) < 200
+    assert restore_state(template, plain, lambda dtype, at: kept[0]) == start
+    before = {**plain, "text": base64.b64encode(start.text).decode()}
+    assert restore_state(template, before) == start

@@ -451,8 +451,24 @@ def test_the_state_of_a_checkpoint_may_grow_with_the_problems(tmp_path: Path, mo
     """At 100,000 problems the members write up to 123,266 values; four million hold no replay of three million."""
     training(tmp_path, FillOptions(groups=GROUPS), Budget(steps=2)).train()
     monkeypatch.setattr(atomic, "MOST_STATE_VALUES", 0)
-    monkeypatch.setattr(atomic, "LARGEST_STATE", 0)
+    monkeypatch.setattr(atomic, "BYTES_PER_VALUE", 1 << 40)
     with pytest.raises(UserError, match=says("loop.json", "holds more than")):
         training(tmp_path, FillOptions(groups=GROUPS), Budget(steps=4)).train()
     monkeypatch.setattr(atomic, "PER_PROBLEM", 1000)
     assert training(tmp_path, FillOptions(groups=GROUPS), Budget(steps=4)).train().step == 4
+
+
+def test_the_state_of_a_checkpoint_may_grow_with_the_files_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "loop.json"
+    state.write_text(json.dumps(list(range(500))))
+    monkeypatch.setattr(atomic, "MOST_STATE_VALUES", 0)
+    monkeypatch.setattr(atomic, "LARGEST_STATE", 0)
+    (tmp_path / "arrays").write_bytes(b"x" * 15 * 500)
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(UserError, match=says("loop.json", "holds more than 468 values")):
+        atomic.read_state(state)
+    (tmp_path / "arrays").write_bytes(b"x" * 16 * 501)
+    assert len(atomic.read_state(state)) == 500
