@@ -452,6 +452,7 @@ def test_the_state_of_a_checkpoint_may_grow_with_the_problems(tmp_path: Path, mo
     training(tmp_path, FillOptions(groups=GROUPS), Budget(steps=2)).train()
     monkeypatch.setattr(atomic, "MOST_STATE_VALUES", 0)
     monkeypatch.setattr(atomic, "BYTES_PER_VALUE", 1 << 40)
+    monkeypatch.setattr(atomic, "PER_PROBLEM", 0)
     with pytest.raises(UserError, match=says("loop.json", "holds more than")):
         training(tmp_path, FillOptions(groups=GROUPS), Budget(steps=4)).train()
     monkeypatch.setattr(atomic, "PER_PROBLEM", 1000)
