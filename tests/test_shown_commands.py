@@ -78,3 +78,11 @@ def test_the_audit_of_the_front_page_prints_what_it_shows(folder: Path) -> None:
     done = CliRunner().invoke(app, shlex.split(line)[1:])
     shown = " ".join(PAGES["README.md"].split(line)[1].split("## ")[0].split())
     assert len(shown) > 200 and shown in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/audit_your_log.md"])
+def test_an_audit_prints_what_a_page_shows(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    command, shown = re.findall(r"halfway (audit notebooks/[^\n]+)\n(.+?)\n\n?(?:```|## )", PAGES[page], re.DOTALL)[0]
+    printed = CliRunner().invoke(app, shlex.split(command)).stdout
+    assert " ".join(shown.split()) in " ".join(printed.split())
