@@ -50,6 +50,7 @@ CODE = {
     "docs/hosts/trl.md": "tests/trainers/hosts/test_pages.py",
     "docs/repositories.md": "needs sandboxes and archives; tests/curriculum/repositories",
     "docs/training.md": "tests/test_examples.py",
+    "docs/tutorials/audit_your_log.md": "tests/test_shown_commands.py",
     "docs/tutorials/first_comparison.md": "tests/test_shown_commands.py",
     "docs/tutorials/own_controller.md": "tests/controllers/test_third_party.py",
     "docs/tutorials/own_data.md": "tests/test_shown_commands.py",
