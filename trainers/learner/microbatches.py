@@ -16,6 +16,8 @@ from halfway.trainers.learner.learner_options import LearnerOptions
 
 LONG_CONTEXT = 128
 """Tokens from which it pays to read a context by itself."""
+READ = 16
+"""Tokens whose keys and values, one copy a row, take about the memory of one token's other activations."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +110,7 @@ def split_microbatches(
 
     Args:
         max_tokens: bound on rows x longest row. A longer sequence gets its own micro-batch. A context that rows share
-            counts once, as long as the keys and values that each row reads of it are at most eight times as many.
+            counts once, and each token of which a row reads keys and values as 1/16 (`READ`).
         max_padding: a row that is shorter than the longest of its micro-batch by more than this share starts a new
             micro-batch, unless the current one is still below an eighth of `max_tokens`.
         share: whether sequences with the same context stay together, as far as `max_tokens` allows.
@@ -146,8 +148,8 @@ def _pieces(
     """Split a bundle into pieces of at most `max_tokens`, or of single sequences."""
     longest = sequences[bundle[0]]
     shared = len(longest.context_T) if share else 0
-    read = 8 * max_tokens if share else max_tokens
-    rows = max(1, min((max_tokens - shared) // (longest.length - shared), read // longest.length))
+    row = longest.length - shared + (longest.length / READ if shared else 0)
+    rows = max(1, int((max_tokens - shared) / row))
     for start in range(0, len(bundle), rows):
         yield list(bundle[start : start + rows])
 

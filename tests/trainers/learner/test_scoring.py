@@ -91,8 +91,7 @@ def test_a_shared_context_read_once_gives_the_same_loss_and_gradient(
     ("share", "context", "max_tokens", "expected"),
     [
         (True, 29, 10_000, [29, 8 * 3]),  # the context, and each rollout from the last token of the prompt on
-        (True, 29, 44, [29, 5 * 3, 29, 3 * 3]),  # 29 + 5 x 3 tokens
-        (True, 290, 400, [290, 8 * 3]),  # 8 x 293 of them are read, less than 8 x 400
+        (True, 29, 54, [29, 5 * 3, 29, 3 * 3]),  # 29 + 5 x (3 + 32 / 16) tokens
         (True, 290, 200, [293] * 8),
         (False, 290, 10_000, [8 * 293]),
         (None, 29, 10_000, [8 * 32]),
