@@ -125,6 +125,7 @@ class GroupRecord:
     tokens: int
     prefix_tokens: int = 0
     prefix_length: int = 0
+    prefix_unit: str | None = None
     parent: str | None = None
     parent_passed: int | None = None
     parent_size: int | None = None

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 import msgspec.inspect
@@ -13,6 +13,7 @@ import numpy as np
 from halfway.curriculum.problems import ProblemSet
 from halfway.curriculum.stored import StoredArray
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
 
 State = TypeVar("State")
 Array = np.ndarray[Any, Any]
@@ -21,6 +22,11 @@ Put = Callable[[Array], Sequence[int | None]]
 
 Get = Callable[[str, Sequence[int | None]], Array]
 """The array of a dtype that `Put` stored at a place."""
+
+
+KINDS = {np.bool_: "b", np.integer: "iu", np.floating: "f"}
+LARGEST_ITEM = 1024
+"""Maximum bytes of an item of an array, which may be a text."""
 
 
 class Packed(bytes):
@@ -177,12 +183,21 @@ def _encode_without_values(value: Any) -> Any:
     return _encode(value[:0] if isinstance(value, np.ndarray) and value.ndim else value)
 
 
+def _kinds_of(kind: Any) -> str:
+    """The kinds of numpy's types that an array of this annotation, such as NDArray[np.int32], may have."""
+    number = getattr(get_args(get_args(kind)[-1])[0] if get_args(kind) else None, "__mro__", ())
+    return next((kinds for base, kinds in KINDS.items() if base in number), "biufU")
+
+
 def _decode(kind: type, value: Any, get: Get | None) -> Any:
     # msgspec asks for the generic alias NDArray[...] as well as for the bare class.
     if kind is np.ndarray or getattr(kind, "__origin__", None) is np.ndarray:
+        dtype = np.dtype(value["dtype"])
+        if not isinstance(value["dtype"], str) or dtype.kind not in _kinds_of(kind) or dtype.itemsize > LARGEST_ITEM:
+            raise ValueError(f"an array of the type {one_line(value['dtype'])}")
         if get and "at" in value:
             return get(value["dtype"], value["at"])
-        array = np.asarray(value["values"], dtype=value["dtype"])
+        array = np.asarray(value["values"], dtype)
         return array.reshape(value["shape"]) if "shape" in value else array
     if kind is Packed:
         if isinstance(value, str):  # in checkpoints before 0.1.0

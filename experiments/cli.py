@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from halfway.experiments.output_flags import as_json, busy, now, takes
+from halfway.experiments.output_flags import as_json, busy, now, shown, takes, terminal
 from halfway.experiments.scripts import USER_ERROR, complain, one_line_errors, refuse
 
 if TYPE_CHECKING:
@@ -164,6 +164,11 @@ def usage_line(error: Any) -> str:
     return f"{command}: {message[:1].lower()}{message[1:]}{remedy}"
 
 
+def say(text: str, err: bool = False) -> None:
+    """Print a text that may come from a stranger."""
+    typer.echo(shown(text), err=err)
+
+
 def resuming(folder: Path) -> str:
     """The command that continues a run or a comparison."""
     return f"halfway resume {shlex.quote(str(folder))}"
@@ -181,7 +186,7 @@ def stoppable(continuing: str = "") -> Iterator[None]:
         with interrupt_on_signals():
             yield
     except KeyboardInterrupt as error:
-        typer.secho(f"\nstopped; continue with{f': {continuing}' if continuing else ' the same command'}", err=True)
+        say(f"\nstopped; continue with{f': {continuing}' if continuing else ' the same command'}", err=True)
         raise typer.Exit(exit_code(error)) from None
 
 
@@ -436,11 +441,11 @@ def launch(
         require_room(config)
     if on != "hosts":
         script = slurm.batch_script(config, file.resolve(), overrides or [])
-        typer.echo(script if dry_run else slurm.submit(script))
+        say(script if dry_run else slurm.submit(script))
         return
     if dry_run:
         for line in kinds(needed):
-            typer.echo(line)
+            say(line)
         return
     with stoppable(resuming(config.folder)):
         status = run_all(needed, through, {auth.VARIABLE: auth.given_token() or auth.new_token()})
@@ -475,7 +480,7 @@ def doctor(file: File, overrides: Overrides = None) -> None:
 
     checks = list(host_checks(load_run_config(file, overrides or [])))
     for check in checks:
-        typer.echo(check)
+        say(str(check))
     failures = sum(check.verdict == "FAIL" for check in checks)
     if failures:
         complain(f"{failures} of {len(checks)} checks failed")
@@ -509,7 +514,7 @@ def prove(
     host = host_checks(load_run_config(file)) if "host" in wanted else iter(())
     checks = []
     for check in chain(host, proved([name for name in wanted if name != "host"], ranks, plant or ())):
-        typer.echo(check)
+        say(str(check))
         checks.append(check)
     if failures := write_checks(checks, proof):
         complain(f"{failures} of {len(checks)} checks failed, see {proof}")
@@ -523,7 +528,7 @@ def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
     from halfway.experiments.running.task_checks import check_rows
 
     try:
-        typer.echo(f"  rows: {check_rows(load_run_config(file, changes), kept)}")
+        say(f"  rows: {check_rows(load_run_config(file, changes), kept)}")
     except UserError as error:
         complain(f"{file}: {error}")
         return False
@@ -621,8 +626,8 @@ def survey(
             console.print(table)
         for line in example_lines(records) if now().full else ():
             typer.echo(clean(line))
-        typer.echo(f"\n{sentences(findings)}")
-        typer.echo(keep_problems(folder, tried, records, keep))
+        say(f"\n{sentences(findings)}")
+        say(keep_problems(folder, tried, records, keep))
 
 
 @command()
@@ -708,9 +713,9 @@ def reproduce(
     if folder and (folder / COMPARISON).exists():
         _show_report(folder)
     for line in describe(row, found):
-        typer.echo(line)
+        say(line)
     if written:
-        typer.echo(f"written: {', '.join(map(str, written))}")
+        say(f"written: {', '.join(map(str, written))}")
 
 
 @command("full", "json")
@@ -754,7 +759,7 @@ def audit(
     else:
         show(result, _console(), now().full)
     for path in write or ():
-        typer.echo(f"written: {path}", err=now().json)
+        say(f"written: {path}", err=now().json)
 
 
 @command("json", name="list")
@@ -904,7 +909,7 @@ def _show_report(folder: Path, figures: bool = False) -> None:
         typer.echo(as_json(summary))
     else:
         console = _console()
-        console.print("\n".join(conclude(summary)), markup=False)
+        console.print("\n".join(conclude(summary)))
         for table in quick_tables(summary):
             console.print(table)
         if isinstance(written, Path):
@@ -939,9 +944,7 @@ def _output_of(folder: Path, name: str) -> Path:
 
 
 def _console() -> "Console":
-    from rich.console import Console
-
-    return Console()
+    return terminal()
 
 
 def main() -> None:

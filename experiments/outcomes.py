@@ -16,6 +16,7 @@ import numpy as np
 
 from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import LONGEST_LINE
+from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.support.registry import unknown
 
 if TYPE_CHECKING:
@@ -99,7 +100,10 @@ class Trained:
         logs = [(arm, seed, str(path)) for arm, seed, path in found if path.exists()]
         if not logs:
             return _table(("arm", "seed", *COLUMNS), [])
-        return cursor.sql(" UNION ALL ".join([query] * len(logs)), params=[value for log in logs for value in log])
+        try:
+            return cursor.sql(" UNION ALL ".join([query] * len(logs)), params=[value for log in logs for value in log])
+        except duckdb.Error as error:  # a link out of the folder, say
+            raise UserError(f"{self.folder}: a decisions.jsonl cannot be read ({one_line(error)}); put it back") from error
 
     @property
     def groups(self) -> Table:

@@ -14,6 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 
 class Shown(NamedTuple):
@@ -26,9 +27,7 @@ class Shown(NamedTuple):
     @property
     def progress(self) -> "Console":
         """The console for progress."""
-        from rich.console import Console
-
-        return Console(quiet=self.quiet, stderr=self.json)
+        return terminal(quiet=self.quiet, stderr=self.json)
 
     def warn(self, console: "Console", message: str) -> None:
         """Show a warning above the progress; without progress, on stderr."""
@@ -36,7 +35,7 @@ class Shown(NamedTuple):
 
         line = f"warning: {clean(message)}"
         if console.is_terminal and not self.quiet:
-            console.print(line, style="yellow", markup=False, highlight=False)
+            console.print(line, style="yellow", highlight=False)
         else:
             typer.echo(line, err=True)
 
@@ -49,6 +48,24 @@ OPTIONS = {
     "quiet": typer.Option("--quiet", "-q", help="Show no progress, only warnings and the result."),
     "json": typer.Option("--json", help="Print the result as JSON; whatever else is shown goes to stderr."),
 }
+
+
+def shown(text: str) -> str:
+    """A text of one or more lines in which nothing acts on a terminal."""
+    from halfway.curriculum.support.extras import clean
+
+    return "\n".join(map(clean, text.split("\n")))
+
+
+def terminal(**options: Any) -> "Console":
+    """A console for texts that may come from a stranger: nothing in them is markup, or acts on the terminal."""
+    from rich.console import Console
+
+    class Terminal(Console):
+        def render_str(self, text: str, **more: Any) -> "Text":
+            return super().render_str(shown(text), **more)
+
+    return Terminal(markup=False, **options)
 
 
 def now() -> Shown:

@@ -36,6 +36,8 @@ MOST_LEVELS = 100
 """Maximum depth of nested folders."""
 LARGEST, BLOCK = 1 << 30, 1 << 24
 """Maximum size of other files that are read whole, and of the part of a log that is read at once, in bytes."""
+HOLLOW = 1000
+"""A large file with more bytes than this for each on the disk is taken for a hole, which costs nothing to send."""
 ANOTHER = "resume from another checkpoint"
 PLACE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([,\[{])', re.DOTALL)
 """A string of JSON or, as a group, a character before a value."""
@@ -116,7 +118,7 @@ def reading(path: Path | str, remedy: str) -> Iterator[None]:
 
     A pipe, a device or a socket is refused before it is opened.
     """
-    if not _is_finite(path):
+    if not is_finite(path):
         raise UserError(f"{path}: is not a regular file; {remedy}")
     try:
         yield
@@ -183,7 +185,7 @@ def require_regular_files(folder: Path) -> None:
     """Raise UserError if anything below a folder is a pipe, a device, a socket or a link to itself, or very deep."""
     for place, _, names in walk(folder):
         for path in (Path(place, name) for name in names):
-            if not _is_finite(path):
+            if not is_finite(path):
                 raise UserError(f"{path}: is not a regular file; remove it")
 
 
@@ -195,15 +197,19 @@ def walk(root: Path, onerror: Callable[[OSError], object] | None = None) -> Iter
         yield folder, folders, names
 
 
-def _is_finite(path: Path | str) -> bool:
-    """True if reading a path ends: opening a pipe may wait forever, and a device has no end."""
+def is_finite(path: Path | str) -> bool:
+    """True if reading a path ends: opening a pipe may wait forever, a device has no end, and a hole next to none."""
     try:
-        mode = os.stat(path).st_mode
+        found = os.stat(path)
+        little = found.st_blocks * 512 < found.st_size // HOLLOW and found.st_size > LARGEST
+        if S_ISREG(found.st_mode) and little:  # or its file system does not count blocks
+            with open(path, "rb") as file:
+                return os.lseek(file.fileno(), 0, os.SEEK_HOLE) == found.st_size
     except OSError as error:  # the reader reports other errors; for `Path.exists`, a link to itself does not exist
         return error.errno != errno.ELOOP
     except ValueError:
         return True
-    return S_ISREG(mode) or S_ISDIR(mode)
+    return S_ISREG(found.st_mode) or S_ISDIR(found.st_mode)
 
 
 @contextmanager
@@ -275,7 +281,7 @@ def open_own(path: Path, mode: str = "a") -> IO[Any]:
         UserError: if the path is a link, a pipe or a device.
     """
     require_no_link(path)
-    if not _is_finite(path):
+    if not is_finite(path):
         raise UserError(f"{path}: is not a regular file, but Halfway writes its own data here; remove it")
     return open(path, mode, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -448,7 +449,18 @@ def guessed_threshold(reward_R: NDArray[np.float64], values: int) -> tuple[float
 def _floats(values: Sequence[float | None] | NDArray[Any]) -> NDArray[np.float32]:
     """Convert values to the stored 32-bit floats: None becomes NaN, and too large numbers become infinite."""
     with np.errstate(over="ignore"):
-        return np.asarray(values, np.float64).astype(np.float32)
+        try:
+            return np.asarray(values, np.float64).astype(np.float32)
+        except OverflowError:
+            return np.asarray([None if value is None else bounded(value) for value in values], np.float32)
+
+
+def bounded(value: Any) -> float:
+    """A number; infinite if it has more digits than a float can hold."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _is_empty(response: bytes) -> bool:

@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from halfway.curriculum import UserError
-from halfway.curriculum.support.atomic import walk
+from halfway.curriculum.support.atomic import is_finite, walk
 from halfway.experiments.audit.database import (
     DENSEST,
     MOST_VALUES,
@@ -142,7 +142,7 @@ def refused(path: Path, root: Path) -> str:
     try:
         if path.is_symlink() and not path.resolve(strict=True).is_relative_to(root.resolve()):
             return OUTSIDE
-        return "" if stat.S_ISREG(path.stat().st_mode) else NOT_REGULAR
+        return "" if stat.S_ISREG(path.stat().st_mode) and is_finite(path) else NOT_REGULAR
     except (OSError, RuntimeError):  # a link to nothing, or to itself
         return NOT_REGULAR
 

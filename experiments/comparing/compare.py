@@ -129,10 +129,10 @@ def _arm(job: Job) -> str:
 
 
 def outcome(arm: str, sweep: Sweep) -> str:
-    """Describe the result of an arm's sweep in one line, with rich markup."""
+    """Describe the result of an arm's sweep in one line."""
     trial = sweep.choice
     if trial is None:
-        return f"[red]{arm}: no setting of its grid finished with every tuning seed, so it is not trained[/red]"
+        return f"{arm}: no setting of its grid finished with every tuning seed, so it is not trained"
     values = ", ".join(f"{name}={value}" for name, value in trial.values.items())
     finished = sum(other.mean_area is not None for other in sweep.settings)
     missing = f" of which {finished} finished" if finished < len(sweep.settings) else ""

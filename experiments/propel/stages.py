@@ -7,12 +7,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Session, UserError, chain
 from halfway.curriculum.support.atomic import read_json, read_json_lines, reading, write_json
 from halfway.experiments.propel.config import BASE, ArmConfig
+from halfway.experiments.propel.summary import AGAIN, evaluation_kind
 from halfway.experiments.propel.study import Study, build_engine, frozen_policy
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.learner.learner import PolicyGradientLearner, saved_version
@@ -30,7 +32,7 @@ from halfway.trainers.propel.corpus import (
     try_all,
     write_rows,
 )
-from halfway.trainers.propel.evaluation import check_health, choose_checkpoint, numeric_features, score_generator
+from halfway.trainers.propel.evaluation import CheckpointHealth, check_health, choose_checkpoint, numeric_features, score_generator
 from halfway.trainers.propel.probes.activations import ActivationStore, extract
 from halfway.trainers.propel.probes.heads import Probe, Site, load_probe
 from halfway.trainers.propel.probes.scores import Floats
@@ -49,8 +51,24 @@ from halfway.trainers.propel.rewards import ProbeReward, Reward, SolverReward, s
 from halfway.trainers.propel.rollouts import ReportingLearner, RewardedRollouts, Writing, prompt_set
 from halfway.trainers.propel.writing import Author, Written
 
+SWEEP_AGAIN, TRAIN_AGAIN = "remove it and sweep again", "remove it and train again"
 Progress = Callable[[int, int], None]
 ProbeAt = tuple[Probe, Site]
+
+
+class _Sweep(msgspec.Struct):
+    """The fields that later stages read from sweep.json."""
+
+    chosen: Cell
+    policy_sample_oracle_attempts: int = 0
+
+
+class _Choice(msgspec.Struct):
+    """choice.json."""
+
+    chosen: CheckpointHealth
+    looks: list[CheckpointHealth]
+    base: CheckpointHealth
 
 
 def silent(done: int, total: int) -> None:
@@ -98,7 +116,7 @@ def run_sweep(study: Study, progress: Progress = silent) -> dict[str, Any]:
     options, corpus = study.config.sweep, study.corpus
     rows = labelled_rows(corpus, study.solver)
     plain = json.loads(json.dumps({"sweep": asdict(options), "activations": asdict(study.config.activations)}))
-    if found := read_json(file):
+    if found := read_json(file, SWEEP_AGAIN, _Sweep):
         return found
     store = _activations(study, corpus)
     written = _policy_sample(study)
@@ -180,12 +198,12 @@ def read_sweep(study: Study) -> dict[str, Any]:
     file = study.folder / "sweep.json"
     if not file.exists():
         raise UserError(f"{study.folder}: holds no finished sweep; make one with `halfway propel sweep`")
-    return read_json(file)
+    return read_json(file, SWEEP_AGAIN, _Sweep)
 
 
 def chosen_cell(study: Study) -> Cell:
     """Read the sweep's chosen cell. Raises UserError if there was no sweep."""
-    with reading(study.folder / "sweep.json", "remove it and sweep again"):
+    with reading(study.folder / "sweep.json", SWEEP_AGAIN):
         return Cell.from_record(read_sweep(study)["chosen"])
 
 
@@ -206,7 +224,7 @@ def run_training(study: Study, arm: str, recorders: Sequence[Recorder] = ()) -> 
     """
     config, folder = study.config.arm(arm), study.arm_folder(arm)
     file = folder / "choice.json"
-    if found := read_json(file):
+    if found := read_json(file, TRAIN_AGAIN, _Choice):
         return found
     loaded = study.generator(config.generator.model)
     folder.mkdir(parents=True, exist_ok=True)
@@ -298,8 +316,7 @@ def trained_author(study: Study, arm: str) -> tuple[Author, int]:
     file = study.arm_folder(arm) / "choice.json"
     if not file.exists():
         raise UserError(f"{study.arm_folder(arm)}: not trained yet; train it with `halfway propel train`")
-    with reading(file, "remove it and train again"):
-        step = int(read_json(file)["chosen"]["step"])
+    step = read_json(file, TRAIN_AGAIN, _Choice)["chosen"]["step"]
     return _author_of(study, arm, step), step
 
 
@@ -311,7 +328,7 @@ def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
     """
     folder = study.folder / "evaluations"
     file = folder / f"{arm}.json"
-    if found := read_json(file):
+    if found := read_json(file, AGAIN, evaluation_kind(study.config)):
         return found
     author, step = trained_author(study, arm)
     options, solver = study.config.evaluation, study.solver
@@ -368,8 +385,8 @@ def _offline_oracles(study: Study, arm: str) -> int:
     if arm == BASE:
         return 0
     file = study.arm_folder(arm) / "choice.json"
-    with reading(file, "remove it and train again"):
-        spent = read_json(file)
+    with reading(file, TRAIN_AGAIN):
+        spent = read_json(file, TRAIN_AGAIN, _Choice)
         attempts = sum(look["oracle_attempts"] for look in [spent["base"], *spent["looks"]])
     if study.config.arm(arm).reward.kind != "solver":
         attempts += sum(row.oracle_attempts for row in study.corpus.rows)

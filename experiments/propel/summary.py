@@ -300,13 +300,18 @@ def _features(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def evaluations_of(config: PropelConfig, arm: str) -> dict[int, Any]:
-    """The evaluations of an arm, by seed."""
+def evaluation_kind(config: PropelConfig) -> Any:
+    """The type of an evaluation's record, with the fields that tables show."""
     attempts = config.solver.rollouts.num_rollouts
     counts = Annotated[list[int], msgspec.Meta(min_length=attempts + 1, max_length=attempts + 1)]
     numbers = (*COLUMNS, *TRIALS, "step", *(ORACLES if config.oracles else ()))
     others: list[tuple[str, Any]] = [("generations", int), ("solve_counts", counts), ("features", dict[str, _Feature])]
-    kind = msgspec.defstruct("Evaluation", [*((name, float) for name in numbers), *others])
+    return msgspec.defstruct("Evaluation", [*((name, float) for name in numbers), *others])
+
+
+def evaluations_of(config: PropelConfig, arm: str) -> dict[int, Any]:
+    """The evaluations of an arm, by seed."""
+    kind = evaluation_kind(config)
     found = {seed: _read(config, seed, f"evaluations/{arm}.json", kind) for seed in config.seeds}
     return {seed: record for seed, record in found.items() if record}
 

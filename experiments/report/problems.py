@@ -1,9 +1,7 @@
 """Some problems of a comparison, arm beside arm: every decision about them, and the saved texts."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from halfway.curriculum.decision_log import GroupRecord
@@ -116,30 +114,24 @@ def without_texts(comparison: Comparison) -> str:
 def visits_of(run: Run, names: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
     """The lines about these problems in a run's decision log, in words, one entry per line."""
     found: dict[str, list[Mapping[str, Any]]] = {name: [] for name in names}
-    for record in _lines(run.folder / "decisions.jsonl", names):
-        start = record["origin"]
-        if record.get("parent_passed") is not None:
-            start += f", {record['prefix_length']} {record['prefix_unit']} of {record['parent_passed']} of "
-            start += f"{record['parent_size']}"
+    for record in run.decisions:
+        problems = found.keys() & (record.problems or (record.problem,))
+        if not problems:
+            continue
+        start = record.origin
+        if record.parent_passed is not None:
+            start += f", {record.prefix_length} {record.prefix_unit} of {record.parent_passed} of {record.parent_size}"
         visit = {
-            "step": record["step"],
+            "step": record.step,
             "start": start,
-            "tried": bool(record["n"]),
-            "result": f"{record['k']} of {record['n']}" if record["n"] else "-",
-            "outcome": record["outcome"],
-            "decisions": record["reason"] or "; ".join(": ".join(decision) for decision in record["decisions"]),
+            "tried": record.scored,
+            "result": f"{record.k} of {record.n}" if record.scored else "-",
+            "outcome": record.outcome,
+            "decisions": record.reason or "; ".join(": ".join(decision) for decision in record.decisions),
         }
-        for problem in record.get("problems") or [record["problem"]]:
-            if problem in found:
-                found[problem].append(visit)
+        for problem in problems:
+            found[problem].append(visit)
     return found
-
-
-def _lines(path: Path, names: Sequence[str]) -> list[Mapping[str, Any]]:
-    """The complete lines of a decision log that mention one of the names; earlier reading has validated them."""
-    marks = [json.dumps(name) for name in names]
-    with path.open() as file:
-        return [json.loads(line) for line in file if line.endswith("\n") and any(mark in line for mark in marks)]
 
 
 def ends(items: Sequence[Item], most: int) -> list[Item]:

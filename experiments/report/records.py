@@ -19,6 +19,9 @@ from halfway.curriculum.support.atomic import read_json, read_json_lines, readin
 from halfway.curriculum.support.extras import clean, one_line
 
 Record = TypeVar("Record")
+MOST_ARMS, MOST_PROBLEMS = 200, 50_000
+"""Most arms of a comparison, and held-out problems of a run: pairs of the former are compared by resampling the latter.
+"""
 HOSTED = "hosted.json"
 """The file that replaces config.yaml in runs of another trainer. It is read as YAML, which contains JSON."""
 UNPRINTABLE = re.compile(r"(\\\\)|\\u00(?:0[0-8bcef]|1[0-9a-f])|\\[bf]|[\x7f-\x9f\ud800-\udfff]")
@@ -87,7 +90,7 @@ class EvaluationRecord:
     samples: int = 0
     trained_tokens: int | None = None
     judge_seconds: float | None = None
-    passed: tuple[int, ...] = ()
+    passed: Annotated[tuple[int, ...], Meta(max_length=MOST_PROBLEMS)] = ()
     strata: dict[str, Stratum] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -111,6 +114,7 @@ class Run:
         groups: every rolled-out group, listed once, with its final outcome.
         skips: problems that the controller refused before any rollout.
         unreadable: number of cut-off last lines left out, over the three record files.
+        decisions: the lines of the decision log as they are.
     """
 
     arm: str
@@ -123,6 +127,7 @@ class Run:
     steps: Sequence[StepRecord]
     evaluations: Sequence[EvaluationRecord]
     unreadable: int
+    decisions: Sequence[GroupRecord] = ()
 
     @property
     def finished(self) -> bool:
@@ -202,10 +207,13 @@ def read_jsonl(path: Path, kind: type[Record]) -> tuple[list[Record], int]:
 
 
 def _loads(line: bytes) -> Any:
-    """Load JSON without characters that control a terminal, and without half pairs, which UTF-8 does not have."""
     value = json.loads(line)
-    if line.isascii() and b"\\" not in line and b"\x7f" not in line:
-        return value
+    plain = line.isascii() and b"\\" not in line and b"\x7f" not in line
+    return value if plain else _harmless(value)
+
+
+def _harmless(value: Any) -> Any:
+    """Plain data without characters that control a terminal, and without half pairs, which UTF-8 does not have."""
     text = json.dumps(value, ensure_ascii=False)
     shown = UNPRINTABLE.sub(lambda found: found[1] or "\N{REPLACEMENT CHARACTER}", text)
     return value if shown == text else json.loads(shown)
@@ -239,6 +247,7 @@ def load_run_records(folder: Path, arm: str | None = None, seed: int | None = No
         steps=steps,
         evaluations=evaluations,
         unreadable=cut_decisions + cut_steps + cut_evaluations,
+        decisions=decisions,
     )
 
 
@@ -259,7 +268,7 @@ def load_comparison_records(directory: Path) -> Comparison:
     for path in directory.glob("*/seed-*/steps.jsonl"):
         arm = clean(path.parent.parent.name)
         with reading(path.parent, "rename it seed-NUMBER, or move it elsewhere"):
-            seed = int(path.parent.name.removeprefix("seed-"))
+            seed = msgspec.convert(int(path.parent.name.removeprefix("seed-")), Annotated[int, Meta(ge=0, lt=MOST_STEPS)])
         found.setdefault(arm, []).append(load_run_records(path.parent, arm, seed))
     if not found:
         raise UserError(f"{directory}: no run here or below; give a run or comparison directory")
@@ -310,15 +319,15 @@ def outcome_rollouts(groups: Sequence[GroupRecord]) -> Counter[str]:
 class _Fields(msgspec.Struct):
     """The fields that a report reads from a configuration, apart from its plan."""
 
-    seed: int = 0
+    seed: Annotated[int, Meta(ge=0, lt=MOST_STEPS)] = 0
     budget: dict[str, float | None] | None = None
-    arms: dict[str, Any] | None = None
+    arms: Annotated[dict[str, Any], Meta(max_length=MOST_ARMS)] | None = None
     instances: list[Any] | None = None
     targets: list[float] | None = None
 
 
-def _read_yaml(path: Path) -> Mapping[str, Any]:
+def _read_yaml(path: Path) -> Any:
     found = yaml_bases.parse(path) if path.exists() else {}
     with reading(path, "put back the file that the run wrote"):
         msgspec.convert(found, _Fields)
-    return found
+        return _harmless(found)

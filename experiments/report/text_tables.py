@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from halfway.curriculum.support.extras import clean
+from halfway.experiments.output_flags import shown
 from halfway.experiments.report.statistics.intervals import FEW
 
 if TYPE_CHECKING:
@@ -42,12 +43,11 @@ class TextTable:
     def rich(self, padding: int = 0, widths: "Sequence[int] | None" = None) -> "Table":
         """The table for the terminal, with `padding` spaces beside each cell, and columns of any width."""
         from rich import box
-        from rich.markup import escape
         from rich.table import Table
 
         table = Table(
-            title=escape(clean(self.title)) or None,
-            caption=escape(clean(self.caption)) or None,
+            title=_shown(self.title) if self.title else None,
+            caption=_shown(self.caption) if self.caption else None,
             box=box.SIMPLE_HEAD,
             title_justify="left",
             caption_justify="left",
@@ -101,7 +101,7 @@ def _shown(cell: str) -> "Text":
     """Convert a cell for the terminal, without markup; it keeps its lines."""
     from rich.text import Text
 
-    return Text("\n".join(map(clean, cell.split("\n"))))
+    return Text(shown(cell))
 
 
 def table_of(

@@ -40,7 +40,7 @@ def submit(script: str) -> str:
         UserError: if sbatch is missing or refuses the job.
     """
     try:
-        done = subprocess.run(["sbatch"], input=script, capture_output=True, text=True, check=True)
+        done = subprocess.run(["sbatch"], input=script, capture_output=True, text=True, errors="replace", check=True)
     except FileNotFoundError:
         raise UserError("--on: 'slurm' needs sbatch, which is not installed here; submit from a login node") from None
     except subprocess.CalledProcessError as error:

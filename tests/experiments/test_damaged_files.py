@@ -80,6 +80,8 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "the choice of a checkpoint": ("choice.json", lambda folder: stages.trained_author(study(folder), "probe")),
     "the oracles of an arm": ("choice.json", lambda folder: stages._offline_oracles(study(folder), "probe")),
     "the chosen probe": ("sweep.json", lambda folder: stages.chosen_cell(study(folder))),
+    "the sweep that has ended": ("sweep.json", lambda folder: stages.read_sweep(study(folder))),
+    "the training that has ended": ("choice.json", lambda folder: stages.run_training(study(folder), "probe")),
     "the steps of an arm": ("steps.jsonl", lambda folder: stages._online(study(folder), "probe", "x")),
     "the cells of a sweep": ("cells.jsonl", read_cells),
     "a pool of problems": ("pool.parquet", lambda folder: read_provenance(folder / "pool.parquet")),

@@ -1,37 +1,47 @@
 """The faults that `mutate_strangers` found, each as its own test."""
 
 import json
+import math
 import os
 import shutil
 import subprocess
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hostile_pickles import RUN
 from messages import says
+from numpy.typing import NDArray
 from strangers.files import make_harbor
 from strangers.models import MODEL
 from synthetic_runs import Script, write_run
+from typer.testing import CliRunner
 
 import halfway
 from halfway.curriculum import Stream, UserError
 from halfway.curriculum.boxes import starting_trees
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.repositories.harbor import HarborTasks
-from halfway.curriculum.support.atomic import has_more_values, read_json
+from halfway.curriculum.rollouts import FloatArray, IntArray
+from halfway.curriculum.states import from_plain
+from halfway.curriculum.support.atomic import DAMAGED, LARGEST, has_more_values, is_finite, read_json
 from halfway.curriculum.support.errors import LONGEST
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments import api
 from halfway.experiments.audit.formats.trl import gaps
 from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.cli import app
 from halfway.experiments.report.records import read_jsonl
 from halfway.experiments.running.retrace import retrace
 from halfway.trainers.learner.backend import load_tensors, save_tensors
 from halfway.trainers.loop.loop_options import FillOptions
+from halfway.trainers.loop.manifest import write_manifest
 from halfway.trainers.model_folder import check_model_folder
 from halfway.trainers.policy import ModelOptions, load_policy
 
@@ -204,3 +214,151 @@ def test_a_file_of_very_many_values_is_one_line(name: str, tmp_path: Path) -> No
     (tmp_path / name).write_text("[" + "{}," * 3_000_000 + "{}]")
     with pytest.raises(UserError, match=says(tmp_path / name, "holds more than 2,000,000 values")):
         read_json(tmp_path / name)
+
+
+def odd(log: Path, change: Callable[[str], str]) -> Path:
+    """The folder of a run in whose log each line is changed."""
+    write_run(log.parent, Script(), 0, steps=3)
+    log.write_bytes("".join(f"{change(line)}\n" for line in log.read_text().splitlines()).encode("utf-8", "surrogateescape"))
+    (log.parent / "samples.jsonl").write_text(json.dumps(SAMPLE) + "\n")
+    return log.parent
+
+
+SAMPLE = {"step": 0, "problem": "p0", "visit": 1, "origin": "fresh", "k": 1, "n": 2, "prompt": "", "hint": "", "rollouts": []}
+DECISIONS: dict[str, Callable[[str], str]] = {
+    "a carriage return": lambda line: line.replace(", ", ",\r", 2),
+    "a number of many digits": lambda line: f'{line[:-1]}, "further": {"9" * 5000}}}',
+    "bytes that are no text": lambda line: f'{line[:-1]}, "further": "\udcff"}}',
+    "no reason": lambda line: line.replace('"reason"', '"x"'),
+    "no decisions": lambda line: line.replace('"decisions"', '"x"'),
+    "no prefix": lambda line: line.replace('"prefix_', '"x').replace('"parent_passed": null', '"parent_passed": 1'),
+    "a very large group": lambda line: line.replace('"n": 8', f'"n": {2**30}'),
+    "a parent of a very large group": lambda line: line.replace(
+        '"fresh", "prefix_length": 0, "prefix_unit": null, "prefix_tokens": 0, "parent_passed": null, '
+        '"parent_size": null',
+        f'"prefix", "prefix_tokens": 1, "parent_passed": 5, "parent_size": {2**62}',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_decisions_as_others_may_write_them_have_a_report(name: str, tmp_path: Path) -> None:
+    folder = odd(tmp_path / "run" / "decisions.jsonl", DECISIONS[name])
+    assert (folder / "decisions.jsonl").read_bytes().count(b"p0") and halfway.load(folder).report().exists()
+
+
+def test_a_run_that_lacks_lines_of_its_steps_has_a_report(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", Script(), 0, steps=4)
+    steps = tmp_path / "run" / "steps.jsonl"
+    steps.write_text("".join(steps.read_text().splitlines(keepends=True)[1:]))
+    assert halfway.load(tmp_path / "run").report().exists()
+
+
+def test_many_held_out_problems_cost_little_memory(tmp_path: Path) -> None:
+    folder = odd(
+        tmp_path / "run" / "evaluations.jsonl",
+        lambda line: json.dumps({**json.loads(line), "passed": [0] * 40_000, "problems": 40_000, "samples": 1}),
+    )
+    tracemalloc.start()
+    assert halfway.load(folder).summary.arms
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 700 << 20
+    odd(folder.parent / "other" / "evaluations.jsonl", lambda line: f'{line[:-1]}, "passed": [{"0," * 60_000}0]}}')
+    with pytest.raises(UserError, match=says("evaluations.jsonl:1", "length <= 50000")):
+        halfway.load(folder.parent / "other")
+
+
+@pytest.mark.parametrize("name", [f"seed-{10**200}"[:250], "seed--1"])
+def test_a_seed_that_no_run_has_is_one_line(name: str, tmp_path: Path) -> None:
+    write_run(tmp_path / "arm" / name, Script(), 0, steps=2)
+    with pytest.raises(UserError, match=says("rename it seed-NUMBER")):
+        halfway.load(tmp_path)
+
+
+def test_a_plan_of_very_many_arms_is_one_line(tmp_path: Path) -> None:
+    write_run(tmp_path / "arm" / "seed-0", Script(), 0, steps=2)
+    (tmp_path / "comparison.yaml").write_text(f"arms: {{{', '.join(f'a{i}: 1' for i in range(4000))}}}\n")
+    with pytest.raises(UserError, match=says("comparison.yaml", "length <= 200", "put back")):
+        halfway.load(tmp_path)
+
+
+def test_decisions_behind_a_link_out_of_the_folder_are_one_line(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", Script(), 0, steps=2)
+    log = tmp_path / "run" / "decisions.jsonl"
+    log.rename(tmp_path / "elsewhere.jsonl")
+    log.symlink_to(tmp_path / "elsewhere.jsonl")
+    with pytest.raises(UserError, match=says(tmp_path / "run", "decisions.jsonl", "put it back")):
+        assert api.load(tmp_path / "run").decisions
+
+
+def test_a_file_that_is_a_hole_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("{}\n" * 10)
+    os.truncate(path, LARGEST)
+    assert is_finite(path)
+    os.truncate(path, 1 << 40)
+    assert not is_finite(path)
+
+
+TRAINED = {
+    "learner.json": [("optimizer_steps", -1), ("optimizer_steps", {}), ("policy_version", 10**300)],
+    "loop.json": [("session.controller.uniform.epoch", 10**400), ("progress.tokens", 10**30), ("progress.step", -1)],
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "run.yaml").write_text(f"{RUN}output: {folder}\n")
+    return halfway.run(folder / "run.yaml", quiet=True).folder
+
+
+@pytest.mark.parametrize(("file", "name", "value"), [(file, *one) for file in TRAINED for one in TRAINED[file]])
+def test_a_checkpoint_whose_values_no_run_has_is_one_line(
+    file: str, name: str, value: object, trained: Path, tmp_path: Path
+) -> None:
+    """Its checksums fit: who changes a folder can write them too."""
+    shutil.copytree(trained, tmp_path / "run")
+    [checkpoint] = (tmp_path / "run" / "checkpoints").iterdir()
+    plain = inner = json.loads((checkpoint / file).read_text())
+    *parts, last = name.split(".")
+    for part in parts:
+        inner = inner[part]
+    assert last in inner
+    inner[last] = value
+    (checkpoint / file).write_text(json.dumps(plain))
+    write_manifest(checkpoint)
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    (tmp_path / "run" / "config.yaml").write_text(config.replace("steps: 2", "steps: 3"))
+    done = CliRunner().invoke(app, ["resume", str(tmp_path / "run")])
+    assert done.exit_code == 2 and done.stderr.count("error:") == 1 and "resume" in done.stderr, done.stderr
+
+
+@dataclass
+class Kept:
+    tokens_T: IntArray
+    rates_P: FloatArray
+    known_P: NDArray[np.bool_]
+
+
+ARRAYS = {"tokens_T": ("<i2", [1]), "rates_P": ("<f4", [0.5]), "known_P": ("|b1", [True])}
+
+
+def kept(**changes: Any) -> Any:
+    plain = {name: {"dtype": dtype, "values": values} for name, (dtype, values) in ARRAYS.items()}
+    return from_plain(Kept, {name: value | changes.get(name, {}) for name, value in plain.items()})
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("dtype", ["|O", "<U100000000", "i4,i4", "<M8[s]", "<c16", "|V8", "(9,9)f8", None, [["a", "<i4"]]])
+def test_an_array_of_another_type_is_refused(name: str, dtype: object, tmp_path: Path) -> None:
+    assert kept().tokens_T.tolist() == [1] and kept(rates_P={"values": [math.nan]}).rates_P.dtype == np.float32
+    with pytest.raises(DAMAGED):
+        kept(**{name: {"dtype": dtype}})
+
+
+def test_an_array_of_numbers_is_not_one_of_other_numbers() -> None:
+    for name, dtype in (("tokens_T", "<f8"), ("tokens_T", "|b1"), ("rates_P", "<i8"), ("known_P", "<i8")):
+        with pytest.raises(DAMAGED):
+            kept(**{name: {"dtype": dtype}})

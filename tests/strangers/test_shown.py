@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from paths import REPOSITORY
-from synthetic_runs import Script, write_comparison
+from synthetic_runs import Script, write_comparison, write_run
 from typer.testing import CliRunner
 
 import halfway
 from halfway.experiments.cli import app
 
+TWO_POOLS = REPOSITORY / "experiments" / "recipes" / "cluster" / "two_pools.yaml"
 TEXTS = {
     "script": "<script>alert(1)</script>",
     "image": '"><img src=x onerror=alert(1)>',
@@ -132,6 +133,34 @@ def test_hostile_logs_are_shown_and_do_nothing(name: str, tmp_path: Path) -> Non
     require_dead((tmp_path / "page.html").read_text(), scripts=0)
     done = CliRunner().invoke(app, ["audit", str(file)])
     assert done.exit_code == 0 and done.stdout.replace("\n", "").isprintable(), done.output
+
+
+@pytest.mark.parametrize("name", ["a[b]", "x[/b]", "a\x1b[2J", "a\nb"])
+def test_the_name_of_a_folder_is_no_markup_and_does_nothing(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    write_run(folder, ARM, 0, steps=2)
+    done = CliRunner().invoke(app, ["report", str(folder)])
+    assert done.exit_code == 0 and done.stdout.replace("\n", "").isprintable(), done.output
+    assert "[" not in name or f"{name[-3:]}/report.html" in done.stdout
+
+
+def test_a_hostile_configuration_is_shown_and_does_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", ARM, 0, steps=4)
+    odd = json.dumps(TEXTS["escapes"] + TEXTS["script"])
+    config = f"seed: 0\nname: {odd}\ncontrollers: [{odd}, {{{odd}: {odd}}}]\nbudget: {{{odd}: 5}}\nhost: {odd}\n"
+    (tmp_path / "run" / "config.yaml").write_text(config)
+    done = CliRunner().invoke(app, ["report", str(tmp_path / "run")])
+    assert done.exit_code == 0 and done.stdout.replace("\n", "").isprintable(), done.output
+    require_dead((tmp_path / "run" / "report.html").read_text(), scripts=1)
+    require_dead(halfway.load(tmp_path / "run")._repr_html_(), scripts=0)
+
+
+@pytest.mark.parametrize("words", [["launch", "--nodes", "a,b,c,d", "--dry-run"], ["doctor"]])
+def test_a_command_shows_no_text_of_a_recipe_raw(words: list[str]) -> None:
+    odd = "/a\u202eb"
+    fields = [f"model.path={odd}", f"output={odd}", f"rollouts.engine.vllm_servers.folder={odd}"]
+    done = CliRunner().invoke(app, [words[0], str(TWO_POOLS), *fields, *words[1:]])
+    assert "/a\ufffdb" in done.stdout and done.stdout.replace("\n", "").isprintable(), done.output
 
 
 LOAD = """

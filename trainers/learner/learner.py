@@ -9,8 +9,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import torch
 from accelerate import Accelerator
@@ -37,6 +38,17 @@ from halfway.trainers.learner.scoring import shares_contexts
 from halfway.trainers.learner.sharing import Share, divide
 
 COUNTERS_FILE = "learner.json"
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
+class Counters(msgspec.Struct):
+    """The fields of `COUNTERS_FILE`."""
+
+    reference: str
+    policy_version: Count
+    optimizer_steps: Count
+
+
 
 
 class PolicyGradientLearner:
@@ -240,7 +252,7 @@ class PolicyGradientLearner:
             UserError: if the checkpoint belongs to another model, if its run started from other weights while a KL
                 penalty is on, or if this learner has a critic and the checkpoint has none or another kind.
         """
-        counters = read_json(folder / COUNTERS_FILE, ANOTHER)
+        counters = read_json(folder / COUNTERS_FILE, ANOTHER, Counters)
         if counters["reference"] != self._start_digest:
             what, option = "KL reference", "learner.kl_coefficient"
             if self._adapted:
@@ -351,7 +363,7 @@ class PolicyGradientLearner:
 
 def saved_version(folder: Path) -> int:
     """Read the policy version of a checkpoint's weights."""
-    return int(read_json(folder / COUNTERS_FILE, ANOTHER)["policy_version"])
+    return int(read_json(folder / COUNTERS_FILE, ANOTHER, Counters).get("policy_version", 0))
 
 
 def build_backend(policy: nn.Module, options: LearnerOptions, accelerator: Accelerator | None) -> Backend:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from halfway.curriculum.groups import Group
@@ -29,6 +30,8 @@ from halfway.trainers.loop.progress import Progress
 
 STATE_FILE = "loop.json"
 NAME = re.compile(r"step-(\d{8,})")
+MISLED = (*DAMAGED, AssertionError)
+"""Errors to which values of a checkpoint may lead."""
 
 
 @dataclass(frozen=True)
@@ -139,15 +142,27 @@ class Checkpoints:
                 earlier checkpoint that is intact.
         """
         self._require_sound(folder)
-        try:
+        with self.trusting(folder):
             plain = read_state(folder / STATE_FILE, ids)
             get = self.arrays.reader(folder, [Place(*place) for place in plain.get("arrays", ())])
             yield from_plain(LoopState, plain, get), get
-        except UserError:
-            raise
-        except DAMAGED as error:  # written by another version, say, or by a stranger
+
+    @contextmanager
+    def trusting(self, folder: Path | None, errors: tuple[type[Exception], ...] = MISLED) -> Iterator[None]:
+        """A scope for what a checkpoint, if any, says: another version may have written it, or a stranger.
+
+        Raises:
+            UserError: if that leads to one of these errors; it names the line of the program.
+        """
+        try:
+            yield
+        except errors as error:
+            if folder is None or isinstance(error, UserError):
+                raise
+            *_, last = walk_tb(error.__traceback__)
+            place = f"{Path(last[0].f_code.co_filename).name}:{last[1]}"
             raise UserError(
-                f"checkpoint: {folder} cannot be read ({one_line(error)}); {self._way_out(folder)}"
+                f"checkpoint: {folder} cannot be read ({one_line(error)}, {place}); {self._way_out(folder)}"
             ) from error
 
     def _require_sound(self, folder: Path) -> None:

@@ -4,7 +4,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.evaluation import Evaluation
@@ -14,6 +16,8 @@ from halfway.trainers.loop.records import tool_seconds
 
 IDLE_STEPS = 10
 """A run with a budget of rollouts or tokens stops after this many consecutive steps without a rollout."""
+
+Count, Seconds = Annotated[int, Meta(ge=0, lt=2**53)], Annotated[float, Meta(ge=0, lt=2**53)]
 
 
 @dataclass(frozen=True)
@@ -34,17 +38,17 @@ class Progress:
         idle: number of consecutive steps, up to the latest, that neither rolled out nor trained anything.
     """
 
-    step: int = 0
-    rollouts: int = 0
-    tokens: int = 0
-    trained_tokens: int = 0
-    measured: int = 0
-    seconds: float = 0.0
-    tool_seconds: float = 0.0
-    judge_seconds: float = 0.0
-    evaluations: int = 0
-    starved: int = 0
-    idle: int = 0
+    step: Count = 0
+    rollouts: Count = 0
+    tokens: Count = 0
+    trained_tokens: Count = 0
+    measured: Count = 0
+    seconds: Seconds = 0.0
+    tool_seconds: Seconds = 0.0
+    judge_seconds: Seconds = 0.0
+    evaluations: Count = 0
+    starved: Count = 0
+    idle: Count = 0
 
     def share(self, budget: Budget) -> float:
         """Spent share of the budget."""

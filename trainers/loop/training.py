@@ -19,7 +19,7 @@ from halfway.curriculum.support.atomic import write_json
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helpers import separate_counts, take_counts
 from halfway.trainers.contracts import Learner, Recorder, Rollouts, judge_seconds
-from halfway.trainers.loop.checkpoint import Checkpoints, LoopState
+from halfway.trainers.loop.checkpoint import MISLED, Checkpoints, LoopState
 from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.events import Events
 from halfway.trainers.loop.fill import Filling
@@ -29,6 +29,9 @@ from halfway.trainers.loop.records import FinishedStep, RunLog
 from halfway.trainers.loop.samples import Decode, Samples
 from halfway.trainers.rollouts.file_store import FileStore
 from halfway.trainers.rollouts.in_flight import InlinePool, Pool
+
+IN_A_STEP = tuple(set(MISLED) - {OSError, MemoryError})
+"""Errors that a step raises because of what it has read from a checkpoint."""
 
 
 @dataclass
@@ -98,17 +101,17 @@ class Training:
         """Train until the budget is spent, from the newest checkpoint if there is one."""
         state = "failed"
         try:
-            self.resume()
+            resumed = self.resume()
             take_counts()  # those of another run in this process are not this one's
             write_json(self.folder / "status.json", {"state": "running"})
             clock = Stopwatch()
             if self.evaluate_if_due(clock) and not self.progress.unspent(self.budget):
                 self.save_if_due(clock)  # the run was stopped before its last evaluation
             while self.progress.unspent(self.budget) and not self.stop():
-                self.step(clock)
-                clock = Stopwatch()
-                self.evaluate_if_due(clock)
-                self.save_if_due(clock)
+                with self.checkpoints.trusting(resumed, IN_A_STEP):
+                    self.step(clock)
+                    clock = self.evaluate_and_save()
+                resumed = None
             if self.finish is not None:
                 self.finish()
             state = "stopped" if self.unfinished else "finished"
@@ -295,6 +298,13 @@ class Training:
             recorder.evaluation(record)
         return True
 
+    def evaluate_and_save(self) -> Stopwatch:
+        """Evaluate and save, if they are due. Returns the clock, which the next step continues."""
+        clock = Stopwatch()
+        self.evaluate_if_due(clock)
+        self.save_if_due(clock)
+        return clock
+
     def save_if_due(self, clock: Stopwatch) -> None:
         """Write a checkpoint if one is due, if the budget is spent, or if the run is to end."""
         if not (self.checkpoints.due(self.progress.step) or self.progress.share(self.budget) >= 1 or self.stop()):
@@ -328,8 +338,11 @@ class Training:
 
         return state
 
-    def resume(self) -> None:
+    def resume(self) -> Path | None:
         """Continue from the newest checkpoint; records written after it are removed, since they will be written again.
+
+        Returns:
+            The checkpoint's folder, if there is one.
 
         Raises:
             UserError: if the checkpoint is damaged, or belongs to another problem set, chain or model.
@@ -337,7 +350,7 @@ class Training:
         folder = self.checkpoints.latest()
         if folder is None:
             self.log.truncate()
-            return
+            return None
         with self.checkpoints.reading(folder, [problem.id for problem in self.session.problems]) as (state, get):
             self.session.load_state_dict(state.session, get=get)
             self.progress, self.carried = state.progress, state.carried
@@ -349,6 +362,7 @@ class Training:
         for request in away:
             self._pool.submit([request], self.stream.at(request.step, request.round, "rollout", request.ticket))
         self.log.truncate(state.log_sizes)  # last, since a refusal above leaves everything as it is
+        return folder
 
     def close(self, state: str) -> None:
         """Write the final state, "finished", "stopped" or "failed", to status.json, and notify all recorders."""

@@ -9,7 +9,7 @@ import numpy as np
 from halfway.curriculum import Origin
 from halfway.curriculum.decision_log import GroupRecord, sort_records
 from halfway.curriculum.support.extras import clean
-from halfway.experiments.audit.files import Lines, LogFile
+from halfway.experiments.audit.files import Lines, LogFile, Row, refused
 from halfway.experiments.audit.formats.base import Reader
 from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, History, Log, Reading
 
@@ -63,16 +63,19 @@ class Decisions(Reader):
 
 def _last_step(file: LogFile) -> StepRecord | None:
     """The last finished step of the run; None if its folder does not have it."""
-    path = file.path.with_name("steps.jsonl")
-    steps = Lines(StepRecord, lambda _: None).batches(path) if path.is_file() else ()
-    return next((batch[-1] for batch in reversed(list(steps))), None)
+    return next((batch[-1] for batch in reversed(_beside(file, "steps.jsonl", StepRecord))), None)
+
+
+def _beside(file: LogFile, name: str, kind: type[Row]) -> list[list[Row]]:
+    """The records of another file in a log's folder, in batches; none if it must not be opened."""
+    path = file.path.with_name(name)
+    return [] if refused(path, path.parent) else list(Lines(kind, lambda _: None).batches(path))
 
 
 def _host(file: LogFile) -> str:
     """The trainer in which the chain ran; "" if that was Halfway's own."""
-    path = file.path.with_name("hosted.json")
-    hosted = next(iter(Lines(Hosted, lambda _: None).batches(path)), []) if path.is_file() else []
-    return clean(hosted[0].host)[:80] if hosted else ""
+    hosted = _beside(file, "hosted.json", Hosted)
+    return clean(hosted[0][0].host)[:80] if hosted else ""
 
 
 def _history(groups: Sequence[GroupRecord], skipped: int) -> History:

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from halfway.experiments.audit.builder import EQUAL, HistoryBuilder, RolloutColumns
+from halfway.experiments.audit.builder import EQUAL, HistoryBuilder, RolloutColumns, bounded
 from halfway.experiments.audit.database import batches
 from halfway.experiments.audit.files import Lines, LogFile, number_in
 from halfway.experiments.audit.formats.base import BY_PROMPT, Choices, JsonLines, Reader
@@ -249,16 +249,8 @@ def _total(row: Sequence[tuple[Any, float]]) -> float | None:
 
     None if no function applies.
     """
-    applying = [_float(value) * weight for value, weight in row if value is not None and value == value]
+    applying = [bounded(value) * weight for value, weight in row if value is not None and value == value]
     return sum(applying) if applying else None
-
-
-def _float(value: Any) -> float:
-    """A number; infinite if it has more digits than a float can hold."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
 
 
 def _step(value: Any, otherwise: int) -> int:

@@ -32,7 +32,8 @@ from halfway.experiments.report.statistics.crossed import CrossedMean, mean_diff
 from halfway.experiments.report.statistics.multiple import LEVEL
 
 POINTS = 64
-DRAWS = 2000
+DRAWS, MOST_WEIGHTS = 2000, 20_000_000
+"""Resamples; fewer if all their weights of held-out problems would be more than this many numbers."""
 SEED = 20261124
 
 Array = NDArray[np.float64]
@@ -135,7 +136,8 @@ def pool(instances: Sequence[Mapping[str, Sequence[Run]]], axis: Axis, draws: in
     most = max(amounts(run, axis)[-1] for runs_of in instances for arm in arms for run in runs_of[arm])
     grid_G = np.linspace(0.0, most, POINTS + 1)
     tables = tuple(strata({arm: runs_of[arm] for arm in arms}, axis, grid_G) for runs_of in instances)
-    return pool_tables(tables, grid_G, draws)
+    problems = max(cell.rates_SGP.shape[2] for table in tables for cell in table.values())
+    return pool_tables(tables, grid_G, min(draws, MOST_WEIGHTS // problems))
 
 
 def pool_tables(tables: tuple[dict[str, Stratum], ...], grid_G: Array, draws: int) -> Pooled:

@@ -21,9 +21,11 @@ from halfway.experiments.report.figures.charts import (
 )
 from halfway.experiments.report.figures.colors import MUTED, count_colors
 from halfway.experiments.report.figures.series import (
+    MOST_COUNTS,
     child_series,
     points,
     reported_series,
+    scaled,
     smoothed_ratio,
     smoothed_shares,
     summed_counts,
@@ -82,7 +84,7 @@ def problem_map(comparison: Comparison) -> Chart | None:
         return None
     order = sorted(tried, key=lambda name: (np.mean([group.pass_rate for group in tried[name]]), name))
     chosen = [order[i] for i in np.unique(np.linspace(0, len(order) - 1, MOST_PROBLEMS).astype(int))]
-    size = max(group.size for groups in tried.values() for group in groups)
+    size = min(MOST_COUNTS, max(group.size for groups in tried.values() for group in groups))
     rows: list[dict[str, Any]] = []
     for arm, runs in comparison.runs.items():
         last: dict[str, dict[str, Any]] = {}
@@ -149,4 +151,5 @@ def prefix_control(comparison: Comparison) -> Chart | None:
 
 
 def parent_color(parent: ParentCount) -> str:
-    return count_colors(parent.size)[parent.passed] if 0 < parent.passed < parent.size else MUTED
+    size = min(parent.size, MOST_COUNTS)
+    return count_colors(size)[scaled(*parent)] if 0 < parent.passed < parent.size else MUTED

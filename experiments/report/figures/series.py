@@ -13,10 +13,17 @@ from halfway.experiments.report.records import Run
 
 Array = NDArray[np.float64]
 MOST_POINTS = 200
+MOST_COUNTS = 128
+"""Most rollouts of a group whose pass counts a chart tells apart; pass counts of larger groups are scaled to these."""
+
+
+def scaled(passed: int, size: int, most: int = MOST_COUNTS) -> int:
+    """A pass count of `size` rollouts as one of at most `most`. Only 0 becomes 0, and only `size` becomes `most`."""
+    return passed if size <= most or passed <= 0 else min(max(1, passed * most // size), most - (passed < size))
 
 
 def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
-    """Histograms of k per step over the scored groups of one origin, summed over seeds, (steps, N + 1).
+    """Histograms of k per step over the scored groups of one origin, summed over seeds, (steps, N + 1); see `scaled`.
 
     None without such groups. Counted from the decision log, because the histograms in older step records count
     generated groups as fresh.
@@ -24,9 +31,11 @@ def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
     groups = [group for run in runs for group in run.groups if group.origin == kind and group.scored]
     if not groups:
         return None
-    total = np.zeros((max(run.num_steps for run in runs), 1 + max(group.size for group in groups)))
+    size = min(MOST_COUNTS, max(group.size for group in groups))
+    total = np.zeros((max(run.num_steps for run in runs), 1 + size))
     for group in groups:
-        total[group.step, group.k] += 1
+        if group.step < len(total):  # lines of steps.jsonl may be missing
+            total[group.step, scaled(group.k or 0, group.size)] += 1
     return total
 
 

@@ -142,6 +142,35 @@ def test_paths_do_not_leave_the_folder(tmp_path: Path) -> None:
     assert log.history.problems == ("open",) and log.reading.dropped == {files.OUTSIDE: 1}
 
 
+@pytest.mark.parametrize("name", ["steps.jsonl", "hosted.json"])
+def test_a_file_beside_decisions_is_not_read_through_a_link_or_without_end(name: str, tmp_path: Path) -> None:
+    text = '{"step": 0, "seconds": 7200.0, "host": "elsewhere"}\n'
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "decisions.jsonl").write_text("".join(json.dumps(decision(i)) + "\n" for i in range(4)))
+    path = tmp_path / "run" / name
+
+    def seen() -> bool:
+        [log] = read_logs([tmp_path / "run"])
+        return log.hours == 2.0 or "elsewhere" in log.reading.next_step
+
+    path.write_text(text)
+    assert seen()
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert not seen()
+    path.unlink()
+    path.write_text(text)
+    os.truncate(path, 1 << 40)
+    assert not seen()
+
+
+def test_an_advantage_without_a_float_does_not_stop_an_audit(tmp_path: Path) -> None:
+    row = {"gen_step": "1", "prompt": ["p"] * 4, "completion": list("abcd"), "reward": [1.0, 0.0, 1.0, 0.0]}
+    lines = [{**row, "advantages": [1.0, -1.0, odd, None]} for odd in (10**400, -(10**400))]
+    (tmp_path / "completions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read(tmp_path) == (8, {})
+
+
 def test_a_pipe_is_left_out_and_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     (tmp_path / "t.jsonl").write_text(line() + line(reward=0))

@@ -260,3 +260,34 @@ def test_differences_are_paired_by_seed() -> None:
         "| base | -0.400 (-0.300, -0.300, -0.600) | +0.000 (+0.000, +0.000, +0.000) | " in table
         and "| other | - | - | - | 0 |" in table
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "place", "value"),
+    [
+        ("sweep.json", "chosen.test", 1.5),
+        ("sweep.json", "chosen.test.balanced_accuracy", 10**400),
+        ("sweep.json", "chosen.file", "../../../probe.safetensors"),
+        ("evaluations/probe.json", "utility", "much"),
+        ("arms/probe/choice.json", "chosen.step", None),
+        ("arms/probe/choice.json", "chosen.alerts", 5),
+    ],
+)
+def test_a_record_that_no_study_writes_is_one_line(
+    file: str, place: str, value: object, finished_study: Path, tmp_path: Path
+) -> None:
+    config = tiny(tmp_path)
+    shutil.copytree(finished_study, config.folder)
+    path = config.folder / "seed-0" / file
+    plain = inner = json.loads(path.read_text())
+    *parts, last = place.split(".")
+    for part in parts:
+        inner = inner[part]
+    inner[last] = value
+    path.write_text(json.dumps(plain))
+    study = Study(config, 0)
+    with pytest.raises(UserError, match=says(path, "remove it")):
+        for read in (stages.chosen_cell, stages.run_sweep):
+            read(study)
+        stages.run_training(study, "probe")
+        stages.run_evaluation(study, "probe")

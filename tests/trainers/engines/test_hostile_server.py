@@ -93,6 +93,7 @@ HOSTILE = {
     "no log-probabilities": changed(logprobs=None),
     "NaN": changed(logprobs={"content": [{"logprob": float("nan")}] * 2}),
     "infinity": changed(logprobs={"content": [{"logprob": float("-inf")}] * 2}),
+    "no likelihood at all": changed(logprobs={"content": [{"logprob": -1e308}] * 2}),
     "more than certain": changed(logprobs={"content": [{"logprob": 7.0}] * 2}),
     "a word as a log-probability": changed(logprobs={"content": [{"logprob": "-1"}] * 2}),
     "a token below 0": changed(token_ids=[1, -2]),
@@ -123,6 +124,13 @@ def test_a_hostile_answer_is_a_lost_server_in_one_line(content: bytes, monkeypat
         assert str(caught.value).isprintable()
         with suppress(ServerError):
             server.end_update("run-3", 1.0)
+
+
+@pytest.mark.parametrize("digits", [16, 400, 5000])
+def test_a_version_that_no_run_has_is_a_lost_server(digits: int) -> None:
+    with serving(changed(weight_versions=[{"version": f"run-{'9' * digits}"}])) as server:
+        server.in_flight = True
+        assert sampled(server).startswith(f"{server.address}: sampled with weights")
 
 
 ENDLESS = {

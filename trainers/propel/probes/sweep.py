@@ -6,10 +6,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from halfway.curriculum.support.atomic import read_json_lines, reading, write_bytes
 from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import one_line
 from halfway.trainers.propel.probes.activations import ActivationStore, Features
 from halfway.trainers.propel.probes.heads import Probe, Site, save_probe
 from halfway.trainers.propel.probes.probe_options import Balance, HeadKind, SweepOptions
@@ -63,8 +65,10 @@ class Cell:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Cell":
-        parts = {name: Scores(**record[name]) for name in ("validation", "test")}
-        return cls(**{**record, **parts, "test_interval": tuple(record["test_interval"])})
+        cell = msgspec.convert(record, cls)
+        if cell.file != Path(cell.file).name:
+            raise ValueError(f"the probe's file is elsewhere: {one_line(cell.file)}")
+        return cell
 
 
 @dataclass(frozen=True)

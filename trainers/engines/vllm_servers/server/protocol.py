@@ -44,7 +44,7 @@ class Span(msgspec.Struct):
 class Logprob(msgspec.Struct):
     """Log-probability of one token. JSON has neither infinity nor NaN."""
 
-    logprob: Annotated[float, msgspec.Meta(le=1e-3)]
+    logprob: Annotated[float, msgspec.Meta(ge=-1e6, le=1e-3)]
 
 
 class Logprobs(msgspec.Struct):
@@ -137,7 +137,7 @@ def require_version(address: str, choice: Choice, version: str, in_flight: bool)
             "install vLLM 0.32 there, or use rollouts.engine=vllm"
         )
     versions = {span.version for span in choice.weight_versions or ()}
-    given = re.compile(rf"{re.escape(version.rpartition('-')[0])}-\d+" if in_flight else re.escape(version))
+    given = re.compile(rf"{re.escape(version.rpartition('-')[0])}-\d{{1,15}}" if in_flight else re.escape(version))
     if not versions or not all(map(given.fullmatch, versions)):
         raise OtherWeightsError(f"{address}: sampled with weights {one_line(sorted(versions))}, not {version!r}")
 
