@@ -103,7 +103,9 @@ class Trained:
         try:
             return cursor.sql(" UNION ALL ".join([query] * len(logs)), params=[value for log in logs for value in log])
         except duckdb.Error as error:  # a link out of the folder, say
-            raise UserError(f"{self.folder}: a decisions.jsonl cannot be read ({one_line(error)}); put it back") from error
+            raise UserError(
+                f"{self.folder}: a decisions.jsonl cannot be read ({one_line(error)}); put it back"
+            ) from error
 
     @property
     def groups(self) -> Table:

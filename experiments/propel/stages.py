@@ -14,8 +14,8 @@ from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Session, UserError, chain
 from halfway.curriculum.support.atomic import read_json, read_json_lines, reading, write_json
 from halfway.experiments.propel.config import BASE, ArmConfig
-from halfway.experiments.propel.summary import AGAIN, evaluation_kind
 from halfway.experiments.propel.study import Study, build_engine, frozen_policy
+from halfway.experiments.propel.summary import AGAIN, evaluation_kind
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.learner.learner import PolicyGradientLearner, saved_version
 from halfway.trainers.loop.checkpoint import Checkpoints
@@ -32,7 +32,13 @@ from halfway.trainers.propel.corpus import (
     try_all,
     write_rows,
 )
-from halfway.trainers.propel.evaluation import CheckpointHealth, check_health, choose_checkpoint, numeric_features, score_generator
+from halfway.trainers.propel.evaluation import (
+    CheckpointHealth,
+    check_health,
+    choose_checkpoint,
+    numeric_features,
+    score_generator,
+)
 from halfway.trainers.propel.probes.activations import ActivationStore, extract
 from halfway.trainers.propel.probes.heads import Probe, Site, load_probe
 from halfway.trainers.propel.probes.scores import Floats

@@ -22,6 +22,7 @@ Record = TypeVar("Record")
 MOST_ARMS, MOST_PROBLEMS = 200, 50_000
 """Most arms of a comparison, and held-out problems of a run: pairs of the former are compared by resampling the latter.
 """
+Seed = Annotated[int, Meta(ge=0, lt=MOST_STEPS)]
 HOSTED = "hosted.json"
 """The file that replaces config.yaml in runs of another trainer. It is read as YAML, which contains JSON."""
 UNPRINTABLE = re.compile(r"(\\\\)|\\u00(?:0[0-8bcef]|1[0-9a-f])|\\[bf]|[\x7f-\x9f\ud800-\udfff]")
@@ -268,7 +269,7 @@ def load_comparison_records(directory: Path) -> Comparison:
     for path in directory.glob("*/seed-*/steps.jsonl"):
         arm = clean(path.parent.parent.name)
         with reading(path.parent, "rename it seed-NUMBER, or move it elsewhere"):
-            seed = msgspec.convert(int(path.parent.name.removeprefix("seed-")), Annotated[int, Meta(ge=0, lt=MOST_STEPS)])
+            seed = msgspec.convert(int(path.parent.name.removeprefix("seed-")), Seed)
         found.setdefault(arm, []).append(load_run_records(path.parent, arm, seed))
     if not found:
         raise UserError(f"{directory}: no run here or below; give a run or comparison directory")
@@ -319,7 +320,7 @@ def outcome_rollouts(groups: Sequence[GroupRecord]) -> Counter[str]:
 class _Fields(msgspec.Struct):
     """The fields that a report reads from a configuration, apart from its plan."""
 
-    seed: Annotated[int, Meta(ge=0, lt=MOST_STEPS)] = 0
+    seed: Seed = 0
     budget: dict[str, float | None] | None = None
     arms: Annotated[dict[str, Any], Meta(max_length=MOST_ARMS)] | None = None
     instances: list[Any] | None = None

@@ -219,12 +219,24 @@ def test_a_file_of_very_many_values_is_one_line(name: str, tmp_path: Path) -> No
 def odd(log: Path, change: Callable[[str], str]) -> Path:
     """The folder of a run in whose log each line is changed."""
     write_run(log.parent, Script(), 0, steps=3)
-    log.write_bytes("".join(f"{change(line)}\n" for line in log.read_text().splitlines()).encode("utf-8", "surrogateescape"))
+    log.write_bytes(
+        "".join(f"{change(line)}\n" for line in log.read_text().splitlines()).encode("utf-8", "surrogateescape")
+    )
     (log.parent / "samples.jsonl").write_text(json.dumps(SAMPLE) + "\n")
     return log.parent
 
 
-SAMPLE = {"step": 0, "problem": "p0", "visit": 1, "origin": "fresh", "k": 1, "n": 2, "prompt": "", "hint": "", "rollouts": []}
+SAMPLE = {
+    "step": 0,
+    "problem": "p0",
+    "visit": 1,
+    "origin": "fresh",
+    "k": 1,
+    "n": 2,
+    "prompt": "",
+    "hint": "",
+    "rollouts": [],
+}
 DECISIONS: dict[str, Callable[[str], str]] = {
     "a carriage return": lambda line: line.replace(", ", ",\r", 2),
     "a number of many digits": lambda line: f'{line[:-1]}, "further": {"9" * 5000}}}',
@@ -351,7 +363,9 @@ def kept(**changes: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-@pytest.mark.parametrize("dtype", ["|O", "<U100000000", "i4,i4", "<M8[s]", "<c16", "|V8", "(9,9)f8", None, [["a", "<i4"]]])
+@pytest.mark.parametrize(
+    "dtype", ["|O", "<U100000000", "i4,i4", "<M8[s]", "<c16", "|V8", "(9,9)f8", None, [["a", "<i4"]]]
+)
 def test_an_array_of_another_type_is_refused(name: str, dtype: object, tmp_path: Path) -> None:
     assert kept().tokens_T.tolist() == [1] and kept(rates_P={"values": [math.nan]}).rates_P.dtype == np.float32
     with pytest.raises(DAMAGED):

@@ -49,8 +49,6 @@ class Counters(msgspec.Struct):
     optimizer_steps: Count
 
 
-
-
 class PolicyGradientLearner:
     """Owns the policy and improves it from groups of rollouts, by the loss in
     `halfway.trainers.learner.objective.loss`.

@@ -17,7 +17,8 @@ from halfway.trainers.loop.records import tool_seconds
 IDLE_STEPS = 10
 """A run with a budget of rollouts or tokens stops after this many consecutive steps without a rollout."""
 
-Count, Seconds = Annotated[int, Meta(ge=0, lt=2**53)], Annotated[float, Meta(ge=0, lt=2**53)]
+Count = Annotated[int, Meta(ge=0, lt=2**53)]
+Seconds = Annotated[float, Meta(ge=0, lt=2**53)]
 
 
 @dataclass(frozen=True)
