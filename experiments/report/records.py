@@ -237,8 +237,9 @@ def load_run_records(folder: Path, arm: str | None = None, seed: int | None = No
     evaluations, cut_evaluations = read_jsonl(folder / "evaluations.jsonl", EvaluationRecord)
     config = _read_yaml(folder / "config.yaml") or _read_yaml(folder / HOSTED)
     records = sort_records(decisions, last_step=steps[-1].step if steps else -1)
+    inside = "host" in config and folder.name == "halfway"  # of the folder of the host's run
     return Run(
-        arm=clean(folder.name if arm is None else arm),
+        arm=clean((folder.resolve().parent if inside else folder).name if arm is None else arm),
         seed=int(config.get("seed", 0)) if seed is None else seed,
         folder=folder,
         state=str(read_json(folder / "status.json").get("state", "unknown")),
@@ -262,7 +263,7 @@ def load_comparison_records(directory: Path) -> Comparison:
     """
     if (directory / "steps.jsonl").exists():
         run = load_run_records(directory)
-        return Comparison(directory, run.config, {run.arm: [run]})
+        return Comparison(directory, {"name": run.arm, **run.config}, {run.arm: [run]})
     require_regular_files(directory)
     config = _read_yaml(directory / PLAN_FILE)
     found: dict[str, list[Run]] = {}

@@ -195,9 +195,12 @@ def replayed_share(run: Run) -> float | None:
 
 
 def controller_share(runs: Sequence[Run]) -> float | None:
-    """Share of the steps' seconds spent in propose and observe, without evaluation and checkpoints."""
+    """Share of the steps' seconds spent in propose and observe, without evaluation and checkpoints.
+
+    A host's rollouts and updates are not timed, so there it is a share of all seconds.
+    """
     parts = seconds_by_part(runs)
-    total = sum(parts.values())
+    total = sum(parts.values()) if "rollout" in parts else sum(run.steps[-1].seconds for run in runs if run.steps)
     return (parts.get("propose", 0.0) + parts.get("observe", 0.0)) / total if total else None
 
 
@@ -212,10 +215,10 @@ def seconds_by_part(runs: Sequence[Run]) -> dict[str, float]:
 
 
 def timing_of(runs: Sequence[Run]) -> Timing | None:
-    """The timing of all runs together; None if no seconds were recorded."""
+    """The timing of all runs together; None if no seconds of rollouts were recorded, as in a host."""
     parts = seconds_by_part(runs)
     total = sum(parts.values())
-    if total <= 0:
+    if total <= 0 or "rollout" not in parts:
         return None
     rollout, update = parts.get("rollout", 0.0), parts.get("update", 0.0)
     generated = sum(run.steps[-1].tokens for run in runs if run.steps)

@@ -77,15 +77,19 @@ def test_only_one_process_writes_records(tmp_path: Path) -> None:
 
 
 def test_halfway_report_reads_a_hosted_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = hosting(tmp_path / "mine")
+    folder = tmp_path / "mine" / "halfway"
+    run = hosting(folder)
     run.begin()
     steps(run, 0, 8)
     run.end()
-    app(["report", str(tmp_path / "mine")], standalone_mode=False)
+    app(["report", str(folder)], standalone_mode=False)
     assert "report.html" in capsys.readouterr().out
-    summary = json.loads((tmp_path / "mine" / "summary.json").read_text())
-    assert json.dumps(summary).count('"mine"')
-    assert "No texts to read: a host reported none." in (tmp_path / "mine" / "report.html").read_text()
+    summary = json.loads((folder / "summary.json").read_text())
+    [arm] = summary["arms"]
+    assert arm["arm"] == "mine" and arm["controller_share"] < 1 and summary["timing"] is None
+    page = (folder / "report.html").read_text()
+    assert "No texts to read: a host reported none." in page and "<title>mine</title>" in page
+    assert "wasted; not evaluated" in page and "final pass@1" not in page and '<div class="first">' not in page
 
 
 @pytest.mark.parametrize("blocked", [".summary.json.tmp", "figures"])
