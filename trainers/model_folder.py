@@ -24,6 +24,8 @@ MOST_MIB = {"config.json": 2, "tokenizer.json": 128, "generation_config.json": 2
     SPECIAL_TOKENS, 4
 )
 """Maximum number of megabytes of each file of JSON."""
+VOCABULARIES, MOST_VOCABULARY_MIB = ("vocab*", "merges*", "*.model", "*.spm", "*.bpe", "*.tiktoken", "*.jinja"), 16
+"""Other files that a tokenizer may read, and the maximum number of megabytes of each."""
 LONGEST_HEADER = 100_000_000
 """Maximum number of bytes of a header that safetensors opens."""
 MOST_LAYERS, MOST_COUNTED, LARGEST = 1000, 10_000, 2**32
@@ -66,6 +68,11 @@ def check_model_folder(folder: Path) -> None:
         require(ends is None or whole, f"{folder / name}: eos_token_id", ends, "give one token, or a list of tokens")
     if "tokenizer.json" in found:
         check_tokenizer(folder / "tokenizer.json")
+    for path in (path for pattern in VOCABULARIES for path in folder.glob(pattern) if path.is_file()):
+        with reading(path, REMEDY):
+            content = read_whole(path, REMEDY, MOST_VOCABULARY_MIB << 20)
+            if max(content.count(b"\n"), content.count(b",")) > MOST_TOKENS:
+                raise ValueError(f"it has more than {MOST_TOKENS:,} entries")
     _check_weights(folder, found.get(INDEX, {}))
 
 

@@ -16,7 +16,7 @@ from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import clean, one_line
 from halfway.trainers.engines.base import Engine, EngineSetup
 from halfway.trainers.learner.learner_options import LoraOptions
-from halfway.trainers.model_folder import catching_panics, check_model_folder
+from halfway.trainers.model_folder import MOST_TOKENS, catching_panics, check_model_folder
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.chat import Tokenizer
 from halfway.trainers.rollouts.collector import Collector
@@ -201,6 +201,7 @@ def _load_tokenizer(folder: Path, path: str) -> Any:
 
     check_model_folder(folder)
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    require(len(tokenizer) <= MOST_TOKENS, "model.path", path, f"its tokenizer has {len(tokenizer):,} tokens")
     require_vocabulary(tokenizer, path)
     tokenizer.encode("1")  # reads settings that nothing has checked yet
     tokenizer.decode(sorted(tokenizer.get_vocab().values()))  # no response has a token that breaks the decoder
