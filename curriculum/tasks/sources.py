@@ -126,8 +126,8 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
             else "lower problems.train or evaluation.problems"
         )
         raise UserError(
-            f"training problems: {'some' if train is None else train} wanted, the source has {len(free)} besides the "
-            f"{heldout} held out; {remedy}"
+            f"training problems: {'at least 1' if train is None else train} wanted, the source has {len(free)} besides "
+            f"the {heldout} held out; {remedy}"
         )
     dropped += Counter({"shared with held-out": len(rest) - len(free), "not needed": len(free) - len(chosen)})
     report = SourceReport(len(chosen) + len(kept_out), dict(dropped), loaded.report.examples, notes)
