@@ -7,8 +7,9 @@ GRPO.
 RECIPE is choosing_hard.yaml or its like; 20 is a quarter of its steps.
 
 At each point (the starting policy, then all checkpoints but the last) the policy tries 128 problems with a group of 8,
-as a step would. Of skewed groups, one rollout of the rarer outcome is cut at seven ratios; solutions are cut at as
-many. Every cut, and every problem alone, is tried 32 times: 16 attempts choose, the other 16 judge what was chosen.
+as a step would; `problems.also` has the share of them that it has of the training set. Of skewed groups, one rollout of
+the rarer outcome is cut at seven ratios; solutions are cut at as many. Every cut, and every problem alone, is tried 32
+times: 16 attempts choose, the other 16 judge what was chosen.
 Writes starting_inside.json beside this file, of which `make reproduction` makes the page's table.
 """
 
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.controllers.prefixes.control_loops import Saved, save_one, side_of
-from halfway.curriculum import Group, Hint, Origin, Request, Stream, hint_of
+from halfway.curriculum import Group, Hint, Origin, Problem, Request, Stream, hint_of
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.report.text_tables import NONE, TextTable
@@ -60,7 +61,7 @@ def measure(folder: Path) -> Iterator[dict[str, float]]:
     checkpoints = sorted((folder / "checkpoints").glob("step-*"))
     policies = [Path(config.model.path), *(each / "policy" for each in checkpoints[:-1])]
     steps = [0, *(int(each.name.partition("-")[2]) for each in checkpoints[:-1])]
-    problems = build_problems(config).trained[:PROBLEMS]
+    problems = some_of(build_problems(config).trained, config.problems.train)
     for step, policy in zip(steps, policies, strict=True):
         collector = build_collector(replace(config, model=replace(config.model, path=str(policy))))
         stream = Stream(config.seed).at("starting inside", step)
@@ -71,6 +72,17 @@ def measure(folder: Path) -> Iterator[dict[str, float]]:
         tried = collector.run(requests, stream.at("attempts"))
         passed_RN = np.array([[rollout.success for rollout in group.rollouts] for group in tried])
         yield {"step": float(step), **shares(groups, cuts, mixed_chances(passed_RN))}
+
+
+def some_of(problems: Sequence[Problem], own: int | None) -> Sequence[Problem]:
+    """128 problems: the first of the source's own, and the first of `problems.also`, which follow them, by their shares.
+
+    Args:
+        own: number of the source's; None = all.
+    """
+    own = own or len(problems)
+    first = round(PROBLEMS * own / len(problems))
+    return (*problems[:first], *problems[own:][: PROBLEMS - first])
 
 
 def prefix_cuts(group: Group) -> list[Request]:

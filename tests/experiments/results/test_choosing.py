@@ -1,5 +1,8 @@
 """The possible gain of choosing: judged runs, and chances of mixed groups."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from msgspec import structs
@@ -8,8 +11,9 @@ from halfway.curriculum import Group, Origin, Problem, Request
 from halfway.curriculum.rollouts import NO_TOKENS
 from halfway.experiments.reproduction.run_curves import Curve, Evaluation
 from halfway.experiments.results.does_the_belief_estimate.surveyed import mixed_chance
+from halfway.experiments.results.when_does_it_pay import starting_inside
 from halfway.experiments.results.when_does_it_pay.choosing import judge
-from halfway.experiments.results.when_does_it_pay.starting_inside import RATIOS, mixed_chances, shares
+from halfway.experiments.results.when_does_it_pay.starting_inside import RATIOS, mixed_chances, shares, some_of
 
 
 def curve(arm: str, seed: int, *passed: tuple[int, ...]) -> Curve:
@@ -48,3 +52,13 @@ def test_cuts_are_chosen_by_one_half_of_the_attempts_and_judged_by_the_other() -
     assert found["hints: number"] == 1 and found["hints: best ratio of each"] == found["hints: best one ratio"] == 0
     passed_RN[3, 16:24] = True
     assert shares(groups, [cut], mixed_chances(passed_RN))["hints: best ratio of each"] > 0.99
+
+
+def test_both_sources_have_their_share_of_the_problems_that_start_inside() -> None:
+    problems = [Problem(f"{name}-{i}", "?", "1") for name, size in (("own", 512), ("also", 1536)) for i in range(size)]
+    chosen = [problem.id.partition("-")[0] for problem in some_of(problems, 512)]
+    assert (len(chosen), chosen.count("own")) == (128, 32)
+    assert list(some_of(problems[:512], None)) == list(some_of(problems[:512], 512)) == problems[:128]
+    found = json.loads(Path(starting_inside.__file__).with_suffix(".json").read_text())
+    points = [point for kind in found.values() for point in kind["points"]]
+    assert all(points.count(point) == 1 for point in points), "two kinds of data had the same problems"
