@@ -75,7 +75,7 @@ def measure(folder: Path) -> Iterator[dict[str, float]]:
 
 
 def some_of(problems: Sequence[Problem], own: int | None) -> Sequence[Problem]:
-    """128 problems: the first of the source's own, and the first of `problems.also`, which follow them, by their shares.
+    """128 problems: the first of the source and of `problems.also`, which follow them, by their shares.
 
     Args:
         own: number of the source's; None = all.
