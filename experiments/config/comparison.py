@@ -43,6 +43,8 @@ FOLDERS = (TUNING, SUPERSEDED, "figures")
 SHARED = ("budget", "seed", "name", "output", "tracking", "evaluation")
 # The fields of a comparison; any other name in an override is a field of all its runs.
 OWN = ("name", "seeds", "budget", "arms", "instances", "tune", "contrasts", "targets", "costs")
+MOST_ARMS = 200
+"""Maximum number of arms, whose pairs reports compare."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class ComparisonConfig:
 
     def __post_init__(self) -> None:
         require_name(self.name)
-        require(len(self.arms) > 0, "arms", self.arms, "name at least one arm")
+        require(0 < len(self.arms) <= MOST_ARMS, "arms", [*self.arms], f"name 1 to {MOST_ARMS} arms")
         require_seeds(self.seeds)
         for name, arm in self.arms.items():
             require(is_label(name), "arms", name, CHARACTERS)

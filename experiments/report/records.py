@@ -17,11 +17,10 @@ from halfway.curriculum.decision_log import MOST_STEPS, GroupRecord, sort_record
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import read_json, read_json_lines, reading, require_regular_files
 from halfway.curriculum.support.extras import clean, one_line
+from halfway.experiments.config.comparison import MOST_ARMS
+from halfway.trainers.loop.loop_options import MOST_HELD_OUT
 
 Record = TypeVar("Record")
-MOST_ARMS, MOST_PROBLEMS = 200, 50_000
-"""Most arms of a comparison, and held-out problems of a run: pairs of the former are compared by resampling the latter.
-"""
 Seed = Annotated[int, Meta(ge=0, lt=MOST_STEPS)]
 HOSTED = "hosted.json"
 """The file that replaces config.yaml in runs of another trainer. It is read as YAML, which contains JSON."""
@@ -91,7 +90,7 @@ class EvaluationRecord:
     samples: int = 0
     trained_tokens: int | None = None
     judge_seconds: float | None = None
-    passed: Annotated[tuple[int, ...], Meta(max_length=MOST_PROBLEMS)] = ()
+    passed: Annotated[tuple[int, ...], Meta(max_length=MOST_HELD_OUT)] = ()
     strata: dict[str, Stratum] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

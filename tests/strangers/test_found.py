@@ -1,11 +1,13 @@
 """The faults that `mutate_strangers` found, each as its own test."""
 
+import base64
 import json
 import math
 import os
 import shutil
 import subprocess
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +42,7 @@ from halfway.experiments.cli import app
 from halfway.experiments.report.records import read_jsonl
 from halfway.experiments.running.retrace import retrace
 from halfway.trainers.learner.backend import load_tensors, save_tensors
+from halfway.trainers.loop.events import unpack
 from halfway.trainers.loop.loop_options import FillOptions
 from halfway.trainers.loop.manifest import write_manifest
 from halfway.trainers.model_folder import check_model_folder
@@ -345,6 +348,17 @@ def test_a_checkpoint_whose_values_no_run_has_is_one_line(
     (tmp_path / "run" / "config.yaml").write_text(config.replace("steps: 2", "steps: 3"))
     done = CliRunner().invoke(app, ["resume", str(tmp_path / "run")])
     assert done.exit_code == 2 and done.stderr.count("error:") == 1 and "resume" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("content", [b"\0" * (400 << 20), b"\xdd\x18\0\0\0" + b"\0" * (400 << 20)])
+def test_a_group_of_an_event_log_unpacks_to_little(content: bytes) -> None:
+    text = base64.b64encode(zlib.compress(content, 9)).decode()
+    tracemalloc.start()
+    with pytest.raises(UserError, match=says("events.jsonl", "a group is damaged")):
+        unpack(text)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 400 << 20
 
 
 @dataclass

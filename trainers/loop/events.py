@@ -27,14 +27,14 @@ from msgspec import structs
 from halfway.curriculum.groups import Group
 from halfway.curriculum.session import Ticket
 from halfway.curriculum.states import from_plain, to_plain
-from halfway.curriculum.support.atomic import reading
+from halfway.curriculum.support.atomic import LONGEST_LINE, reading
 from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.arrays import EventArrays, get_event_array
 from halfway.trainers.loop.records import Bytes, JsonLines
 
 ARRAYS_FILE = "events.bin"
 
-MOST_BYTES = 2**31
+MOST_BYTES = LONGEST_LINE
 """Maximum number of bytes to which a packed group may unpack."""
 
 

@@ -6,6 +6,9 @@ from typing import Literal
 
 from halfway.curriculum.support.errors import require
 
+MOST_HELD_OUT = 50_000
+"""Maximum size of the held-out set, which reports resample."""
+
 
 @dataclass(frozen=True)
 class FillOptions:
@@ -136,7 +139,8 @@ class EvaluationOptions:
     def __post_init__(self) -> None:
         require(self.points >= 0, "evaluation.points", self.points, "give 0 or more")
         require(self.samples >= 1, "evaluation.samples", self.samples, "give at least 1")
-        require(self.problems >= 0, "evaluation.problems", self.problems, "give 0 or more")
+        wanted = f"give a number from 0 to {MOST_HELD_OUT:,}"
+        require(0 <= self.problems <= MOST_HELD_OUT, "evaluation.problems", self.problems, wanted)
         for name in ("oracle_every", "oracle_samples"):
             require(vars(self)[name] >= 1, f"evaluation.{name}", vars(self)[name], "give at least 1")
 
