@@ -28,7 +28,7 @@ VOCABULARIES, MOST_VOCABULARY_MIB = ("vocab*", "merges*", "*.model", "*.spm", "*
 """Other files that a tokenizer may read, and the maximum number of megabytes of each."""
 LONGEST_HEADER = 100_000_000
 """Maximum number of bytes of a header that safetensors opens."""
-MOST_LAYERS, MOST_COUNTED, LARGEST = 1000, 10_000, 2**32
+MOST_LAYERS, MOST_COUNTED, LARGEST = 1000, 20_000, 2**32
 """Maximum number of a model's layers and of anything else that its configuration counts, and the largest other whole
 number."""
 MOST_TOKENS, MOST_ADDED, MOST_SPECIAL, MOST_ENDS = 1_000_000, 70_000, 10_000, 1000
@@ -53,7 +53,8 @@ def check_model_folder(folder: Path) -> None:
         raise UserError(f"{folder / 'adapter_config.json'}: the folder holds an adapter; {MERGE}")
     found = {name: read_object(folder / name) for name in MOST_MIB if (folder / name).exists()}
     for name, number in _whole_numbers("", found.get("config.json", {})):
-        layers = "layer" in name or name == "attention_types"  # GPT-Neo's: kinds of layers, and how many of each
+        # Gemma has sizes per layer; GPT-Neo's attention_types are kinds of layers, and how many of each.
+        layers = ("layer" in name and "size" not in name) or name == "attention_types"
         most = MOST_LAYERS if layers else MOST_COUNTED if name.startswith("num_") else LARGEST
         require(abs(number) <= most, f"{folder / 'config.json'}: {name}", number, f"give at most {most}")
     for name in SPECIAL_TOKENS:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from paths import REPOSITORY
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from halfway.curriculum import UserError
 from halfway.trainers.learner.backend import save_policy
+from halfway.trainers.model_folder import check_model_folder
 from halfway.trainers.policy import ModelOptions, load_policy
 
 SUMS = REPOSITORY / "experiments" / "starting_models" / "sums"
@@ -197,6 +198,13 @@ def test_a_damaged_or_strange_folder_costs_one_line(tmp_path: Path, change: Any,
         load_policy(ModelOptions(), str(tmp_path / "model"))
     message = str(caught.value)
     assert file in message and words in message and "\n" not in message
+
+
+@pytest.mark.parametrize("kind", ["gemma3n_text", "gemma4_text", "doge", "gpt_oss", "qwen3_moe", "gpt_neo"])
+def test_what_real_models_count_is_allowed(tmp_path: Path, kind: str) -> None:
+    """Gemma has `vocab_size_per_layer_input`, and Doge 16,384 experts."""
+    (tmp_path / "config.json").write_text(AutoConfig.for_model(kind).to_json_string(use_diff=False))
+    check_model_folder(tmp_path)
 
 
 def test_a_mask_of_all_positions_counts_as_weights(tmp_path: Path) -> None:
