@@ -53,10 +53,10 @@ class Pilot(PassRateController[PilotState]):
     - "commit", Pilot-Commit (arXiv 2605.26606): groups with a pass rate within `band` are continued in the next batch,
       at most `commits` per step, oldest first; the others wait, and are evicted when older than `patience`. Groups
       outside the band do not train: those above are skipped, those below are tried again in the next epoch. The
-      published code draws the waiting groups at random, evicts all of them at the end of an epoch, and excludes
-      all-passed problems for good, here `retire: {above: 1, returns: null}`. Published for Qwen3-4B: N = 64, 16 of
-      them the pilot; three pilots per group that trains (fill.policy=refill); and as many commits as the batch lacks,
-      so set `commits` to fill.groups.
+      published code draws the waiting groups at random and beside the pilots (here a group that waited takes a pilot's
+      place), evicts all of them at the end of an epoch, and excludes all-passed problems for good, here `retire:
+      {above: 1, returns: null}`. Published for Qwen3-4B: N = 64, 16 of them the pilot; three pilots per group that
+      trains (fill.policy=refill); and as many commits as the batch lacks, so set `commits` to fill.groups.
 
     Attributes:
         initial: rollouts of a pilot, below N.
