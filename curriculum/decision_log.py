@@ -50,7 +50,7 @@ from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.rollouts import LATE
 from halfway.curriculum.signals import NEAR_HALF
 
-MOST_ROLLOUTS, MOST_STEPS = 2**31, 2**53
+MOST_ROLLOUTS, MOST_STEPS = 2**17, 2**53
 """Bounds of the numbers in a record, checked on reading."""
 
 

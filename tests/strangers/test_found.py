@@ -247,7 +247,7 @@ DECISIONS: dict[str, Callable[[str], str]] = {
     "no reason": lambda line: line.replace('"reason"', '"x"'),
     "no decisions": lambda line: line.replace('"decisions"', '"x"'),
     "no prefix": lambda line: line.replace('"prefix_', '"x').replace('"parent_passed": null', '"parent_passed": 1'),
-    "a very large group": lambda line: line.replace('"n": 8', f'"n": {2**30}'),
+    "a very large group": lambda line: line.replace('"n": 8', f'"n": {2**17 - 1}'),
     "a parent of a very large group": lambda line: line.replace(
         '"fresh", "prefix_length": 0, "prefix_unit": null, "prefix_tokens": 0, "parent_passed": null, '
         '"parent_size": null',
@@ -260,6 +260,16 @@ DECISIONS: dict[str, Callable[[str], str]] = {
 def test_decisions_as_others_may_write_them_have_a_report(name: str, tmp_path: Path) -> None:
     folder = odd(tmp_path / "run" / "decisions.jsonl", DECISIONS[name])
     assert (folder / "decisions.jsonl").read_bytes().count(b"p0") and halfway.load(folder).report().exists()
+
+
+def test_a_group_that_no_memory_holds_is_a_line_or_left_out(tmp_path: Path) -> None:
+    folder = odd(
+        tmp_path / "run" / "decisions.jsonl", lambda line: line.replace('"n": 8', f'"n": {2**30}', "p1" in line)
+    )
+    with pytest.raises(UserError, match=says("decisions.jsonl:33", "of 1073741824 rollouts", "fix or remove the line")):
+        halfway.load(folder)
+    done = CliRunner().invoke(app, ["audit", str(folder)])
+    assert done.exit_code == 0 and "of 64 groups" in done.output, done.output
 
 
 def test_a_run_that_lacks_lines_of_its_steps_has_a_report(tmp_path: Path) -> None:
