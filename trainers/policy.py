@@ -200,7 +200,9 @@ def _load_tokenizer(folder: Path, path: str) -> Any:
     from transformers import AutoTokenizer
 
     check_model_folder(folder)
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    # With vLLM's packages, transformers would prefer Mistral's own file, which has no chat template.
+    own: dict[str, Any] = {"fix_mistral_regex": None} if (folder / "tokenizer.json").exists() else {}
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, **own)
     require(len(tokenizer) <= MOST_TOKENS, "model.path", path, f"its tokenizer has {len(tokenizer):,} tokens")
     require_vocabulary(tokenizer, path)
     tokenizer.encode("1")  # reads settings that nothing has checked yet

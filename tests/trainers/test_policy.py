@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 from halfway.curriculum import UserError
 from halfway.trainers.learner.backend import save_policy
 from halfway.trainers.model_folder import check_model_folder
-from halfway.trainers.policy import ModelOptions, load_policy
+from halfway.trainers.policy import ModelOptions, load_policy, load_tokenizer
 
 SUMS = REPOSITORY / "experiments" / "starting_models" / "sums"
 
@@ -205,6 +205,15 @@ def test_what_real_models_count_is_allowed(tmp_path: Path, kind: str) -> None:
     """Gemma has `vocab_size_per_layer_input`, and Doge 16,384 experts."""
     (tmp_path / "config.json").write_text(AutoConfig.for_model(kind).to_json_string(use_diff=False))
     check_model_folder(tmp_path)
+
+
+def test_a_model_of_mistral_keeps_its_tokenizer_and_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a package of vLLM's, `transformers` reads tekken.json instead of tokenizer.json unless it gets this option,
+    and finds no template then."""
+    seen, read = [], AutoTokenizer.from_pretrained
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *a, **options: seen.append(options) or read(*a))
+    load_tokenizer(SUMS)
+    assert "fix_mistral_regex" in seen[0]
 
 
 def test_a_mask_of_all_positions_counts_as_weights(tmp_path: Path) -> None:
