@@ -16,8 +16,8 @@ from halfway.curriculum.tasks.sources import Source
 
 CONVERTED = "refs/convert/parquet"
 """The revision in which the hub keeps data sets as Parquet, even those made by a script."""
-MOST_README, LONGEST_REF = 1 << 20, 1 << 10
-"""Bytes of a README to read, for its head, and of a file in the cache that names a commit."""
+MOST_README, LONGEST_NAME = 1 << 20, 1 << 14
+"""Bytes of a README to read, for its head, and of a file that holds a commit or a token."""
 MOST_STARS = 3
 """Most ** in a pattern: each multiplies the time of the search by the number of folders."""
 
@@ -95,9 +95,10 @@ class Hub(Rows):
         hub, constants, errors = (load_extra(name, f"the data set {self.name}") for name in names)
         options: dict[str, Any] = {"repo_type": "dataset", "revision": self.revision, "allow_patterns": patterns}
         cached = Path(constants.HF_HUB_CACHE, f"datasets--{self.name.replace('/', '--')}", "refs", self.revision)
-        with reading(cached, "remove it"):  # the client reads it whole, even if it is a pipe
-            if cached.exists() and cached.stat().st_size > LONGEST_REF:
-                raise ValueError("is not the hash of a commit")
+        for path in (cached, Path(constants.HF_TOKEN_PATH)):  # the client reads both whole, even pipes
+            with reading(path, "remove it"):
+                if path.exists() and path.stat().st_size > LONGEST_NAME:
+                    raise ValueError("is no hash of a commit, and no token")
         try:
             return Path(hub.snapshot_download(self.name, **options))
         except errors.LocalEntryNotFoundError:

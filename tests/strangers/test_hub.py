@@ -57,6 +57,18 @@ def test_a_cache_whose_version_has_no_end_is_one_line(special: str, hub: Callabl
         source.load(None, Stream(0))
 
 
+@pytest.mark.parametrize("special", [name for name in SPECIAL if name != "a folder"])
+def test_a_token_without_end_is_one_line(
+    special: str, hub: Callable[[str], Hub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+    SPECIAL[special](tmp_path / "token")
+    with pytest.raises(UserError, match=r"\A[^\n]*/token: [^\n]*; remove it\Z"):
+        hub(head("data/*")).load(None, Stream(0))
+
+
 def head(data_files: str, more: str = "") -> str:
     return f"---\nconfigs:\n- config_name: default\n  data_files: {data_files}\n{more}---\n# B\n"
 
