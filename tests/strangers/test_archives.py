@@ -137,7 +137,7 @@ def test_an_archive_of_a_terabyte_is_refused_before_it_is_read(tmp_path: Path) -
     path.touch()
     os.truncate(path, 1 << 40)
     began = time.process_time()
-    with pytest.raises(UserError, match=r"is damaged \(ValueError: holds more than 1024 MiB\)"):
+    with pytest.raises(UserError, match="is not a regular file"):  # a hole
         archives.unpack(path, "0" * 64)
     assert time.process_time() - began < 1
 

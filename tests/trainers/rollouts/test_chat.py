@@ -129,7 +129,7 @@ def test_a_base_model_reads_the_question_of_a_lone_message(tokenizer: Any, tiny_
     ("written", "reason"),
     [
         ("{{ '%3000000000d' % 1 }}", "too much memory"),
-        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "longer than 2 s"),
+        ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "more than 2 s"),
     ],
 )
 def test_a_template_that_never_ends_or_fills_the_memory_costs_one_line(
