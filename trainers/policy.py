@@ -14,6 +14,7 @@ from typing import Any, Literal
 from halfway.curriculum.environments.contract import Environment
 from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import clean, one_line
+from halfway.curriculum.tasks.hub import check_cache
 from halfway.trainers.engines.base import Engine, EngineSetup
 from halfway.trainers.learner.learner_options import LoraOptions
 from halfway.trainers.model_folder import MOST_TOKENS, catching_panics, check_model_folder
@@ -229,6 +230,7 @@ def _downloaded(path: str) -> Path:
         return Path(path)
     from huggingface_hub import snapshot_download
 
+    check_cache("models", path)
     return Path(snapshot_download(path, allow_patterns=HUB_FILES, ignore_patterns=["*/*"]))
 
 

@@ -4,7 +4,7 @@ import glob
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from halfway.curriculum import UserError, require
 from halfway.curriculum.support import yaml_bases
@@ -91,14 +91,10 @@ class Hub(Rows):
 
     def _fetch(self, patterns: list[str]) -> Path:
         """Download the matching files; returns the local folder. Without a network, the folder has the cached files."""
-        names = ("huggingface_hub", "huggingface_hub.constants", "huggingface_hub.errors")  # it imports none by itself
-        hub, constants, errors = (load_extra(name, f"the data set {self.name}") for name in names)
+        names = ("huggingface_hub", "huggingface_hub.errors")  # it imports none by itself
+        hub, errors = (load_extra(name, f"the data set {self.name}") for name in names)
         options: dict[str, Any] = {"repo_type": "dataset", "revision": self.revision, "allow_patterns": patterns}
-        cached = Path(constants.HF_HUB_CACHE, f"datasets--{self.name.replace('/', '--')}", "refs", self.revision)
-        for path in (cached, Path(constants.HF_TOKEN_PATH)):  # the client reads both whole, even pipes
-            with reading(path, "remove it"):
-                if path.exists() and path.stat().st_size > LONGEST_NAME:
-                    raise ValueError("is no hash of a commit, and no token")
+        check_cache("datasets", self.name, self.revision)
         try:
             return Path(hub.snapshot_download(self.name, **options))
         except errors.LocalEntryNotFoundError:
@@ -115,6 +111,17 @@ class Hub(Rows):
         except (OSError, ValueError, RuntimeError) as error:
             why = f"could not be fetched ({one_line(error)}); check hub.name and the network"
         raise UserError(f"hub: {self.name} {why}")
+
+
+def check_cache(kind: Literal["datasets", "models"], name: str, revision: str = "main") -> None:
+    """Check the cache's version of a data set or a model, and the token: the client reads both whole, even pipes."""
+    from huggingface_hub import constants
+
+    version = Path(constants.HF_HUB_CACHE, f"{kind}--{name.replace('/', '--')}", "refs", revision)
+    for path in (version, Path(constants.HF_TOKEN_PATH)):
+        with reading(path, "remove it"):
+            if path.exists() and path.stat().st_size > LONGEST_NAME:
+                raise ValueError("is no hash of a commit, and no token")
 
 
 def _data_files(folder: Path, patterns: Sequence[str]) -> list[Path]:

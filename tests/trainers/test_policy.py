@@ -1,6 +1,7 @@
 """A policy as it is loaded from a folder."""
 
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -121,7 +122,7 @@ def leave_out(weight: str) -> Any:
             "config.json",
             "attention_types: must be at most",
         ),
-        (set_in("config.json", num_labels=10**8), "config.json", "num_labels: must be at most 10000"),
+        (set_in("config.json", num_labels=10**8), "config.json", "num_labels: must be at most 20000"),
         (set_in("config.json", vocab_size=10**10), "config.json", "at most"),
         (set_in("config.json", vocab_size=10**9), "config.json", "describes 96,000,332,"),
         (set_in("config.json", hidden_size=10**5), "config.json", "weights, and the folder's files have"),
@@ -241,6 +242,10 @@ def test_a_model_on_a_hub_is_checked_as_one_in_a_folder(tmp_path: Path, monkeypa
     assert load_policy(ModelOptions(path="owner/name"), "owner/name").path == "owner/name"
     set_in("config.json", num_hidden_layers=10**7)(kept / "snapshots" / commit)
     with pytest.raises(UserError, match=r"config.json: num_hidden_layers: must be at most 1000"):
+        load_policy(ModelOptions(path="owner/name"), "owner/name")
+    (kept / "refs" / "main").unlink()
+    os.mkfifo(kept / "refs" / "main")
+    with pytest.raises(UserError, match=r"refs/main: is not a regular file"):
         load_policy(ModelOptions(path="owner/name"), "owner/name")
     with pytest.raises(
         UserError, match=r"\Amodel.path: 'owner/other' cannot be loaded \(LocalEntryNotFoundError[^\n]*\Z"
