@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from halfway.experiments.comparing.processes import Start
     from halfway.experiments.config.comparison import ComparisonConfig
     from halfway.experiments.config.run import RunConfig, TrackingOptions
-    from halfway.experiments.running.checks import Drawn
+    from halfway.experiments.running.validation import Drawn
 
 FAILED = 1
 MOST_SEEDS = 1000
@@ -225,7 +225,7 @@ def compare(
     from halfway.experiments.comparing.compare import planned_arms, prepare_comparison
     from halfway.experiments.config.comparison import absent_contrasts, with_arms
     from halfway.experiments.config.loading import load_comparison_config
-    from halfway.experiments.running.checks import check_chains
+    from halfway.experiments.running.validation import check_chains
 
     begin = _starter(on)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -293,7 +293,7 @@ def report(
     if not (folder / "hosted.json").exists():
         _config_in(folder)
     if live:
-        from halfway.experiments.report.page import write_live_report
+        from halfway.experiments.report.report_page import write_live_report
 
         with suppress(KeyboardInterrupt):
             write_live_report(folder, now().progress.print)
@@ -424,7 +424,7 @@ def launch(
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running import slurm
     from halfway.experiments.running.launch import commands, kinds, run_all
-    from halfway.experiments.running.memory import require_room
+    from halfway.experiments.running.memory_estimate import require_room
     from halfway.trainers.engines.vllm_servers import auth
 
     if through not in ("ssh", "srun"):
@@ -525,7 +525,7 @@ def _rows_hold(file: Path, changes: Sequence[str], kept: Path | None) -> bool:
     """Check every task of a run's source, print the result, and write the valid tasks; False if there are none."""
     from halfway.curriculum import UserError
     from halfway.experiments.config.loading import load_run_config
-    from halfway.experiments.running.task_checks import check_rows
+    from halfway.experiments.running.validation import check_rows
 
     try:
         say(f"  rows: {check_rows(load_run_config(file, changes), kept)}")
@@ -545,8 +545,8 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
     from halfway.experiments.config.loading import load_config
     from halfway.experiments.propel.commands import check_study
     from halfway.experiments.propel.config import is_study, load_study
-    from halfway.experiments.running.checks import check_comparison, check_run, describe_problems, describe_visits
-    from halfway.experiments.running.memory import require_room
+    from halfway.experiments.running.memory_estimate import require_room
+    from halfway.experiments.running.validation import check_comparison, check_run, describe_problems, describe_visits
 
     if is_study(file):
         study = load_study(file, changes)
@@ -598,7 +598,8 @@ def survey(
     Run the command again to continue. The pass rates are written as a problem file that a run can read.
     """
     from halfway.curriculum.support.extras import clean
-    from halfway.experiments.survey.command import (
+    from halfway.experiments.survey.findings import check_expression
+    from halfway.experiments.survey.survey import (
         brief,
         column_table,
         example_lines,
@@ -609,7 +610,6 @@ def survey(
         survey_config,
         survey_tables,
     )
-    from halfway.experiments.survey.findings import check_expression
 
     check_expression(keep)
     config = survey_config([word if "=" in word else str(recipe(word)) for word in words], samples)
@@ -679,10 +679,10 @@ def reproduce(
     import msgspec
 
     from halfway.curriculum import refusal
-    from halfway.experiments.reproduction.command import QUICK, describe, papers_table, rows_table, run_row
     from halfway.experiments.reproduction.judging import read_measured
-    from halfway.experiments.reproduction.page import write_row
+    from halfway.experiments.reproduction.paper_pages import write_row
     from halfway.experiments.reproduction.paper_rows import find_paper, find_row, papers
+    from halfway.experiments.reproduction.reproduce import QUICK, describe, papers_table, rows_table, run_row
     from halfway.experiments.running.runs import COMPARISON
 
     begin = _starter(on)
@@ -741,10 +741,10 @@ def audit(
     Halfway's own decisions.jsonl, and tables of problem, step and reward (JSONL, CSV, Parquet). Needs no torch.
     """
     from halfway.curriculum import require
+    from halfway.experiments.audit.audit_page import write_audit
     from halfway.experiments.audit.auditing import audit as audited
     from halfway.experiments.audit.counterfactual import DEFAULTS
     from halfway.experiments.audit.formats.base import Choices
-    from halfway.experiments.audit.page import write_audit
     from halfway.experiments.audit.tables import show
 
     for path in write or ():
@@ -854,7 +854,7 @@ def _train_comparison(
 ) -> None:
     from halfway.experiments.comparing.compare import run_comparison
     from halfway.experiments.report.provenance import write_provenance
-    from halfway.experiments.running.checks import check_chain, describe_visits
+    from halfway.experiments.running.validation import check_chain, describe_visits
     from halfway.experiments.tracking.opening import open_trackers
 
     with stoppable(resuming(folder)):
@@ -889,10 +889,10 @@ def _show_report(folder: Path, figures: bool = False) -> None:
         WriteError: in the end, if the report cannot be written.
     """
     from halfway.curriculum.support.atomic import WriteError
-    from halfway.experiments.report.analysis.summary import summarize
+    from halfway.experiments.report.analysis.comparison_summary import summarize
     from halfway.experiments.report.conclusions import conclude
-    from halfway.experiments.report.page import save_charts, write_page
     from halfway.experiments.report.records import load_comparison_records
+    from halfway.experiments.report.report_page import save_charts, write_page
     from halfway.experiments.report.tables.all_tables import quick_tables
 
     with busy("reading records, writing the report"):

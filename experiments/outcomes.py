@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from halfway.experiments.audit.auditing import Audit
-    from halfway.experiments.report.analysis.summary import Summary
+    from halfway.experiments.report.analysis.comparison_summary import Summary
     from halfway.experiments.report.figures.charts import Chart
     from halfway.experiments.report.records import Comparison
     from halfway.experiments.report.text_tables import TextTable
@@ -79,7 +79,7 @@ class Trained:
     @cached_property
     def summary(self) -> "Summary":
         """Every number of the report."""
-        from halfway.experiments.report.analysis.summary import summarize
+        from halfway.experiments.report.analysis.comparison_summary import summarize
 
         return summarize(self.records)
 
@@ -177,7 +177,7 @@ class Trained:
 
     def report(self) -> Path:
         """Write the report and return the path of its page."""
-        from halfway.experiments.report.page import write_report
+        from halfway.experiments.report.report_page import write_report
 
         return write_report(self.folder).path
 
@@ -229,7 +229,7 @@ class AuditedLogs:
 
     def write(self, path: Path | str) -> None:
         """Write the audit as a page (.html) or as JSON."""
-        from halfway.experiments.audit.page import write_audit
+        from halfway.experiments.audit.audit_page import write_audit
 
         write_audit(self.audit, Path(path))
 

@@ -12,8 +12,8 @@ from halfway.curriculum import require
 from halfway.experiments.audit.counterfactual import DEFAULTS, MOST_VISITS, Refused, Replayed, replay
 from halfway.experiments.audit.formats.base import Choices
 from halfway.experiments.audit.history import Log
-from halfway.experiments.audit.measures import Findings, findings
-from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.audit.log_measures import Findings, findings
+from halfway.experiments.audit.log_reading import read_logs
 from halfway.experiments.audit.suspects import Suspect, suspects
 
 LIMITS = (

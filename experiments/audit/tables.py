@@ -6,7 +6,7 @@ from halfway.curriculum.support.extras import clean
 from halfway.experiments.audit.auditing import LIMITS, Audit, Audited
 from halfway.experiments.audit.counterfactual import MOST_STEPS, MOST_VISITS, Calibration, Refused, Replayed
 from halfway.experiments.audit.history import Reading
-from halfway.experiments.audit.measures import Findings, Memory, Stretch
+from halfway.experiments.audit.log_measures import Findings, Memory, Stretch
 from halfway.experiments.report.text_tables import NONE, TextTable
 
 if TYPE_CHECKING:

@@ -5,6 +5,6 @@
 - `study`: the parts of a study with one seed, and the paths of its files
 - `stages`: the stages corpus, sweep, training and evaluation; each can be resumed
 - `export`: writes pools of problems for solver training
-- `summary`: all evaluations of a study, and its tables
+- `study_summary`: all evaluations of a study, and its tables
 - `figures`: draws the figures
 """

@@ -12,10 +12,10 @@ from halfway.curriculum import UserError, require
 from halfway.curriculum.support.registry import unknown
 from halfway.experiments.config import paths
 from halfway.experiments.propel.config import BASE, PropelConfig
-from halfway.experiments.propel.summary import draw_summary, write_summary
+from halfway.experiments.propel.study_summary import draw_summary, write_summary
 from halfway.experiments.report.provenance import write_provenance
-from halfway.experiments.running.checks import check_model
 from halfway.experiments.running.progress_bars import progress_display, single_run
+from halfway.experiments.running.validation import check_model
 from halfway.trainers.loop.loop_options import Budget
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from halfway.curriculum import Session, UserError, chain
 from halfway.curriculum.support.atomic import read_json, read_json_lines, reading, write_json
 from halfway.experiments.propel.config import BASE, ArmConfig
 from halfway.experiments.propel.study import Study, build_engine, frozen_policy
-from halfway.experiments.propel.summary import AGAIN, evaluation_kind
+from halfway.experiments.propel.study_summary import AGAIN, evaluation_kind
 from halfway.trainers.contracts import Recorder
 from halfway.trainers.learner.learner import PolicyGradientLearner, saved_version
 from halfway.trainers.loop.checkpoint import Checkpoints

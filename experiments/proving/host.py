@@ -10,7 +10,7 @@ from pathlib import Path
 
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.proving.checks import Check, judge, skip
-from halfway.experiments.running.memory import estimate
+from halfway.experiments.running.memory_estimate import estimate
 from halfway.trainers.distributed.ports import INTERFACE_VARIABLES, LOOPBACK
 from halfway.trainers.engines.part import GIB
 

@@ -5,7 +5,7 @@
 - `provenance`: records the command, the versions and the machine beside a result
 - `conclusions`: the findings of a comparison in a few sentences
 - `problems`: some problems, arm beside arm: decisions and texts
-- `page`: writes the HTML report
+- `report_page`: writes the HTML report
 - `html`: renders HTML pages, for the audit too
 - `analysis`: computes every number of a comparison
 - `statistics`: intervals, the two-way bootstrap, and adjustment for several contrasts

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from halfway.experiments.report.analysis.decisions import Decided
+from halfway.experiments.report.analysis.comparison_summary import Summary
 from halfway.experiments.report.analysis.equal_cost import Matched, MatchedRow
+from halfway.experiments.report.analysis.equal_decisions import Decided
 from halfway.experiments.report.analysis.pooled import PooledRatio
 from halfway.experiments.report.analysis.savings import END
-from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.statistics.intervals import FEW
 from halfway.experiments.report.statistics.multiple import seeds_needed
 from halfway.experiments.report.tables.contrasts import contrast_family

@@ -25,9 +25,9 @@ from halfway.experiments.report.statistics.crossed import (
     mean_of_strata,
 )
 from halfway.experiments.report.statistics.intervals import LEVEL
-from halfway.experiments.reproduction.measures import measured_by
 from halfway.experiments.reproduction.paper_rows import HERE, Paper, Row, papers
 from halfway.experiments.reproduction.run_curves import Curve, by_arm, read_curves
+from halfway.experiments.reproduction.run_measures import measured_by
 
 CURVES = HERE / "curves"
 MEASURED = HERE / "measured"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from halfway.curriculum import UserError
 from halfway.experiments.propel.config import BASE, load_study
-from halfway.experiments.propel.summary import evaluations_of, sweep_of
+from halfway.experiments.propel.study_summary import evaluations_of, sweep_of
 from halfway.experiments.report.records import load_comparison_records
 from halfway.experiments.reproduction.judging import CURVES
-from halfway.experiments.reproduction.measures import OF_TEXTS, record_of
 from halfway.experiments.reproduction.run_curves import Curve, read_curves, write_curves
+from halfway.experiments.reproduction.run_measures import OF_TEXTS, record_of
 from halfway.experiments.scripts import script, script_parser
 
 

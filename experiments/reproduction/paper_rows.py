@@ -16,7 +16,7 @@ from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.support.validation import Reader, construct
 from halfway.experiments.config import yaml_files
 from halfway.experiments.papers import find_papers, plainly
-from halfway.experiments.reproduction.measures import MEASURES
+from halfway.experiments.reproduction.run_measures import MEASURES
 
 HERE = Path(__file__).parent
 NAMES = ("prefix_sampling", "pros", "propel", "greso")

@@ -13,10 +13,11 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.reproduction.judging import write_measured
-from halfway.experiments.reproduction.page import write_page
+from halfway.experiments.reproduction.paper_pages import write_page
 from halfway.experiments.results.how_fast_is_it import controllers, planner, tokens
 from halfway.experiments.results.when_does_it_pay.choosing import choosing_table, retries_table
-from halfway.experiments.results.when_does_it_pay.judging import (
+from halfway.experiments.results.when_does_it_pay.starting_inside import starting_inside_table
+from halfway.experiments.results.when_does_it_pay.verdict_numbers import (
     arms_table,
     best_table,
     headline_table,
@@ -25,7 +26,6 @@ from halfway.experiments.results.when_does_it_pay.judging import (
     read_verdict,
     screened_table,
 )
-from halfway.experiments.results.when_does_it_pay.starting_inside import starting_inside_table
 from halfway.experiments.scripts import script, script_parser
 
 BEGIN, END = "<!-- {}: begin, written by `make reproduction` -->", "<!-- {}: end -->"

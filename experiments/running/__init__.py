@@ -5,9 +5,8 @@
 - `stop_signals`: handles SIGTERM and Ctrl-C
 - `retrace`: repeats every decision of a run from its event log
 - `runs`: run directories: contents, locking, reading a run in progress
-- `checks`: checks of `halfway validate` beyond the fields
-- `task_checks`: checks every repository task, for `halfway validate --rows`
-- `memory`: estimates whether a run fits its machines
+- `validation`: checks of `halfway validate` beyond the fields, with `--rows` of every repository task
+- `memory_estimate`: estimates whether a run fits its machines
 - `launch`: builds and runs the commands that start a run on several hosts
 - `on_host`: runs a command on another host for `launch`
 - `slurm`: submits a run as a job of Slurm

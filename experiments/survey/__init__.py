@@ -3,5 +3,5 @@
 - `sampling`: tries each problem and records the results, in bundles that can be resumed
 - `findings`: findings from the records: zero-variance groups of each size and kind, lengths, lost attempts, by column;
   problems kept by an expression such as `0 < rate < 1`, and their file for a run
-- `command`: the configuration, the folder, the tables
+- `survey`: the configuration, the folder, the tables
 """

@@ -14,7 +14,7 @@ import pytest
 from paths import REPOSITORY
 from synthetic_runs import ARMS, write_comparison
 
-from halfway.experiments.report.page import write_report
+from halfway.experiments.report.report_page import write_report
 
 api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")

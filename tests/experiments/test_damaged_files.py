@@ -22,7 +22,7 @@ from halfway.experiments.comparing.tuning import area_under_curve
 from halfway.experiments.config.paths import model_config
 from halfway.experiments.output_flags import as_json
 from halfway.experiments.propel import stages
-from halfway.experiments.propel.summary import summarize_study, write_summary
+from halfway.experiments.propel.study_summary import summarize_study, write_summary
 from halfway.experiments.report.analysis.sweeps import read_tuning
 from halfway.experiments.report.provenance import read_provenance as report_provenance
 from halfway.experiments.report.records import (
@@ -33,11 +33,11 @@ from halfway.experiments.report.records import (
     read_jsonl,
 )
 from halfway.experiments.reproduction.run_curves import LARGEST, read_curves
-from halfway.experiments.results.when_does_it_pay.judging import read_verdict
+from halfway.experiments.results.when_does_it_pay.verdict_numbers import read_verdict
 from halfway.experiments.running.retrace import read_events
 from halfway.experiments.running.runs import RecordForwarder
-from halfway.experiments.survey.command import prepare_folder
 from halfway.experiments.survey.sampling import read_records
+from halfway.experiments.survey.survey import prepare_folder
 from halfway.trainers.loop.loop_options import Budget
 from halfway.trainers.loop.samples import Samples
 from halfway.trainers.propel.guessed_problems import read_provenance

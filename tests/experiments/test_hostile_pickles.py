@@ -10,7 +10,7 @@ from propel_study import finish, tiny
 import halfway
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.propel.study import Study
-from halfway.experiments.propel.summary import write_summary
+from halfway.experiments.propel.study_summary import write_summary
 from halfway.experiments.running.build import build_run
 from halfway.trainers.policy import ModelOptions, load_policy
 

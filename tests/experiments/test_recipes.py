@@ -30,7 +30,7 @@ from halfway.experiments.config.loading import (
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.propel.config import load_study
 from halfway.experiments.running.build import build_problems
-from halfway.experiments.running.memory import estimate
+from halfway.experiments.running.memory_estimate import estimate
 from halfway.experiments.running.runs import prepare, train
 from halfway.trainers.propel.domains.induction import FunctionInduction, FunctionTask
 from halfway.trainers.propel.domains.induction_rules import function_name

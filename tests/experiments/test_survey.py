@@ -21,9 +21,9 @@ from halfway.curriculum.tasks.files import Surveyed
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.starter import write_starter
-from halfway.experiments.survey.command import form_pattern, mean_rate, show_first, survey_config
 from halfway.experiments.survey.findings import divide, find, holds, write_kept, zero_variance_share
 from halfway.experiments.survey.sampling import RECORDS, Record, read_records, recorded, sample
+from halfway.experiments.survey.survey import form_pattern, mean_rate, show_first, survey_config
 
 SUMS = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
 

@@ -1,6 +1,6 @@
 """The pages of what is reproduced are what their command writes."""
 
-from halfway.experiments.reproduction.page import FOLDER, pages, pictures
+from halfway.experiments.reproduction.paper_pages import FOLDER, pages, pictures
 from halfway.experiments.reproduction.paper_rows import papers
 
 GROUNDS = ("ground.md", "ground_greso_prefix_sampling.md", "ground_pros_propel.md")

@@ -18,7 +18,7 @@ from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.tasks import answer_checks, files
 from halfway.curriculum.tasks.files import File
 from halfway.experiments.config.paths import locate, model_config
-from halfway.experiments.running import checks
+from halfway.experiments.running import validation
 from halfway.trainers.model_folder import check_model_folder
 from halfway.trainers.rollouts.chat import Prompts
 
@@ -226,7 +226,7 @@ def test_a_tokenizer_that_works_long_or_not_at_all_is_one_line(
     content = json.loads((SUMS / "tokenizer.json").read_text()) | change
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match=words) as error:
-        Prompts(checks._Quick(tmp_path / "tokenizer.json")).of_problem(
+        Prompts(validation._Quick(tmp_path / "tokenizer.json")).of_problem(
             Problem("p", "a" * 60 + "!", "1", "s", "exact", {})
         )
     assert "\n" not in str(error.value)
@@ -241,5 +241,7 @@ def test_a_quick_tokenizer_neither_pads_nor_cuts_a_prompt(tmp_path: Path) -> Non
     content = json.loads((SUMS / "tokenizer.json").read_text()) | {"padding": padding, "truncation": cutting}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     prompt = Problem("p", "1+2=", "3", "s", "exact", {})
-    ids = [Prompts(checks._Quick(folder / "tokenizer.json")).of_problem(prompt).tolist() for folder in (tmp_path, SUMS)]
+    ids = [
+        Prompts(validation._Quick(folder / "tokenizer.json")).of_problem(prompt).tolist() for folder in (tmp_path, SUMS)
+    ]
     assert ids[0] == ids[1] and len(ids[0]) > 2

@@ -37,7 +37,7 @@ from halfway.curriculum.support.errors import LONGEST
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments import api
 from halfway.experiments.audit.formats.trl import gaps
-from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.audit.log_reading import read_logs
 from halfway.experiments.cli import app
 from halfway.experiments.report.records import read_jsonl
 from halfway.experiments.running.retrace import retrace

@@ -14,7 +14,7 @@ from paths import REPOSITORY
 from halfway.curriculum import Problem, ProblemSet
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import build_run
-from halfway.experiments.running.checks import check_run
+from halfway.experiments.running.validation import check_run
 from halfway.trainers import prompt_states
 from halfway.trainers.policy import Policy
 from halfway.trainers.prompt_states import FEATURE, mean_states, principal_components, with_prompt_states

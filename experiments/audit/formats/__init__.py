@@ -14,5 +14,5 @@ An installed package adds another reader through an entry point in the group `ha
 - `prime_rl`: episodes of prime-rl and verifiers
 - `trinity`: Trinity-RFT's experiences, as JSON Lines or in a database
 - `table`: any table of problems and rewards, such as results of older evaluations of verifiers
-- `decisions`: Halfway's decision log
+- `decision_log`: Halfway's decision log
 """

@@ -7,7 +7,7 @@ FORMATS = Registry(
     what="--format",
     group="halfway.audit_formats",
     builtin={
-        "decisions": "halfway.experiments.audit.formats.decisions:Decisions",
+        "decisions": "halfway.experiments.audit.formats.decision_log:Decisions",
         "verl": "halfway.experiments.audit.formats.verl:Verl",
         "trl": "halfway.experiments.audit.formats.trl:Trl",
         "ms_swift": "halfway.experiments.audit.formats.trl:Swift",

@@ -1,8 +1,8 @@
 """Computes the results of a comparison.
 
-- `summary`: every number of a comparison
+- `comparison_summary`: every number of a comparison
 - `arm_summary`: one arm over its seeds
-- `decisions`: arms with equal decisions, and members that never acted
+- `equal_decisions`: arms with equal decisions, and members that never acted
 - `starts`: groups by start (a problem, a generated problem, a prefix), and scores by stratum
 - `sweeps`: the settings tried for each arm, and the chosen one
 - `plan`: reads the plan of a comparison: contrasts, targets, costs

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from halfway.experiments.report.analysis.summary import Summary
+from halfway.experiments.report.analysis.comparison_summary import Summary
 from halfway.experiments.report.figures.charts import Chart
 from halfway.experiments.report.figures.forest import contrast_forest, saving_forest
 from halfway.experiments.report.figures.groups import pass_counts, prefix_control, problem_map, zero_variance

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from halfway.experiments.report.analysis.comparison_summary import Summary
 from halfway.experiments.report.analysis.savings import END
-from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.figures.charts import Chart, Spec, by_arm, chart, finite, value
 from halfway.experiments.report.figures.colors import MUTED
 from halfway.experiments.report.records import Comparison

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from halfway.curriculum.support.atomic import write_text
-from halfway.experiments.report.analysis.summary import Summary
+from halfway.experiments.report.analysis.comparison_summary import Summary
 from halfway.experiments.report.tables.arm_tables import (
     arm_table,
     quick_table,

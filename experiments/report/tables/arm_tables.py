@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from halfway.experiments.report.analysis.arm_summary import PAPERS_ROLLOUTS, ArmSummary, Timing
+from halfway.experiments.report.analysis.comparison_summary import Summary
 from halfway.experiments.report.analysis.starts import StartRow, StrataRow
-from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.text_tables import (
     NONE,
     TextTable,

@@ -1,7 +1,7 @@
 """Tables that compare arms at equal cost."""
 
+from halfway.experiments.report.analysis.comparison_summary import Summary
 from halfway.experiments.report.analysis.equal_cost import ContrastRow, Matched
-from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.statistics.intervals import FEW
 from halfway.experiments.report.text_tables import NONE, TextTable, interval, p_value, seeds_text
 

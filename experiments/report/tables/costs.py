@@ -1,8 +1,8 @@
 """Tables of the cost to reach a score, and the words that explain a cost."""
 
+from halfway.experiments.report.analysis.comparison_summary import Summary
 from halfway.experiments.report.analysis.pooled import DRAWS, PooledRatio
 from halfway.experiments.report.analysis.savings import END, SavingRow, Savings
-from halfway.experiments.report.analysis.summary import Summary
 from halfway.experiments.report.statistics.intervals import FEW
 from halfway.experiments.report.text_tables import NONE, TextTable, interval, seeds_text
 

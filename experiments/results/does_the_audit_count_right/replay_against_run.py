@@ -18,7 +18,7 @@ from halfway.controllers.greso import Greso
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.support.atomic import write_json
 from halfway.experiments.audit.counterfactual import Replay, Replayed, replay, world_of
-from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.audit.log_reading import read_logs
 from halfway.experiments.report.records import read_jsonl
 from halfway.experiments.scripts import script, script_parser
 

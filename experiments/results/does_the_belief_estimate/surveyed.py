@@ -27,7 +27,7 @@ from halfway.experiments.report.records import load_run_records
 from halfway.experiments.results.does_the_belief_estimate.next_visit import Skilled, foresee, score, visits
 from halfway.experiments.running.build import build_problems, load_starting_policy
 from halfway.experiments.scripts import script, script_parser
-from halfway.experiments.survey.command import build_collector
+from halfway.experiments.survey.survey import build_collector
 from halfway.trainers.prompt_states import FEATURE, with_prompt_states
 
 Floats = NDArray[np.float64]

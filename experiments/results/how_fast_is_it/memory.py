@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from halfway.experiments.config.run import RunConfig, parse_run_config
-from halfway.experiments.running.memory import estimate
+from halfway.experiments.running.memory_estimate import estimate
 from halfway.experiments.scripts import script, script_parser
 
 SHARED = {"head_dim": 64, "tie_word_embeddings": True}

@@ -16,7 +16,7 @@ from rich.table import Table
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_json
 from halfway.experiments.report.analysis.axes import ROLLOUTS
-from halfway.experiments.reproduction.power import (
+from halfway.experiments.reproduction.contest_power import (
     Design,
     Spread,
     false_alarms,
@@ -25,7 +25,7 @@ from halfway.experiments.reproduction.power import (
     spread_of,
 )
 from halfway.experiments.reproduction.run_curves import by_arm, read_curves
-from halfway.experiments.results.when_does_it_pay.judging import compared, over_regimes
+from halfway.experiments.results.when_does_it_pay.verdict_numbers import compared, over_regimes
 from halfway.experiments.scripts import script, script_parser
 
 FOLDER = Path(__file__).parent

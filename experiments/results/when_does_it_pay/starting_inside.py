@@ -30,7 +30,7 @@ from halfway.experiments.report.text_tables import NONE, TextTable
 from halfway.experiments.results.does_the_belief_estimate.surveyed import mixed_chance
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.scripts import script, script_parser
-from halfway.experiments.survey.command import build_collector
+from halfway.experiments.survey.survey import build_collector
 
 Floats = NDArray[np.float64]
 

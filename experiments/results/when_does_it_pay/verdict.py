@@ -20,7 +20,7 @@ from halfway.experiments.report.analysis.pooled import by_instance, pool
 from halfway.experiments.report.figures.style import PALETTE, STYLE, grid, legend_above, thousands
 from halfway.experiments.report.records import Run
 from halfway.experiments.reproduction.run_curves import read_curves
-from halfway.experiments.results.when_does_it_pay.judging import Verdict, compared, judge
+from halfway.experiments.results.when_does_it_pay.verdict_numbers import Verdict, compared, judge
 from halfway.experiments.scripts import script, script_parser
 
 FOLDER = Path(__file__).parent

@@ -26,7 +26,7 @@ from halfway.curriculum.tasks.hub import Hub
 from halfway.curriculum.tasks.sources import split
 from halfway.curriculum.tasks.verifiers import VERIFIERS, verify_all
 from halfway.experiments.config.loading import load_run_config
-from halfway.experiments.running.checks import check_run
+from halfway.experiments.running.validation import check_run
 
 STREAM = Stream(7, ("problems",))
 ROWS = [{"prompt": f'say "{i}",\n and { {"k": i} }', "answer": str(i)} for i in range(9)]

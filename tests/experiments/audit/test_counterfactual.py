@@ -30,7 +30,7 @@ from halfway.experiments.audit.counterfactual import (
     world_of,
 )
 from halfway.experiments.audit.history import UNKNOWN, History, Log, Reading
-from halfway.experiments.audit.measures import findings
+from halfway.experiments.audit.log_measures import findings
 from halfway.experiments.cli import app
 
 N = 8

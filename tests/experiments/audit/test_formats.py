@@ -18,7 +18,7 @@ from halfway.curriculum import UserError
 from halfway.experiments.audit.formats.base import Choices
 from halfway.experiments.audit.formats.registry import FORMATS
 from halfway.experiments.audit.history import Log
-from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.audit.log_reading import read_logs
 
 LOGS = Path(__file__).parent / "logs"
 # step -> k of problems a, b and c, of four rollouts each; b has zero variance twice, a once.

@@ -25,7 +25,7 @@ from halfway.curriculum import UserError
 from halfway.experiments.audit import database, files
 from halfway.experiments.audit.formats import table
 from halfway.experiments.audit.formats.base import Choices
-from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.audit.log_reading import read_logs
 from halfway.experiments.cli import app
 from halfway.trainers.loop.loop_options import Budget, FillOptions
 
@@ -341,7 +341,7 @@ import tracemalloc
 from pathlib import Path
 from memory import peak_mib
 import halfway.experiments.audit.formats.verl
-from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.audit.log_reading import read_logs
 before = peak_mib()
 [log] = read_logs([Path(sys.argv[1])])
 print(log.history.num_rollouts, peak_mib() - before)
@@ -395,7 +395,7 @@ PEAK = """
 import sys, time
 from pathlib import Path
 from memory import peak_mib
-from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.audit.log_reading import read_logs
 began = time.process_time()
 try:
     [log] = read_logs([Path(sys.argv[1])])

@@ -19,8 +19,8 @@ from halfway.experiments.audit.builder import expected_zero_variance
 from halfway.experiments.audit.counterfactual import Replayed
 from halfway.experiments.audit.formats.base import Choices
 from halfway.experiments.audit.history import Log
-from halfway.experiments.audit.measures import findings
-from halfway.experiments.audit.reading import read_logs
+from halfway.experiments.audit.log_measures import findings
+from halfway.experiments.audit.log_reading import read_logs
 from halfway.experiments.audit.tables import amount, brief, headline, in_short
 from halfway.experiments.cli import app
 

@@ -24,7 +24,7 @@ from halfway.experiments.config.comparison import ComparisonConfig, with_arms
 from halfway.experiments.config.design import Arm, contrast_pairs
 from halfway.experiments.config.loading import load_comparison_config, to_plain
 from halfway.experiments.config.run import RunConfig, parse_run_config
-from halfway.experiments.report.analysis.summary import Summary, summarize
+from halfway.experiments.report.analysis.comparison_summary import Summary, summarize
 from halfway.experiments.report.records import load_comparison_records
 from halfway.experiments.report.tables.all_tables import tables
 from halfway.experiments.running.build import build_run

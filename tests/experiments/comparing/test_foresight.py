@@ -12,7 +12,7 @@ from halfway.experiments.comparing.jobs import Job
 from halfway.experiments.comparing.runner import Forecast
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.loading import load_comparison_config
-from halfway.experiments.running.checks import describe_visits
+from halfway.experiments.running.validation import describe_visits
 from halfway.trainers.loop.loop_options import Budget
 
 COMPARISON = """

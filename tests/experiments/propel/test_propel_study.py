@@ -20,7 +20,7 @@ from halfway.experiments.propel import stages
 from halfway.experiments.propel.config import PropelConfig, load_study, prepare
 from halfway.experiments.propel.stages import run_sweep
 from halfway.experiments.propel.study import Study
-from halfway.experiments.propel.summary import (
+from halfway.experiments.propel.study_summary import (
     differences_table,
     draw_summary,
     paired_differences,

@@ -10,7 +10,7 @@ from contests import comparison_of, contest, run_of
 from synthetic_runs import decision, step_record, write_records
 
 from halfway.experiments.report.analysis.arm_summary import extra_information
-from halfway.experiments.report.analysis.summary import summarize
+from halfway.experiments.report.analysis.comparison_summary import summarize
 from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.figures.groups import problem_map
 from halfway.experiments.report.problems import ends, problem_rows, problem_views, three, visits_of

@@ -21,7 +21,7 @@ from synthetic_runs import (
 )
 
 from halfway.experiments.report import page as page_writer
-from halfway.experiments.report.analysis.summary import summarize
+from halfway.experiments.report.analysis.comparison_summary import summarize
 from halfway.experiments.report.figures.all_figures import PICTURES
 from halfway.experiments.report.figures.colors import PALETTE, count_colors, shades
 from halfway.experiments.report.figures.forest import contrast_forest, saving_forest
@@ -31,9 +31,9 @@ from halfway.experiments.report.figures.series import smoothed_ratio, summed_cou
 from halfway.experiments.report.figures.spending import rollout_fates, timing
 from halfway.experiments.report.figures.style import grid, legend_above
 from halfway.experiments.report.figures.timeline import Event, both, lags, read_spans, timeline
-from halfway.experiments.report.page import embed, save_charts, write_report
 from halfway.experiments.report.provenance import read_provenance, write_provenance
 from halfway.experiments.report.records import load_comparison_records
+from halfway.experiments.report.report_page import embed, save_charts, write_report
 
 KINDS = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF"}
 EVENTS = [

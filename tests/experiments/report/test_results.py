@@ -14,8 +14,8 @@ from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import UserError, chain
 from halfway.curriculum.prefix import ParentCount
+from halfway.experiments.report.analysis.comparison_summary import ranks_of, summarize
 from halfway.experiments.report.analysis.starts import find_reported, strata_rows
-from halfway.experiments.report.analysis.summary import ranks_of, summarize
 from halfway.experiments.report.analysis.sweeps import read_tuning
 from halfway.experiments.report.records import Stratum, load_comparison_records, load_run_records
 from halfway.experiments.report.statistics.intervals import few_over_seeds, over_seeds

@@ -15,8 +15,8 @@ from synthetic_runs import ARMS, STRATA, write_comparison
 
 from halfway.experiments.output_flags import as_json
 from halfway.experiments.report.analysis.arm_summary import Timing
+from halfway.experiments.report.analysis.comparison_summary import summarize
 from halfway.experiments.report.analysis.pooled import PooledRatio
-from halfway.experiments.report.analysis.summary import summarize
 from halfway.experiments.report.analysis.sweeps import Sweep, Trial
 from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.figures.learning_curves import learning_curves

@@ -18,9 +18,9 @@ from halfway.curriculum import UserError
 from halfway.experiments.cli import app
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.propel.config import PropelConfig
-from halfway.experiments.reproduction import command, paper_rows
-from halfway.experiments.reproduction.command import at_scale, comparison_of, study_of
+from halfway.experiments.reproduction import paper_rows, reproduce
 from halfway.experiments.reproduction.paper_rows import NAMES, load_paper
+from halfway.experiments.reproduction.reproduce import at_scale, comparison_of, study_of
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -93,15 +93,16 @@ def test_a_study_trains_only_what_is_not_committed(tmp_path: Path, monkeypatch: 
     """Of the ablations of the reward three seeds are committed, which are not those of the recipe."""
     monkeypatch.chdir(tmp_path)
     trained: list[tuple[str, tuple[int, ...]]] = []
-    monkeypatch.setattr(command, "run_stages", lambda study, stage, arm, _: trained.append((arm, study.seeds)))
+    monkeypatch.setattr(reproduce, "run_stages", lambda study, stage, arm, _: trained.append((arm, study.seeds)))
     paper, console = load_paper("propel"), Console(file=StringIO())
-    command.run_row(paper, "figure-4b-none", console)
+    reproduce.run_row(paper, "figure-4b-none", console)
     assert trained == []
-    known = command.committed_runs
+    known = reproduce.committed_runs
+    lacking = ("probe", 3)
     monkeypatch.setattr(
-        command, "committed_runs", lambda *words: [one for one in known(*words) if (one.arm, one.seed) != ("probe", 3)]
+        reproduce, "committed_runs", lambda *words: [one for one in known(*words) if (one.arm, one.seed) != lacking]
     )
-    command.run_row(paper, "figure-4b-none", console)
+    reproduce.run_row(paper, "figure-4b-none", console)
     assert trained == [("probe", (3,))]
 
 
@@ -112,21 +113,21 @@ def test_the_runs_of_the_papers_scale_are_those_of_its_own_seeds(
     monkeypatch.chdir(tmp_path)
     pros = load_paper("pros")
     row = pros.rows["sigma-half"]
-    known = [replace_struct(one, seed=0) for one in command.committed_runs(pros, row) if one.seed == 500]
-    monkeypatch.setattr(command, "prepare_comparison", lambda comparison, folder: comparison)
-    monkeypatch.setattr(command, "run_comparison", lambda *words, **options: [])
-    monkeypatch.setattr(command, "finished_runs", lambda folder: known)
+    known = [replace_struct(one, seed=0) for one in reproduce.committed_runs(pros, row) if one.seed == 500]
+    monkeypatch.setattr(reproduce, "prepare_comparison", lambda comparison, folder: comparison)
+    monkeypatch.setattr(reproduce, "run_comparison", lambda *words, **options: [])
+    monkeypatch.setattr(reproduce, "finished_runs", lambda folder: known)
     folder = Path("runs") / "reproduce" / "two_pools"
     folder.mkdir(parents=True)
     (folder / "comparison.yaml").touch()
-    found, _ = command.run_row(pros, "sigma-half", Console(file=StringIO()), paper_scale=True)
+    found, _ = reproduce.run_row(pros, "sigma-half", Console(file=StringIO()), paper_scale=True)
     assert found.runs == (1, 1)
 
 
 def test_rows_that_lack_runs_say_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     console: Any = SimpleNamespace(print=lambda text, **_: said.append(text))
-    command._say_committed({("a", 0)}, {("a", 0), ("a", 1), ("b", 0)}, console)
+    reproduce._say_committed({("a", 0)}, {("a", 0), ("a", 1), ("b", 0)}, console)
     assert said == ["1 runs are committed, 2 more are trained; --fresh trains all"]
 
 
@@ -167,7 +168,7 @@ def test_a_row_is_run_judged_and_reported(
     row = paper.rows[row_name]
     row = replace(row, seeds=(800, 801), overrides=(*row.overrides, *small))
     monkeypatch.setattr(paper_rows, "load_paper", lambda _: replace(paper, rows={"row": row}))
-    monkeypatch.setattr(command, "QUICK", 0.02)
+    monkeypatch.setattr(reproduce, "QUICK", 0.02)
     folder = Path("runs") / "reproduce" / f"ground_{name}-0.02"
     for trained in (4, 0):
         done = CliRunner().invoke(app, ["reproduce", f"{name}/row", "--quick"])

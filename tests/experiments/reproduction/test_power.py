@@ -6,7 +6,7 @@ from contests import run_of
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.records import Run
-from halfway.experiments.reproduction.power import (
+from halfway.experiments.reproduction.contest_power import (
     ARM,
     BASELINE,
     Design,
@@ -18,7 +18,7 @@ from halfway.experiments.reproduction.power import (
     power_of_ratio,
     spread_of,
 )
-from halfway.experiments.results.when_does_it_pay.judging import over_regimes
+from halfway.experiments.results.when_does_it_pay.verdict_numbers import over_regimes
 
 DESIGN = Design(runs=8, instances=4, contrasts=2)
 

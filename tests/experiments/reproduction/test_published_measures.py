@@ -10,8 +10,8 @@ from contests import run_of
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.experiments.report.records import EvaluationRecord, Run, StepRecord
 from halfway.experiments.reproduction.keep import merged
-from halfway.experiments.reproduction.measures import FACTS, MEASURES, OF_STUDIES, measured_by, record_of
 from halfway.experiments.reproduction.run_curves import Curve, read_curves, write_curves
+from halfway.experiments.reproduction.run_measures import FACTS, MEASURES, OF_STUDIES, measured_by, record_of
 
 
 def group(step: int, problem: str, passed: int, outcome: str = "trained", parent: int | None = None) -> GroupRecord:

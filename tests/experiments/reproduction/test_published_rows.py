@@ -11,7 +11,6 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support.validation import construct
 from halfway.experiments.config import yaml_files
 from halfway.experiments.reproduction import judging
-from halfway.experiments.reproduction.command import measured_text
 from halfway.experiments.reproduction.judging import (
     Ground,
     decided_claims,
@@ -21,6 +20,7 @@ from halfway.experiments.reproduction.judging import (
     read_measured,
 )
 from halfway.experiments.reproduction.paper_rows import NAMES, Row, find_paper, load_paper
+from halfway.experiments.reproduction.reproduce import measured_text
 from halfway.experiments.reproduction.run_curves import Curve, Evaluation
 
 BARE = {"place": "Table 1", "claim": "More.", "published": "2 times"}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from halfway.experiments.reproduction.run_curves import Curve, Evaluation
-from halfway.experiments.results.when_does_it_pay.judging import (
+from halfway.experiments.results.when_does_it_pay.verdict_numbers import (
     arms_table,
     best_table,
     headline_table,

@@ -10,7 +10,7 @@ from transformers import Gemma3Config
 
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.propel import study
-from halfway.experiments.survey import command
+from halfway.experiments.survey import survey
 from halfway.trainers import policy
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.policy import ModelOptions
@@ -41,7 +41,7 @@ def model(monkeypatch: pytest.MonkeyPatch, tiny_tokenizer: Any) -> Model:
 @pytest.mark.parametrize("cuda", [True, False])
 def test_a_survey_samples_on_the_gpu_if_there_is_one(model: Model, monkeypatch: pytest.MonkeyPatch, cuda: bool) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
-    command.build_collector(load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / "skills.yaml"))
+    survey.build_collector(load_run_config(REPOSITORY / "experiments" / "recipes" / "lab" / "skills.yaml"))
     assert model.moved == ["cuda"] * cuda
 
 

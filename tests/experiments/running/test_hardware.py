@@ -24,7 +24,7 @@ from halfway.experiments.config.loading import load_comparison_config, load_run_
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running import launch
 from halfway.experiments.running.launch import commands, run_all
-from halfway.experiments.running.memory import estimate, require_room, zero_states
+from halfway.experiments.running.memory_estimate import estimate, require_room, zero_states
 from halfway.experiments.running.runs import COMPARISON, CONFIG, claim, prepare
 from halfway.trainers.distributed import ports
 from halfway.trainers.distributed.cluster import ShapeOptions

@@ -12,7 +12,7 @@ from halfway.curriculum.repositories.mutation import patch
 from halfway.curriculum.repositories.rows import RepositoryRows
 from halfway.curriculum.tasks.files import File
 from halfway.experiments.config.run import RunConfig, parse_run_config
-from halfway.experiments.running.task_checks import check_rows
+from halfway.experiments.running.validation import check_rows
 
 
 def config(folder: Path, environment: object) -> RunConfig:

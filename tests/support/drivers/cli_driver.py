@@ -46,7 +46,7 @@ def answer(words: Sequence[str], folder: str, output: str, ranks: Sequence[Mappi
 
 
 if __name__ == "__main__":
-    for module in (*HEAVY, "halfway.experiments.report.page"):
+    for module in (*HEAVY, "halfway.experiments.report.report_page"):
         import_module(module)
     for line in sys.stdin:
         print(json.dumps(answer(*json.loads(line))), flush=True)

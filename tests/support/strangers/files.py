@@ -186,7 +186,7 @@ def read_survey(folder: Path) -> Any:
 def make_surveyed(folder: Path) -> None:
     """The folder of a survey that has begun."""
     from halfway.experiments.survey import sampling
-    from halfway.experiments.survey.command import prepare_folder
+    from halfway.experiments.survey.survey import prepare_folder
 
     prepare_folder({"samples": 4, "model": "m"}, folder)
     found = [sampling.Record(f"p{i}", "data", {"level": i}, 4, i % 5, 4, 0, 0) for i in range(12)]
@@ -194,8 +194,8 @@ def make_surveyed(folder: Path) -> None:
 
 
 def read_surveyed(folder: Path) -> Any:
-    from halfway.experiments.survey.command import prepare_folder
     from halfway.experiments.survey.sampling import read_records
+    from halfway.experiments.survey.survey import prepare_folder
 
     prepare_folder({"samples": 4, "model": "m"}, folder)
     return read_records(folder)
@@ -450,7 +450,7 @@ def read_run(folder: Path) -> Any:
 
 def read_report(folder: Path) -> Any:
     """As `halfway report` does."""
-    from halfway.experiments.report.page import write_report
+    from halfway.experiments.report.report_page import write_report
 
     page = write_report(folder / "run").path.read_text()
     assert "\x1b" not in page and "<script>alert" not in page, "something raw is in the page"
@@ -589,8 +589,8 @@ def read_harbor(folder: Path) -> Any:
 
 def read_audit(folder: Path) -> Any:
     """As `halfway audit --write` does, with controllers replayed."""
+    from halfway.experiments.audit.audit_page import write_audit
     from halfway.experiments.audit.auditing import audit
-    from halfway.experiments.audit.page import write_audit
 
     write_audit(audit([folder], replayed=("greso", "retire")), folder / "audit.html")
     page = (folder / "audit.html").read_text()

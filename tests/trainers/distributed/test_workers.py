@@ -27,7 +27,7 @@ from halfway.curriculum import Group, Origin, Problem, Request, Stream, UserErro
 from halfway.curriculum.spreading import spread
 from halfway.curriculum.tasks.helpers import Unjudged, count, take_counts
 from halfway.experiments.config.loading import load_run_config
-from halfway.experiments.running.memory import rank_parts
+from halfway.experiments.running.memory_estimate import rank_parts
 from halfway.experiments.running.parts import sync_weights
 from halfway.trainers.distributed import workers
 from halfway.trainers.distributed.collectives import lost_processes, wait_for_all

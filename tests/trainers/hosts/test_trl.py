@@ -225,7 +225,7 @@ def test_a_start_in_the_prompt_is_followed_by_the_response_or_given_up(
 def test_an_audit_of_trls_own_log_counts_what_was_decided(tmp_path: Path) -> None:
     """TRL's completions against the decision log of the same run: groups, passes, and which problem came again."""
     pytest.importorskip("pyarrow")
-    from halfway.experiments.audit.reading import read_logs
+    from halfway.experiments.audit.log_reading import read_logs
 
     few = trl_lab.problems().__class__(list(trl_lab.problems())[: 2 * GROUPS])
     args = trl_lab.config(tmp_path, 3, save_strategy="no", log_completions=True)

@@ -8,8 +8,8 @@ import pytest
 from contests import comparison_of, run_of
 
 from halfway.curriculum.decision_log import GroupRecord
-from halfway.experiments.report.analysis.decisions import Idle, compare_decisions, idle_members
-from halfway.experiments.report.analysis.summary import summarize
+from halfway.experiments.report.analysis.comparison_summary import summarize
+from halfway.experiments.report.analysis.equal_decisions import Idle, compare_decisions, idle_members
 from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.tables.all_tables import tables

@@ -9,9 +9,9 @@ from scipy.stats import binom, ttest_ind
 
 from halfway.experiments.comparing.tuning import chosen
 from halfway.experiments.report.analysis.axes import ROLLOUTS
+from halfway.experiments.report.analysis.comparison_summary import summarize
 from halfway.experiments.report.analysis.equal_cost import ContrastRow, Matched, contrast_rows, match, match_on
 from halfway.experiments.report.analysis.plan import Contrast, read_design
-from halfway.experiments.report.analysis.summary import summarize
 from halfway.experiments.report.analysis.sweeps import Trial
 from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.records import Comparison

@@ -20,7 +20,7 @@ from halfway.experiments.report.statistics.crossed import (
 )
 from halfway.experiments.report.statistics.intervals import over_seeds
 from halfway.experiments.report.statistics.multiple import LEVEL, holm, seeds_needed, smallest_shown
-from halfway.experiments.results.when_does_it_pay.judging import over_regimes
+from halfway.experiments.results.when_does_it_pay.verdict_numbers import over_regimes
 
 
 def table(seed: int, seeds: int, problems: int, rest: float = 0.3) -> Array:

@@ -20,7 +20,7 @@ from halfway.curriculum.tasks.verifiers import verify
 from halfway.experiments.propel.config import PropelConfig, load_study, study_config, to_plain
 from halfway.experiments.propel.stages import run_corpus, run_evaluation, run_sweep, run_training
 from halfway.experiments.propel.study import Study
-from halfway.experiments.propel.summary import write_summary
+from halfway.experiments.propel.study_summary import write_summary
 from halfway.trainers.propel.corpus import load_corpus
 from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.candidates import read

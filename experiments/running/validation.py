@@ -7,8 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
-from halfway.curriculum import Problem, UserError, require
+from halfway.curriculum import Problem, Stream, UserError, require
+from halfway.curriculum.repositories.checking import check_problems
+from halfway.curriculum.repositories.environment import Repository
 from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.tasks.files import write_problems
 from halfway.curriculum.tasks.hub import UnreachableError
 from halfway.curriculum.tasks.sources import ProblemSplit
 from halfway.curriculum.tasks.trials import try_verifiers
@@ -18,7 +21,7 @@ from halfway.experiments.config.paths import model_config
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.running.build import build_problems, start_session
 from halfway.experiments.running.launch import commands
-from halfway.experiments.running.memory import require_room
+from halfway.experiments.running.memory_estimate import require_room
 from halfway.experiments.tracking.mlflow_store import require_known_store
 from halfway.trainers.engines.part import require_known_servers
 from halfway.trainers.model_folder import catching_panics, check_tokenizer
@@ -298,3 +301,26 @@ def _missing_files(config: RunConfig) -> Iterator[str]:
         for option, value in paths.paths_of(source.part).items():
             if not paths.exists(paths.find(value).expanduser()):
                 yield f"problems.{where}.{source.name}.{option}: {value!r} is not on this machine"
+
+
+def check_rows(config: RunConfig, file: Path | None) -> str:
+    """Check the tasks of a run's source; returns one line with the numbers kept and dropped.
+
+    Args:
+        file: file for the valid tasks, which the source `file` reads with columns id and verifier.
+
+    Raises:
+        UserError: if the run has no repository tasks, this machine cannot run boxes, or no task is valid.
+    """
+    environment = config.environment.part
+    if not isinstance(environment, Repository):
+        raise UserError("--rows: the run's environment is not `repository`, whose tasks can be tried; leave it out")
+    train = config.problems.train
+    wanted = None if train is None else train + config.evaluation.problems
+    loaded = config.problems.opened.source.part.load(wanted, Stream(config.problems.seed))
+    tasks = check_problems(loaded.problems, environment.boxes, environment.test_seconds, environment.parallel or 1)
+    if not tasks.problems:
+        raise UserError(f"problems.source: no task is valid: {tasks.report}")
+    if file is not None:
+        write_problems(tasks.problems, str(file))
+    return f"{tasks.report} (before that: {loaded.report})"

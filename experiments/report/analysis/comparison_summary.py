@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from halfway.experiments.report.analysis.arm_summary import ArmSummary, Timing, summarize_arm, timing_of
 from halfway.experiments.report.analysis.curves import ROUNDING, problems_known
-from halfway.experiments.report.analysis.decisions import Decided, Idle, compare_decisions, idle_members
 from halfway.experiments.report.analysis.equal_cost import Matched, match
+from halfway.experiments.report.analysis.equal_decisions import Decided, Idle, compare_decisions, idle_members
 from halfway.experiments.report.analysis.plan import Design, read_design
 from halfway.experiments.report.analysis.savings import Savings, savings
 from halfway.experiments.report.analysis.starts import StartRow, StrataRow, start_rows, strata_rows

@@ -9,7 +9,6 @@ from pathlib import Path
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.report.text_tables import TextTable
-from halfway.experiments.reproduction.command import LATE, measured_text, minutes_text
 from halfway.experiments.reproduction.judging import (
     ENOUGH,
     NOT,
@@ -23,6 +22,7 @@ from halfway.experiments.reproduction.judging import (
     read_measured,
 )
 from halfway.experiments.reproduction.paper_rows import Paper, Row, papers
+from halfway.experiments.reproduction.reproduce import LATE, measured_text, minutes_text
 
 FOLDER = REPOSITORY / "experiments" / "results" / "what_is_reproduced"
 INTRODUCTION = f"""\

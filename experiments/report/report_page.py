@@ -12,7 +12,7 @@ import numpy as np
 
 from halfway.curriculum.support.atomic import require_no_link, write_text, writing
 from halfway.experiments.config.loading import flatten
-from halfway.experiments.report.analysis.summary import Summary, summarize
+from halfway.experiments.report.analysis.comparison_summary import Summary, summarize
 from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.figures.all_figures import CAPTIONS, PICTURES
 from halfway.experiments.report.figures.charts import Chart

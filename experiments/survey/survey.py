@@ -21,8 +21,8 @@ from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.config.starter import fitting, source_of
 from halfway.experiments.report.text_tables import NONE, TextTable, table_of
 from halfway.experiments.running.build import build_problems
-from halfway.experiments.running.checks import describe_verifiers, shorten
 from halfway.experiments.running.progress_bars import MinuteLines, progress_display
+from halfway.experiments.running.validation import describe_verifiers, shorten
 from halfway.experiments.survey.findings import Findings, find, write_kept
 from halfway.experiments.survey.sampling import Record, read_records, sample
 
