@@ -1,6 +1,5 @@
 """Lists everything that a YAML file can name, with options and defaults, and makes the page about all controllers."""
 
-import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import RunConfig
+from halfway.experiments.output_flags import section_texts
 from halfway.experiments.papers import PAPERS, find_papers, papers_of, plainly
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.propel.domains import DOMAINS
@@ -182,20 +182,8 @@ def attribute_texts(kind: type[Any]) -> dict[str, str]:
         >>> attribute_texts(CheckpointOptions)["keep"]
         'number of newest checkpoints kept.'
     """
-    explained: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        _, _, listed = inspect.cleandoc(base.__doc__ or "").partition("Attributes:\n")
-        names: list[str] = []
-        for line in listed.splitlines():
-            if line and not line.startswith("    "):
-                break
-            start = re.match(r" {4}(\w+(?:, \w+)*): (.*)", line)
-            if start:
-                names = start[1].split(", ")
-                explained |= dict.fromkeys(names, start[2])
-            else:
-                explained |= {name: f"{explained[name]} {line.strip()}".rstrip() for name in names}
-    return explained
+    bases = (section_texts(base.__doc__, "Attributes:\n") for base in reversed(kind.__mro__))
+    return {name: text for texts in bases for name, text in texts.items()}
 
 
 def _option(field: Field[Any]) -> str:

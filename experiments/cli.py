@@ -81,28 +81,25 @@ def recipe(word: str) -> Path:
     return recipe(word)
 
 
-File = Annotated[
-    Path,
-    typer.Argument(
-        help="YAML file, or a recipe's path in the Halfway repository.",
-        show_default=False,
-        metavar="FILE",
-        parser=recipe,
-    ),
-]
-Folder = Annotated[Path, typer.Argument(help="Directory of a run or a comparison.", show_default=False)]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(help="Fields to override, such as learner.lr=3e-4 seed=1.", show_default=False)
-]
-Seeds = Annotated[
-    str, typer.Option(help="Seeds to use instead of the file's, such as 0 1 2 or 0-2.", metavar="SEEDS...")
-]
-Jobs = Annotated[int, typer.Option(min=1, help="Number of runs trained at the same time.")]
-On = Annotated[str, typer.Option(help="here; or slurm or ray, one job per run.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", parser=recipe)]
+Overrides = Annotated[list[str] | None, typer.Argument()]
+Seeds = Annotated[str, typer.Option(metavar="SEEDS...")]
+Jobs = Annotated[int, typer.Option(min=1)]
+SHARED = {
+    "file": "YAML file, or a recipe's path in the Halfway repository.",
+    "folder": "Directory of a run or a comparison.",
+    "overrides": "Fields to override, such as learner.lr=3e-4 seed=1.",
+    "seeds": "Seeds to use instead of the file's, such as 0 1 2 or 0-2.",
+    "jobs": "Number of runs trained at the same time.",
+    "on": "here; or slurm or ray, one job per run.",
+}
+"""The help of parameters that several commands have."""
 
 
 def command(*shows: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a command that reports a user's mistake in one line on stderr and exits with code 2.
+
+    Its docstring is its help, and the texts under "Args:" are those of its parameters.
 
     Args:
         shows: those of `--full`, `--quiet` and `--json` that the command accepts.
@@ -114,7 +111,7 @@ def command(*shows: str, **options: Any) -> Callable[[Callable[..., None]], Call
             with one_line_errors(f"halfway {options.get('name', function.__name__)}"):
                 function(*args, **kwargs)
 
-        app.command(**options)(takes(guarded, *shows))
+        app.command(**options)(takes(guarded, SHARED, *shows))
         return guarded
 
     return register
@@ -211,15 +208,16 @@ def compare(
     file: File,
     overrides: Overrides = None,
     seeds: Seeds = "",
-    arms: Annotated[
-        str, typer.Option(help="Train only these arms, such as grpo,greso; others can be added later.")
-    ] = "",
+    arms: str = "",
     jobs: Jobs = 1,
-    on: On = "here",
+    on: str = "here",
 ) -> None:
     """Train every arm with every seed on one budget, and write a report.
 
     Run the command again to continue an interrupted comparison, or to add seeds or arms.
+
+    Args:
+        arms: Train only these arms, such as grpo,greso; others can be added later.
     """
     from halfway.curriculum import UserError
     from halfway.experiments.comparing.compare import planned_arms, prepare_comparison
@@ -248,20 +246,13 @@ def compare(
 
 @command("quiet", "json")
 def resume(
-    folder: Folder,
-    jobs: Jobs = 1,
-    start: Annotated[
-        int | None,
-        typer.Option(
-            "--from",
-            min=0,
-            metavar="STEP",
-            help="Restart a run from its checkpoint of this step, 0 = the start; later checkpoints are renamed left-*.",
-            show_default=False,
-        ),
-    ] = None,
+    folder: Path, jobs: Jobs = 1, start: Annotated[int | None, typer.Option("--from", min=0, metavar="STEP")] = None
 ) -> None:
-    """Continue an unfinished run or comparison."""
+    """Continue an unfinished run or comparison.
+
+    Args:
+        start: Restart a run from its checkpoint of this step, 0 = the start; later checkpoints are renamed left-*.
+    """
     from halfway.curriculum import UserError
     from halfway.experiments.config.loading import load_comparison_config, load_run_config
     from halfway.experiments.running.runs import is_worker, run_worker
@@ -278,17 +269,14 @@ def resume(
 
 
 @command("json")
-def report(
-    folder: Folder,
-    figures: Annotated[bool, typer.Option("--figures", help="Also save the charts, as SVG, PNG and PDF.")] = False,
-    live: Annotated[
-        bool,
-        typer.Option("--live", help="Rewrite the page until all runs have ended; a browser reloads it automatically."),
-    ] = False,
-) -> None:
+def report(folder: Path, figures: bool = False, live: bool = False) -> None:
     """Print the table of a run or comparison, finished or not, and rewrite its report.
 
     Runs inside another trainer have reports too: give the folder with their decisions.jsonl.
+
+    Args:
+        figures: Also save the charts, as SVG, PNG and PDF.
+        live: Rewrite the page until all runs have ended; a browser reloads it automatically.
     """
     if not (folder / "hosted.json").exists():
         _config_in(folder)
@@ -301,7 +289,7 @@ def report(
 
 
 @command()
-def retrace(folder: Folder) -> None:
+def retrace(folder: Path) -> None:
     """Repeat the decisions of a run with rollouts.staleness above 0 from its event log, and compare."""
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running import build
@@ -320,29 +308,18 @@ def retrace(folder: Folder) -> None:
 
 @command()
 def validate(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            help="YAML files, and fields to override in each, such as learner.lr=3e-4.",
-            metavar="FILES...",
-            show_default=False,
-        ),
-    ],
-    rows: Annotated[
-        bool,
-        typer.Option(
-            "--rows", help="Also run each repository task's tests, which must fail before the fix and pass after it."
-        ),
-    ] = False,
-    kept: Annotated[
-        Path | None, typer.Option(help="With --rows: JSONL file for the tasks that pass this check.")
-    ] = None,
+    words: Annotated[list[str], typer.Argument(metavar="FILES...")], rows: bool = False, kept: Path | None = None
 ) -> None:
     """Check files completely, model and problems included, without torch; show the memory that a cluster needs.
 
     Mistakes are reported with file and line, all at once where possible.
 
     Files of a cluster run that are not on this machine, and models on a hub, only cause a warning.
+
+    Args:
+        words: YAML files, and fields to override in each, such as learner.lr=3e-4.
+        rows: Also run each repository task's tests, which must fail before the fix and pass after it.
+        kept: With --rows: JSONL file for the tasks that pass this check.
     """
     from halfway.curriculum import UserError
     from halfway.curriculum.support.extras import clean
@@ -374,29 +351,34 @@ def validate(
 
 @command()
 def init(
-    file: Annotated[Path, typer.Argument(help="YAML file to write.", show_default=False)],
-    data: Annotated[
-        str,
-        typer.Option(
-            help="Problems: a JSON Lines, JSON, CSV or Parquet file, folder or pattern, owner/name on the hub, or "
-            "taskset:NAME of verifiers."
-        ),
-    ] = "train.jsonl",
-    model: Annotated[str, typer.Option(help="A Hugging Face folder, or owner/name on its hub.")] = "path/to/model",
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs of the machine.")] = 0,
-    host: Annotated[str, typer.Option(help="halfway, trl, verl, trinity, tinker or prime_rl.")] = "halfway",
+    file: Path,
+    data: str = "train.jsonl",
+    model: str = "path/to/model",
+    gpus: Annotated[int, typer.Option(min=0)] = 0,
+    host: str = "halfway",
 ) -> None:
-    """Write a short starter recipe; its comments say what to change."""
+    """Write a short starter recipe; its comments say what to change.
+
+    Args:
+        file: YAML file to write.
+        data: Problems: a JSON Lines, JSON, CSV or Parquet file, folder or pattern, owner/name on the hub, or
+            taskset:NAME of verifiers.
+        model: A Hugging Face folder, or owner/name on its hub.
+        gpus: GPUs of the machine.
+        host: halfway, trl, verl, trinity, tinker or prime_rl.
+    """
     from halfway.experiments.config.starter import write_starter
 
     typer.echo(write_starter(file, data, model, gpus, host), nl=False)
 
 
 @command()
-def schema(
-    file: Annotated[Path | None, typer.Argument(help="JSON file to write; default: standard output.")] = None,
-) -> None:
-    """Write a JSON schema of the YAML files, installed plugins included, for completion and checks in an editor."""
+def schema(file: Annotated[Path | None, typer.Argument()] = None) -> None:
+    """Write a JSON schema of the YAML files, installed plugins included, for completion and checks in an editor.
+
+    Args:
+        file: JSON file to write; default: standard output.
+    """
     from halfway.curriculum.support.atomic import write_text
     from halfway.experiments.schema import schema as made
 
@@ -410,16 +392,19 @@ def schema(
 def launch(
     file: File,
     overrides: Overrides = None,
-    nodes: Annotated[str, typer.Option(help="Hosts, such as a,b,c: training hosts first.")] = "localhost",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print one command of each kind of process instead of running them.")
-    ] = False,
-    through: Annotated[str, typer.Option(help="How to reach other hosts: ssh or srun.")] = "ssh",
-    on: Annotated[
-        str, typer.Option(help="hosts: those of --nodes; slurm: submit a job that resumes when requeued.")
-    ] = "hosts",
+    nodes: str = "localhost",
+    dry_run: bool = False,
+    through: str = "ssh",
+    on: str = "hosts",
 ) -> None:
-    """Start a run on its cluster: the engine's servers on rollout hosts, the ranks on training hosts."""
+    """Start a run on its cluster: the engine's servers on rollout hosts, the ranks on training hosts.
+
+    Args:
+        nodes: Hosts, such as a,b,c: training hosts first.
+        dry_run: Print one command of each kind of process instead of running them.
+        through: How to reach other hosts: ssh or srun.
+        on: hosts: those of --nodes; slurm: submit a job that resumes when requeued.
+    """
     from halfway.curriculum import refusal
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running import slurm
@@ -455,14 +440,13 @@ def launch(
 
 
 @command()
-def serve(
-    file: File,
-    overrides: Overrides = None,
-    address: Annotated[str, typer.Option(help="Address of this host on which the servers listen.")] = "127.0.0.1",
-) -> None:
+def serve(file: File, overrides: Overrides = None, address: str = "127.0.0.1") -> None:
     """Run the engine servers of a run on this host until stopped, as `launch` does on rollout hosts.
 
     Servers and run need the same token, in HALFWAY_SERVER_TOKEN or in the file named by HALFWAY_SERVER_TOKEN_FILE.
+
+    Args:
+        address: Address of this host on which the servers listen.
     """
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.running.launch import serve as run_servers
@@ -489,17 +473,21 @@ def doctor(file: File, overrides: Overrides = None) -> None:
 
 @command()
 def prove(
-    part: Annotated[
-        list[str] | None, typer.Option(help="host, agreement, learner, servers or run; default: all.")
-    ] = None,
-    ranks: Annotated[int, typer.Option(help="Processes of a distributed update.", min=2)] = 2,
-    file: Annotated[Path, typer.Option(help="The run for which to check the host.", parser=recipe)] = PROVED,  # type: ignore[assignment]
-    proof: Annotated[Path, typer.Option(help="File for the results of all checks.")] = Path("proof.json"),
-    plant: Annotated[
-        list[str] | None, typer.Option(help="Inject this fault, which a check must find, to test the checks.")
-    ] = None,
+    part: list[str] | None = None,
+    ranks: Annotated[int, typer.Option(min=2)] = 2,
+    file: Annotated[Path, typer.Option(parser=recipe)] = PROVED,  # type: ignore[assignment]
+    proof: Path = Path("proof.json"),
+    plant: list[str] | None = None,
 ) -> None:
-    """Test learner, servers and a whole run on this machine; prints ok, FAIL or skip for each check."""
+    """Test learner, servers and a whole run on this machine; prints ok, FAIL or skip for each check.
+
+    Args:
+        part: host, agreement, learner, servers or run; default: all.
+        ranks: Processes of a distributed update.
+        file: The run for which to check the host.
+        proof: File for the results of all checks.
+        plant: Inject this fault, which a check must find, to test the checks.
+    """
     from halfway.curriculum import require
     from halfway.experiments.config.loading import load_run_config
     from halfway.experiments.proving.host import host_checks
@@ -572,30 +560,24 @@ def _described(file: Path, changes: Sequence[str]) -> tuple[str, list[str], list
 
 @command("full", "quiet", "json")
 def survey(
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            help="A recipe with overrides, or MODEL and DATA (a file, folder or pattern), read as by `halfway init`.",
-            metavar="RECIPE | MODEL DATA",
-            show_default=False,
-        ),
-    ],
-    problems: Annotated[int, typer.Option(min=1, help="Number of problems to try.")] = 256,
-    samples: Annotated[int, typer.Option(min=2, help="Attempts at each problem.")] = 16,
-    keep: Annotated[
-        str,
-        typer.Option(
-            help="Condition on the problems to write, such as '0 < rate < 1'; empty = all.", show_default=False
-        ),
-    ] = "",
-    form: Annotated[
-        str, typer.Option(help="Regular expression that matches an answer of the right form.", show_default=False)
-    ] = "",
-    output: Annotated[Path | None, typer.Option(help="Folder of the survey; default runs/NAME-survey.")] = None,
+    words: Annotated[list[str], typer.Argument(metavar="RECIPE | MODEL DATA")],
+    problems: Annotated[int, typer.Option(min=1)] = 256,
+    samples: Annotated[int, typer.Option(min=2)] = 16,
+    keep: str = "",
+    form: str = "",
+    output: Path | None = None,
 ) -> None:
     """Measure a model on its problems before training: pass rates, zero-variance groups, lengths, texts.
 
     Run the command again to continue. The pass rates are written as a problem file that a run can read.
+
+    Args:
+        words: A recipe with overrides, or MODEL and DATA (a file, folder or pattern), read as by `halfway init`.
+        problems: Number of problems to try.
+        samples: Attempts at each problem.
+        keep: Condition on the problems to write, such as '0 < rate < 1'; empty = all.
+        form: Regular expression that matches an answer of the right form.
+        output: Folder of the survey; default runs/NAME-survey.
     """
     from halfway.curriculum.support.extras import clean
     from halfway.experiments.survey.findings import check_expression
@@ -621,7 +603,7 @@ def survey(
             typer.echo(as_json(findings))
             keep_problems(folder, tried, records, keep)
             return
-        console = _console()
+        console = terminal()
         for table in (*survey_tables(findings), column_table(findings)) if now().full else (brief(findings),):
             console.print(table)
         for line in example_lines(records) if now().full else ():
@@ -632,19 +614,17 @@ def survey(
 
 @command()
 def propel(
-    stage: Annotated[str, typer.Argument(help="corpus, sweep, train, evaluate, all, or export.", show_default=False)],
-    file: File,
-    overrides: Overrides = None,
-    seeds: Seeds = "",
-    arm: Annotated[str, typer.Option(help="Train, evaluate or export only this arm.")] = "",
-    run: Annotated[
-        Path | None, typer.Option(help="With export: predict the pass rates of the problems in this YAML file.")
-    ] = None,
+    stage: str, file: File, overrides: Overrides = None, seeds: Seeds = "", arm: str = "", run: Path | None = None
 ) -> None:
     """Train task generators on the rewards of a probe, stage by stage or all at once.
 
     Run the command again to continue. `export` writes pools for solver training: new tasks from every arm, or the
     problems of a run, with predicted pass rates.
+
+    Args:
+        stage: corpus, sweep, train, evaluate, all, or export.
+        arm: Train, evaluate or export only this arm.
+        run: With export: predict the pass rates of the problems in this YAML file.
     """
     from halfway.experiments.propel.commands import check_stage, run_stages
     from halfway.experiments.propel.config import load_study, prepare, with_seeds
@@ -656,25 +636,28 @@ def propel(
     check_stage(config, stage, arm, run)
     prepare(config)
     with stoppable():
-        run_stages(config, stage, arm, _console(), run)
+        run_stages(config, stage, arm, terminal(), run)
 
 
 @command("quiet", "json")
 def reproduce(
-    name: Annotated[
-        str,
-        typer.Argument(help="A paper, such as greso; or a row, such as greso/table-1-rollouts; empty = all papers."),
-    ] = "",
+    name: Annotated[str, typer.Argument()] = "",
     jobs: Jobs = 1,
-    on: On = "here",
-    quick: Annotated[bool, typer.Option("--quick", help="Spend a tenth of the budget; gives no verdict.")] = False,
-    scale: Annotated[str, typer.Option(help="lab; or paper: the paper's model, data and batch, on a cluster.")] = "lab",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train all runs, even those with committed curves.")] = False,
+    on: str = "here",
+    quick: bool = False,
+    scale: str = "lab",
+    fresh: bool = False,
 ) -> None:
     """List the published results of the four papers, or run one: claim, published numbers, rule, measured, status.
 
     Runs whose curves are committed are not trained again. Run the command again to continue. Rows of a paper share
     their runs, in runs/reproduce.
+
+    Args:
+        name: A paper, such as greso; or a row, such as greso/table-1-rollouts; empty = all papers.
+        quick: Spend a tenth of the budget; gives no verdict.
+        scale: lab; or paper: the paper's model, data and batch, on a cluster.
+        fresh: Train all runs, even those with committed curves.
     """
     import msgspec
 
@@ -695,7 +678,7 @@ def reproduce(
             found_in = {each.name: read_measured(each) for each in ([paper] if paper else papers())}
             typer.echo(as_json(msgspec.to_builtins(found_in[paper.name] if paper else found_in)))
         else:
-            _console().print(rows_table(paper) if paper else papers_table())
+            terminal().print(rows_table(paper) if paper else papers_table())
         return
     row = find_row(paper, chosen)
     if not row.runs:
@@ -720,25 +703,29 @@ def reproduce(
 
 @command("full", "json")
 def audit(
-    paths: Annotated[list[Path], typer.Argument(help="Files or folders of rollout logs.", show_default=False)],
-    format_name: Annotated[str, typer.Option("--format", help="Format of all files; default: detected.")] = "",
-    problem: Annotated[str, typer.Option(help="Problem column, if detection by name picks the wrong one.")] = "",
-    reward: Annotated[str, typer.Option(help="Reward column, or several with weights: correct=1,format=0.2.")] = "",
-    passes_at: Annotated[
-        float | None, typer.Option(help="Lowest reward that counts as a success; default: guessed.")
-    ] = None,
-    hours: Annotated[float | None, typer.Option(min=0, help="Cost of the run, such as GPU hours.")] = None,
-    replay: Annotated[
-        str, typer.Option(help="Controllers to replay, such as greso,retire; `usual` or `none`.")
-    ] = "usual",
-    write: Annotated[
-        list[Path] | None, typer.Option(help="Also write the audit to this .html or .json file; may be repeated.")
-    ] = None,
+    paths: list[Path],
+    format_name: Annotated[str, typer.Option("--format")] = "",
+    problem: str = "",
+    reward: str = "",
+    passes_at: float | None = None,
+    hours: Annotated[float | None, typer.Option(min=0)] = None,
+    replay: str = "usual",
+    write: list[Path] | None = None,
 ) -> None:
     """Show from a trainer's log how many rollouts were wasted, and what controllers would have saved.
 
     Reads verl, TRL, prime-rl, verifiers, AReaL, ms-swift, NeMo-RL, open-instruct, ROLL, Trinity-RFT, tinker-cookbook,
     Halfway's own decisions.jsonl, and tables of problem, step and reward (JSONL, CSV, Parquet). Needs no torch.
+
+    Args:
+        paths: Files or folders of rollout logs.
+        format_name: Format of all files; default: detected.
+        problem: Problem column, if detection by name picks the wrong one.
+        reward: Reward column, or several with weights: correct=1,format=0.2.
+        passes_at: Lowest reward that counts as a success; default: guessed.
+        hours: Cost of the run, such as GPU hours.
+        replay: Controllers to replay, such as greso,retire; `usual` or `none`.
+        write: Also write the audit to this .html or .json file; may be repeated.
     """
     from halfway.curriculum import require
     from halfway.experiments.audit.audit_page import write_audit
@@ -757,26 +744,20 @@ def audit(
     if now().json:
         typer.echo(as_json(result.plain()))
     else:
-        show(result, _console(), now().full)
+        show(result, terminal(), now().full)
     for path in write or ():
         say(f"written: {path}", err=now().json)
 
 
 @command("json", name="list")
-def list_parts(
-    name: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="A kind of part (controllers, domains, sources, verifiers, environments, engines, settings), a part "
-            "such as greso or learner, or a paper: its method's name or arXiv number.",
-            show_default=False,
-        ),
-    ] = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print controllers/README.md, the page on all controllers.")
-    ] = False,
-) -> None:
-    """List the parts that a YAML file can name, one line each, or explain the options of one part."""
+def list_parts(name: Annotated[list[str] | None, typer.Argument()] = None, markdown: bool = False) -> None:
+    """List the parts that a YAML file can name, one line each, or explain the options of one part.
+
+    Args:
+        name: A kind of part (controllers, domains, sources, verifiers, environments, engines, settings), a part such as
+            greso or learner, or a paper: its method's name or arXiv number.
+        markdown: Print controllers/README.md, the page on all controllers.
+    """
     from rich.text import Text
 
     from halfway.experiments.catalogue import catalogue, controllers_page, explained
@@ -790,7 +771,7 @@ def list_parts(
     if now().json:
         typer.echo(as_json({kind: [part._asdict() for part in parts] for kind, parts in listed.items()}))
         return
-    console = _console()
+    console = terminal()
     show = functools.partial(console.print, soft_wrap=not console.is_terminal)  # no wrapping in a pipe
     for heading, parts in listed.items():
         show(Text(heading, "bold"))
@@ -908,7 +889,7 @@ def _show_report(folder: Path, figures: bool = False) -> None:
     if now().json:
         typer.echo(as_json(summary))
     else:
-        console = _console()
+        console = terminal()
         console.print("\n".join(conclude(summary)))
         for table in quick_tables(summary):
             console.print(table)
@@ -941,10 +922,6 @@ def _output_of(folder: Path, name: str) -> Path:
     """The folder above the run called `name`, which holds tracker files; the run's own folder if it was renamed."""
     parts, folder = Path(name).parts, folder.resolve()
     return folder.parents[len(parts) - 1] if folder.parts[-len(parts) :] == parts else folder
-
-
-def _console() -> "Console":
-    return terminal()
 
 
 def main() -> None:

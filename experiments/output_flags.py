@@ -5,10 +5,11 @@ import inspect
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from copy import copy
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
 
 import typer
 
@@ -73,8 +74,12 @@ def now() -> Shown:
     return NOW.get(Shown())
 
 
-def takes(function: Callable[..., None], *names: str) -> Callable[..., None]:
-    """Add these `OPTIONS` to the function of a command; `now()` returns them while it runs."""
+def takes(function: Callable[..., None], shared: Mapping[str, str], *names: str) -> Callable[..., None]:
+    """Make the function of a command: with help for its parameters, and these `OPTIONS`, which `now()` returns.
+
+    Args:
+        shared: help for parameters that have none under "Args:" in the docstring.
+    """
 
     @functools.wraps(function)
     def showing(*args: Any, **kwargs: Any) -> None:
@@ -82,15 +87,42 @@ def takes(function: Callable[..., None], *names: str) -> Callable[..., None]:
         function(*args, **kwargs)
 
     own = inspect.signature(function, eval_str=True)
-    more = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, OPTIONS[name]]
-        )
-        for name in names
-    ]
-    showing.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # type: ignore[attr-defined]
-    showing.__annotations__ = {**function.__annotations__, **{one.name: one.annotation for one in more}}
+    helps = {**shared, **section_texts(function.__doc__, "Args:\n")}
+    parameters = [each.replace(annotation=_with_help(each, helps[each.name])) for each in own.parameters.values()]
+    flag = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY, default=False)
+    parameters += [flag(name, annotation=Annotated[bool, OPTIONS[name]]) for name in names]
+    showing.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    showing.__annotations__ = {one.name: one.annotation for one in parameters}
+    showing.__doc__ = (function.__doc__ or "").partition("Args:\n")[0].rstrip()
     return showing
+
+
+def _with_help(parameter: inspect.Parameter, text: str) -> Any:
+    """The annotation of a parameter, with its help. Without typer's information, it is an argument, option or flag."""
+    hint, *infos = (
+        get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else (parameter.annotation,)
+    )
+    flag = [f"--{parameter.name.replace('_', '-')}"] if hint is bool else []
+    required = parameter.default is inspect.Parameter.empty
+    info = copy(infos[0]) if infos else typer.Argument() if required else typer.Option(*flag)
+    info.help = text
+    return Annotated[hint, info]
+
+
+def section_texts(document: str | None, heading: str) -> dict[str, str]:
+    """Map each name in a section of a docstring, such as "Args:", to its text in one line."""
+    texts: dict[str, str] = {}
+    names: list[str] = []
+    for line in inspect.cleandoc(document or "").partition(heading)[2].splitlines():
+        if line and not line.startswith("    "):
+            break
+        start = re.match(r" {4}(\w+(?:, \w+)*): (.*)", line)
+        if start:
+            names = start[1].split(", ")
+            texts |= dict.fromkeys(names, start[2])
+        else:
+            texts |= {name: f"{texts[name]} {line.strip()}".rstrip() for name in names}
+    return texts
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from halfway.experiments.cli import app
 from halfway.experiments.comparing import compare
-from halfway.experiments.report import page as report
+from halfway.experiments.report import report_page as report
 
 LAB = REPOSITORY / "experiments" / "starting_models" / "sums"
 

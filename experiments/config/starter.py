@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from halfway.curriculum import UserError, require
 from halfway.curriculum.registries import SOURCES
@@ -21,58 +22,8 @@ HELDOUT, GROUPS = 256, 64
 ENOUGH = 5 * HELDOUT
 HOSTS = ("halfway", "trl", "verl", "trinity", "tinker", "prime_rl")
 
-CHAIN = """\
-controllers: # in this order; `halfway list controllers` names all
-  - uniform # chooses problems; mopps would choose by a belief about pass rates
-  - greso # skips problems whose groups stayed all-passed or all-failed when they were tried before
-"""
-HOSTED = """\
-# A chain of pass-rate controllers for {host}; its fields: docs/hosts/{host}.md
-{chain}"""
-OWN = """\
-# Check it:            halfway validate {file}
-# Before training:     halfway survey {file}
-# Train:               halfway {train}
-# Any field by itself: halfway list learner
-problems:
-  source:
-    # {read}; `halfway list {kind}` explains all options
-    {kind}: {{{options}}}
-model:
-  path: {model} # a Hugging Face folder, or owner/name on its hub
-  dtype: {dtype}
-  chat: {chat}
-{chain}fill:
-  policy: refill # rounds of rollouts until the batch is full of groups that teach
-  groups: {groups}
-rollouts:
-  num_rollouts: 8 # a group
-  max_response_tokens: {response}
-{engine}learner:
-  lr: 1e-6
-{sharded}budget:
-  rollouts: 100000 # all methods compared on one budget may spend this
-evaluation:
-  problems: {heldout} # held out
-  points: 10
-{cluster}"""
-CHATS = {
-    "all": "all # prompts that are plain text become a user's message; for a base model: messages",
-    "messages": "messages # the tokenizer has no chat template: questions are read as plain text",
-}
 TEMPLATES = ("chat_template.jinja", "chat_template.json", "additional_chat_templates")
 CONFIG, TOKENIZER, MOST_TOKENS = "config.json", "tokenizer_config.json", 1024
-VLLM = "  engine: {{vllm: {{dtype: bfloat16, eager: false, max_length: 4096, kv_cache_gib: 20}}}}\n"
-SERVERS = (
-    "  engine: {{vllm_servers: {{dtype: bfloat16, eager: false, max_length: 4096, kv_cache_gib: 20, count: {gpus}, "
-    "sleep: true}}}}\n"
-)
-CLUSTER = """\
-cluster: # what the run is meant for; `halfway doctor {file}` says what this machine lacks
-  devices_per_node: {gpus}
-  device_gib: 80
-  host_gib: 256
-"""
 
 
 def write_starter(file: Path, data: str, model: str, gpus: int, host: str) -> str:
@@ -84,34 +35,29 @@ def write_starter(file: Path, data: str, model: str, gpus: int, host: str) -> st
     require(host in HOSTS, "--host", host, f"give one of {', '.join(HOSTS)}")
     if file.exists():
         raise UserError(f"{file}: exists already; give another name, or remove it")
-    text = HOSTED.format(host=host, chain=CHAIN) if host != "halfway" else _own(file, data, model, gpus)
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    own = {} if host != "halfway" else _fields(data, model)
+    environment = Environment(
+        loader=PackageLoader("halfway.experiments.config"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+    )
+    template = environment.get_template("starter.yaml.j2")
+    text = template.render(host=host, file=shlex.quote(str(file)), gpus=gpus, **own)
     write_text(file, text)
     return text
 
 
-def _own(file: Path, data: str, model: str, gpus: int) -> str:
-    """The recipe for Halfway's trainer."""
-    alone, name = gpus < 2, shlex.quote(str(file))
+def _fields(data: str, model: str) -> dict[str, Any]:
+    """The fields of a recipe for Halfway's trainer."""
     kind, options, read, rows = _source(data)
     chat, response = fitting(model)
     heldout = max(1, min(HELDOUT, rows // 5))
-    return OWN.format(
-        file=name,
-        kind=kind,
-        options=options,
-        read=read,
-        model=json.dumps(model),
-        chat=CHATS[chat],
-        response=response,
-        groups=max(1, min(GROUPS, rows - heldout)),
-        heldout=heldout,
-        chain=CHAIN,
-        train=f"run {name}" if alone else f"launch {name}",
-        dtype="bfloat16" if gpus else "float32",
-        engine=("", VLLM, SERVERS)[min(gpus, 2)].format(gpus=gpus),
-        sharded=f"  deepspeed: {{zero_stage: {2 if alone else 3}}}\n  mismatch: token_truncated\n" if gpus else "",
-        cluster=CLUSTER.format(file=name, gpus=gpus) if gpus else "",
-    )
+    found = {"kind": kind, "options": options, "read": read, "model": json.dumps(model), "chat": chat}
+    return {**found, "response": response, "groups": max(1, min(GROUPS, rows - heldout)), "heldout": heldout}
 
 
 def fitting(model: str) -> tuple[str, int]:

@@ -20,7 +20,7 @@ from synthetic_runs import (
     write_run,
 )
 
-from halfway.experiments.report import page as page_writer
+from halfway.experiments.report import report_page as page_writer
 from halfway.experiments.report.analysis.comparison_summary import summarize
 from halfway.experiments.report.figures.all_figures import PICTURES
 from halfway.experiments.report.figures.colors import PALETTE, count_colors, shades
