@@ -1,5 +1,6 @@
 """A loaded policy: the model with its tokenizer, its end tokens, and the wrapping of prompts."""
 
+import ctypes
 import logging
 import os
 import re
@@ -22,6 +23,10 @@ from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.chat import Tokenizer
 from halfway.trainers.rollouts.collector import Collector
 from halfway.trainers.rollouts.rollout_options import RolloutOptions
+
+# Options of glibc's mallopt.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+KEPT_BYTES = 2**30
 
 STYLE = re.compile("\x1b\\[[0-9;]*m")
 """What makes letters of a terminal bold or coloured."""
@@ -339,3 +344,16 @@ def prepare_torch(seed: int, threads: int) -> None:
     deterministic.fill_uninitialized_memory = False
     if threads:
         torch.set_num_threads(threads)
+    if not torch.cuda.is_available():
+        _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep blocks of up to 1 GiB when they are freed: every step of a CPU asks for them again.
+
+    By default it returns them to the system, which fills each fresh page with zeros at its first use.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for option in (M_MMAP_THRESHOLD, M_TRIM_THRESHOLD):
+            mallopt(option, KEPT_BYTES)

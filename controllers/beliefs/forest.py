@@ -250,7 +250,8 @@ def enforce_caps(
     """
     keep_C = np.ones(forest.num_children, np.bool_)
     if per_tree is not None and forest.num_children:
-        full = np.flatnonzero((np.bincount(forest.tree_C) > per_tree)[forest.tree_C])
+        _, tree_of, counts = np.unique(forest.tree_C, return_inverse=True, return_counts=True)
+        full = np.flatnonzero(counts[tree_of] > per_tree)
         order = full[np.lexsort((-full, distance_C[full], forest.tree_C[full]))]
         sorted_trees = forest.tree_C[order]
         first = np.searchsorted(sorted_trees, sorted_trees)

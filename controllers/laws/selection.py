@@ -35,12 +35,9 @@ class Taken:
 
 def distance_to_band(rate: Floats, band: tuple[float, float]) -> Floats:
     """Distance of a pass rate from a band (low, high); 0 inside it, both ends included."""
-    low, high = band
-    distance = rate - high
-    if low == high:
-        return np.abs(distance, out=distance)
-    np.maximum(distance, low - rate, out=distance)
-    return np.maximum(distance, 0.0, out=distance)
+    distance = np.clip(rate, *band)
+    np.subtract(rate, distance, out=distance)
+    return np.abs(distance, out=distance)
 
 
 @dataclass(slots=True)

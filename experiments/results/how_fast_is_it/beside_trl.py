@@ -12,9 +12,9 @@ train one optimizer step on all rollouts, normalised over tokens, with advantage
 penalty. TRL accumulates gradients over micro-batches of 32 rows, since it cannot divide them by tokens; Halfway's
 micro-batches have at most 4,096 tokens, and rows whose lengths differ by at most a fifth.
 
-First both take the loss and the gradients of the same rollouts; exits with 1 if they differ by more than 1e-5 of their
-norm. Then the two take turns of a few steps each, Halfway first, so that other work on the machine slows both alike.
-Prints where processor time goes, as medians over the steps after the first of each turn.
+First both take the loss and the gradients of the same rollouts, in float64; exits with 1 if they differ by more than
+1e-5 of their norm. Then the two take turns of a few steps each, Halfway first, so that other work on the machine
+slows both alike. Prints where processor time goes, as medians over the steps after the first of each turn.
 """
 
 import statistics
@@ -109,13 +109,13 @@ class Step:
     gradients: dict[str, Any] = field(default_factory=dict)
 
 
-def load(path: str) -> tuple[Any, Any]:
+def load(path: str, dtype: str = "float32") -> tuple[Any, Any]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(path)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype="float32")
+    model: Any = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
     return tokenizer, model
 
 
@@ -178,7 +178,7 @@ def groups_of(prompts: Sequence[Any], turns: Sequence[Turn], rewards: Sequence[f
 def run_trl(task: Task, steps: int, clock: Clock, seen: Step | None = None) -> None:
     """
     Args:
-        seen: takes what the first step had.
+        seen: takes what the first step had, in float64.
     """
     import torch
     from datasets import Dataset
@@ -186,7 +186,7 @@ def run_trl(task: Task, steps: int, clock: Clock, seen: Step | None = None) -> N
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
 
-    tokenizer, model = load(task.model)
+    tokenizer, model = load(task.model, "float32" if seen is None else "float64")
     rows = min(MICRO_ROWS, len(task.lengths))
     base: Any = TrainerCallback
 
@@ -280,7 +280,7 @@ def compare(task: Task) -> tuple[float, float]:
     """By how much the losses and the gradients of TRL's first step differ, as shares of their norms."""
     theirs = Step()
     run_trl(task, 1, Clock(), theirs)
-    _, model = load(task.model)
+    _, model = load(task.model, "float64")
     learner = build_learner(model)
     ours = Step()
 

@@ -273,11 +273,11 @@ def sample(logits_BV: Tensor, uniforms_B: Tensor, temperature: float) -> tuple[T
     probabilities_BV = logprobs_BV.exp()
     # Where the probability is 0, -1 keeps the cumulation below any threshold. A plain running sum would need
     # neighbouring sums to be equal there, which a parallel sum on an accelerator does not guarantee.
-    cumulated_BV = probabilities_BV.double().cumsum(-1).masked_fill(probabilities_BV == 0, -1.0)
+    cumulated_BV = probabilities_BV.cumsum(-1, dtype=torch.float64).masked_fill_(probabilities_BV == 0, -1.0)
     total_B = cumulated_BV.amax(-1)
     below_total_B = torch.nextafter(total_B, torch.zeros_like(total_B))
     threshold_B = torch.minimum(uniforms_B * total_B, below_total_B)
-    tokens_B = (cumulated_BV > threshold_B[:, None]).to(torch.uint8).argmax(-1)
+    tokens_B = (cumulated_BV > threshold_B[:, None]).view(torch.uint8).argmax(-1)
     chosen_B = logprobs_BV.gather(-1, tokens_B[:, None])[:, 0]
     return tokens_B, chosen_B, torch.special.entr(probabilities_BV).sum(-1)
 
