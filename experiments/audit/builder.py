@@ -4,9 +4,9 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -64,6 +64,7 @@ CONTRADICTIONS = f"""
     WHERE abs(reward::DOUBLE - earlier::DOUBLE) > {EQUAL} GROUP BY problem ORDER BY problem
 """
 Keys = Sequence[bytes] | Sequence[str]
+Row = TypeVar("Row")
 
 
 @dataclass(slots=True)
@@ -152,6 +153,13 @@ class HistoryBuilder:
     def drop(self, reason: str, count: int = 1) -> None:
         self.dropped[reason] += count
 
+    def keep(self, rows: Sequence[Row], holds: Callable[[Row], object], reason: str) -> list[Row]:
+        """Select the rows for which `holds` is true, and count the others as dropped."""
+        kept = [row for row in rows if holds(row)]
+        if len(kept) < len(rows):
+            self.drop(reason, len(rows) - len(kept))
+        return kept
+
     def describe(self, problem: bytes, prompt: bytes | msgspec.Raw) -> None:
         """Note the prompt, as written in the file, of a problem that is known by the trainer's key."""
         name = problem.decode("utf-8", "replace")
@@ -167,9 +175,8 @@ class HistoryBuilder:
         try:
             self._add(rows)
         except OverflowError:
-            sane = [i for i in range(len(rows.steps)) if _sane(rows, i)]
-            self.drop("rollout with a number that no trainer writes", len(rows.steps) - len(sane))
-            self._add(rows.picked(sane))
+            reason = "rollout with a number that no trainer writes"
+            self._add(rows.picked(self.keep(range(len(rows.steps)), lambda i: _sane(rows, i), reason)))
 
     def _add(self, rows: RolloutColumns) -> None:
         count = len(rows.steps)

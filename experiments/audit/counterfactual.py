@@ -15,7 +15,7 @@ can tell how.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -81,9 +81,9 @@ class Calibration:
     mean: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Replayed:
-    """The replay of one controller.
+    """The replay of one controller, filled in step by step.
 
     Attributes:
         kind: whether the controller skips visits, chooses problems, sets group sizes ("allocates"), continues groups
@@ -106,13 +106,13 @@ class Replayed:
     kind: Kind
     visits: int
     left_out: int
-    rollouts: int
-    teaching: int
+    rollouts: int = 0
+    teaching: int = 0
     skipped: int = 0
     refilled: int | None = None
     rightly: int = 0
     zero_variance: int = 0
-    unanswered: Mapping[str, int] = field(default_factory=dict)
+    unanswered: Counter[str] = field(default_factory=Counter)
     again: float = 0.0
     calibration: Calibration | None = None
 
@@ -314,7 +314,7 @@ def _replayed(name: str, make: type[PassRateController[Any]], world: World) -> R
             return Refused(name, "it chooses problems, and no problem occurs twice in the log")
         replayed = Replay(name, controller, world).run()
         if replayed.kind == "skips":
-            replayed = replace(replayed, refilled=Replay(name, controller, world, refills=True).run().skipped)
+            replayed.refilled = Replay(name, controller, world, refills=True).run().skipped
         return replayed
     except UserError as error:
         return Refused(name, _reason(str(error), name))
@@ -360,18 +360,18 @@ class Replay:
         Raises:
             UserError: if the controller needs data that no log has.
         """
-        self.name, self.controller, self.world = name, controller, world
-        self.kind, self.refills, self.batch = kind_of(controller), refills, batch or world.batch
+        self.controller, self.world, self.kind = controller, world, kind_of(controller)
+        self.refills, self.batch = refills, batch or world.batch
         self.logged = AsLogged(world, onward=self.kind == "skips")
-        own = (name.partition(" ")[0], controller)
+        self.found = Replayed(name, self.kind, len(self.logged.visits), world.left_out)
+        self.label = name.partition(" ")[0]
+        own = (self.label, controller)
         members = [own] if self.kind == "chooses" else [("log", self.logged), own]
         self.session = Session(world.problems, chain(*members), world.num_rollouts, provides=PROVIDES, host="a log")
         self.pools: dict[str, Pool] = {}
         self._stream = Stream(0).at("replay")
-        self.unanswered: Counter[str] = Counter()
         self.answers = 0
         self.used: set[int] = set()  # ids of visits; the world keeps them alive
-        self.rollouts = self.teaching = self.skipped = self.rightly = self.zero_variance = 0
         self.beliefs: list[tuple[float, float, float]] = []  # believed rate, observed rate, rate at the previous visit
         self.latest: dict[int, float] = {}
 
@@ -383,20 +383,9 @@ class Replay:
         else:
             for due in self.world.schedule:
                 self._step(len(due), due)
-        return Replayed(
-            name=self.name,
-            kind=self.kind,
-            visits=sum(map(len, self.world.schedule)),
-            left_out=self.world.left_out,
-            rollouts=self.rollouts,
-            teaching=self.teaching,
-            skipped=self.skipped,
-            rightly=self.rightly,
-            zero_variance=self.zero_variance,
-            unanswered=dict(self.unanswered),
-            again=1 - len(self.used) / self.answers if self.answers else 0.0,
-            calibration=calibration(self.beliefs) if self.beliefs else None,
-        )
+        self.found.again = 1 - len(self.used) / self.answers if self.answers else 0.0
+        self.found.calibration = calibration(self.beliefs) if self.beliefs else None
+        return self.found
 
     def _step(self, wanted: int, due: Sequence[tuple[int, Visit]] = ()) -> None:
         """Take a step with a batch of `wanted` groups; a controller that chooses sees the log's visits in it."""
@@ -411,7 +400,7 @@ class Replay:
         while self.session.continues and (more := self.session.next_batch(0)):
             for ticket in more:
                 self._answer(ticket, None)
-        self.teaching += sum(group.teaches for group in self.session.weigh(list(self.session.in_hand())))
+        self.found.teaching += sum(group.teaches for group in self.session.weigh(list(self.session.in_hand())))
         self.session.commit()
 
     @property
@@ -426,19 +415,19 @@ class Replay:
     def _round(self, wanted: int) -> int:
         """Roll out the next `wanted` visits that are not skipped; returns the number of mixed groups."""
         first = self._proposed
-        state = self.session.state[self.name.partition(" ")[0]]
+        state = self.session.state[self.label]
         tickets = self.session.next_batch(wanted)
         due = self.logged.visits[first : self._proposed]
         self._remember(due, state)
         kept = {int(ticket.request.decisions[0].action): ticket for ticket in tickets}
         for i, (position, visit) in enumerate(due, first):
-            self.zero_variance += visit.zero_variance
+            self.found.zero_variance += visit.zero_variance
             if ticket := kept.get(i):
                 assert ticket.request.problem.id == self.world.problems[position].id
                 self._answer(ticket, visit)
             else:
-                self.skipped += 1
-                self.rightly += visit.zero_variance
+                self.found.skipped += 1
+                self.found.rightly += visit.zero_variance
         return sum(not self.logged.visits[i][1].zero_variance for i in kept)
 
     def _answer(self, ticket: Ticket, visit: Visit | None) -> None:
@@ -449,23 +438,23 @@ class Replay:
             if visit is None:
                 visit = self.world.nearest(self.world.problems.position(request.problem.id), step)
             if visit is None:
-                self.unanswered[NO_VISIT] += request.num_rollouts
+                self.found.unanswered[NO_VISIT] += request.num_rollouts
                 self.session.abandon(ticket.id, NO_VISIT)
                 return
             self.answers += 1
             self.used.add(id(visit))
             pool = self.pools[ticket.id] = Pool(visit, self._stream.at(step, ticket.id))
         passed, count = pool.draw(request.num_rollouts)
-        self.rollouts += count
+        self.found.rollouts += count
         if count:
             self.session.record_counts(ticket.id, passed, count)
         if count < request.num_rollouts:
-            self.unanswered[NO_MORE] += request.num_rollouts - count
+            self.found.unanswered[NO_MORE] += request.num_rollouts - count
             self.session.abandon(ticket.id, NO_MORE)
 
     def _remember(self, due: Sequence[tuple[int, Visit]], state: Any = None) -> None:
         """Note the believed pass rates of visited problems in a state (None = the present one), with their outcomes."""
-        state = self.session.state[self.name.partition(" ")[0]] if state is None else state
+        state = self.session.state[self.label] if state is None else state
         rate_P = believed_rates(self.controller, state, self.session.step)
         for position, visit in due:
             observed = visit.passed / visit.size

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from halfway.curriculum.support.atomic import read_json_lines, reading, write_json
 from halfway.experiments.comparing.jobs import Job
 from halfway.experiments.config.comparison import SUPERSEDED, TUNING, WHOLE, ComparisonConfig
-from halfway.experiments.config.design import Grid, Setting
-from halfway.experiments.config.loading import flatten, load_run_config, to_plain
+from halfway.experiments.config.design import Grid, Setting, flatten
+from halfway.experiments.config.loading import load_run_config, to_plain
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.analysis.sweeps import SWEEPS, Sweep, Trial
 from halfway.experiments.running.runs import CONFIG, claim, prepare, read_state

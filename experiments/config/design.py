@@ -44,20 +44,22 @@ def settings_of(grid: Grid) -> list[Setting]:
     return [Setting(dict(zip(grid, values, strict=True))) for values in product(*grid.values())] if grid else []
 
 
-def flatten(grid: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Turn nested fields of a grid, as a command-line override makes them, into dotted fields."""
-    fields: dict[str, Any] = {}
-    for name, value in grid.items():
-        here = f"{path}.{name}" if path else str(name)
-        fields |= flatten(value, here) if isinstance(value, Mapping) else {here: value}
-    return fields
+def flatten(data: Any, path: str = "") -> dict[str, Any]:
+    """Map dotted fields to values. Entries of `controllers` are named by their labels; other lists are values."""
+    if isinstance(data, list | tuple) and path == "controllers" and all(isinstance(entry, Mapping) for entry in data):
+        data = {yaml_bases.label_of(entry): entry[yaml_bases.label_of(entry)] for entry in data}
+    if not isinstance(data, Mapping) or not data:
+        return {path: data}
+    return {
+        k: v for key, value in data.items() for k, v in flatten(value, f"{path}.{key}" if path else str(key)).items()
+    }
 
 
 def read_grid(grid: Any, path: str) -> Grid:
     """A grid with dotted fields. Raises UserError unless it gives lists of different values."""
     remedy = "give fields and their values, such as {learner.lr: [1e-4, 3e-4]}"
     require(isinstance(grid, Mapping), path, grid, remedy)
-    read = flatten(grid)
+    read = flatten(grid) if grid else {}  # an override on the command line nests its fields
     for name, values in read.items():
         listed = isinstance(values, Sequence) and not isinstance(values, str) and len(values) > 0
         require(listed, f"{path}.{name}", values, "give a list of values, such as [1e-4, 3e-4]")

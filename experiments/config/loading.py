@@ -13,6 +13,7 @@ from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.components import plain
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig, comparison_config, limit_of
+from halfway.experiments.config.design import flatten
 from halfway.experiments.config.names import name_of
 from halfway.experiments.config.paths import anchored
 from halfway.experiments.config.run import RunConfig, parse_run_config
@@ -77,14 +78,3 @@ def differences(left: RunConfig | ComparisonConfig, right: RunConfig | Compariso
     """(dotted field, value in `left`, value in `right`) wherever two configurations differ."""
     a, b = flatten(to_plain(left)), flatten(to_plain(right))
     return [(name, a.get(name), b.get(name)) for name in {**a, **b} if a.get(name) != b.get(name)]
-
-
-def flatten(data: Any, path: str = "") -> dict[str, Any]:
-    """Map dotted fields to values. Entries of `controllers` are named by their labels; other lists are values."""
-    if isinstance(data, list | tuple) and path == "controllers" and all(isinstance(entry, Mapping) for entry in data):
-        data = {yaml_bases.label_of(entry): entry[yaml_bases.label_of(entry)] for entry in data}
-    if not isinstance(data, Mapping) or not data:
-        return {path: data}
-    return {
-        k: v for key, value in data.items() for k, v in flatten(value, f"{path}.{key}" if path else str(key)).items()
-    }

@@ -13,7 +13,7 @@ from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.components import Component, component, one_of, plain
 from halfway.curriculum.support.validation import Reader, construct
 from halfway.experiments.config import yaml_files
-from halfway.experiments.config.loading import flatten
+from halfway.experiments.config.design import flatten
 from halfway.experiments.config.names import CHARACTERS, is_label, name_of, require_name, require_seeds
 from halfway.experiments.config.run import check_precision, planned_run
 from halfway.trainers.policy import ModelOptions

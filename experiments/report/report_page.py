@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from halfway.curriculum.support.atomic import require_no_link, write_text, writing
-from halfway.experiments.config.loading import flatten
+from halfway.experiments.config.design import flatten
 from halfway.experiments.report.analysis.comparison_summary import Summary, summarize
 from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.figures.all_figures import CAPTIONS, PICTURES

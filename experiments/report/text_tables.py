@@ -129,14 +129,8 @@ def number(estimate: "Estimate | None", digits: int = 3, signed: bool = False) -
 
 def interval(estimate: "Estimate | None", digits: int = 3, signed: bool = False) -> str:
     """The value as text, with its bounds if it has both; with the single values of two or three runs instead."""
-    sign = "+" if signed else ""
-    if estimate is not None and 1 < len(estimate.values) <= FEW:
-        return (
-            f"{number(estimate, digits, signed)} ({', '.join(f'{one:{sign},.{digits}f}' for one in estimate.values)})"
-        )
-    if estimate is None or estimate.low is None or estimate.high is None:
-        return number(estimate, digits, signed)
-    return f"{number(estimate, digits, signed)} [{estimate.low:{sign},.{digits}f}, {estimate.high:{sign},.{digits}f}]"
+    form = f"{'+' if signed else ''},.{digits}f"
+    return _with_spread(number(estimate, digits, signed), estimate, lambda value: f"{value:{form}}")
 
 
 def percent(estimate: "Estimate | None") -> str:
@@ -146,11 +140,15 @@ def percent(estimate: "Estimate | None") -> str:
 
 def percent_interval(estimate: "Estimate | None") -> str:
     """A share in percent, with its bounds if it has both; with the single values of two or three runs instead."""
+    return _with_spread(percent(estimate), estimate, lambda value: f"{100 * value:.1f}")
+
+
+def _with_spread(value: str, estimate: "Estimate | None", write: Callable[[float], str]) -> str:
     if estimate is not None and 1 < len(estimate.values) <= FEW:
-        return f"{percent(estimate)} ({', '.join(f'{100 * one:.1f}' for one in estimate.values)})"
+        return f"{value} ({', '.join(map(write, estimate.values))})"
     if estimate is None or estimate.low is None or estimate.high is None:
-        return percent(estimate)
-    return f"{percent(estimate)} [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
+        return value
+    return f"{value} [{write(estimate.low)}, {write(estimate.high)}]"
 
 
 def seeds_text(seeds: int) -> str:

@@ -35,10 +35,13 @@ class Need:
 
     what: str
     where: str
-    gib: float
-    limit_gib: float
     parts: Mapping[str, float]
+    limit_gib: float
     remedy: str
+
+    @property
+    def gib(self) -> float:
+        return sum(self.parts.values())
 
     @property
     def fits(self) -> bool:
@@ -126,18 +129,20 @@ def estimate(config: RunConfig) -> Iterator[Need]:
         return
     host, rank = rank_parts(config, shape)
     engine = config.rollouts.engine.part.memory(config.planned(shape), shape)
-    sampling, updating, beside = (_in_gib(parts) for parts in (engine.sampling, engine.updating, engine.host))
+    sampling, updating, beside = (
+        {what: size / GIB for what, size in parts.items()} for parts in (engine.sampling, engine.updating, engine.host)
+    )
     device = "a device" if cluster.gpus else "memory"
     on_host = {"ranks": host}
     if cluster.rollout_nodes > 0:
-        yield _need("a rank", device, rank, cluster.device_gib, engine.remedy)
-        yield _need("an engine", device, sampling, cluster.device_gib, engine.remedy)
+        yield Need("a rank", device, rank, cluster.device_gib, engine.remedy)
+        yield Need("an engine", device, sampling, cluster.device_gib, engine.remedy)
     else:
         states = {k: v for k, v in rank.items() if k not in ("activations", "log-probabilities")}
-        yield _need("a rank, in the update", device, _joined(rank, updating), cluster.device_gib, engine.remedy)
-        yield _need("a rank, in the rollouts", device, _joined(states, sampling), cluster.device_gib, engine.remedy)
+        yield Need("a rank, in the update", device, _joined(rank, updating), cluster.device_gib, engine.remedy)
+        yield Need("a rank, in the rollouts", device, _joined(states, sampling), cluster.device_gib, engine.remedy)
         on_host |= {what: gib * cluster.devices_per_node for what, gib in beside.items()}
-    yield _need("a training host", "its memory", on_host, cluster.host_gib, engine.remedy)
+    yield Need("a training host", "its memory", on_host, cluster.host_gib, engine.remedy)
 
 
 def require_room(config: RunConfig) -> list[Need]:
@@ -153,17 +158,5 @@ def require_room(config: RunConfig) -> list[Need]:
     return needs
 
 
-def _need(what: str, where: str, parts: Mapping[str, float], limit: float, remedy: str) -> Need:
-    return Need(what, where, sum(parts.values()), limit, parts, remedy)
-
-
-def _in_gib(parts: Mapping[str, float]) -> dict[str, float]:
-    return {what: size / GIB for what, size in parts.items()}
-
-
-def _joined(*several: Mapping[str, float]) -> dict[str, float]:
-    joined: dict[str, float] = {}
-    for parts in several:
-        for what, gib in parts.items():
-            joined[what] = joined.get(what, 0.0) + gib
-    return joined
+def _joined(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {what: one.get(what, 0.0) + other.get(what, 0.0) for what in {**one, **other}}

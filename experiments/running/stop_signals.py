@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -83,19 +83,10 @@ class Ending:
 def heed_signals(supervised: bool = False, leaves: bool = True) -> Iterator[Ending]:
     """Handle signals in a `with` block as `Ending` says; outside the main thread, handle none."""
     ending = Ending(supervised, leaves)
-    if threading.current_thread() is not threading.main_thread():
+    with _handling(ending.hear):
+        if supervised and signal.getsignal(signal.SIGINT) == ending.hear:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         yield ending
-        return
-    before = {number: signal.getsignal(number) for number in list_signals()}
-    for number in before:
-        signal.signal(number, ending.hear)
-    if supervised and signal.SIGINT in before:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield ending
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -103,14 +94,19 @@ def interrupt_on_signals() -> Iterator[None]:
     """Raise `Interrupted` at the first signal in a `with` block, to end children first; a second signal ends all."""
 
     def hear(number: int, _: FrameType | None) -> None:
-        for one in before:
+        for one in list_signals():
             signal.signal(one, lambda number, _: end_at_once(number))
         raise Interrupted(number)
 
-    if threading.current_thread() is not threading.main_thread():
+    with _handling(hear):
         yield
-        return
-    before = {number: signal.getsignal(number) for number in list_signals()}
+
+
+@contextmanager
+def _handling(hear: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have a function handle the signals that this process does not ignore; outside the main thread, none."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.getsignal(number) for number in (list_signals() if main else ())}
     for number in before:
         signal.signal(number, hear)
     try:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.extras import clean, one_line
 from halfway.experiments.config.comparison import ComparisonConfig
-from halfway.experiments.config.loading import flatten, to_plain
+from halfway.experiments.config.design import flatten
+from halfway.experiments.config.loading import to_plain
 from halfway.experiments.config.run import RunConfig
 
 Answer = TypeVar("Answer")

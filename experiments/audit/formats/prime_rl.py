@@ -128,15 +128,9 @@ class Episodes(JsonLines[Episode]):
             self.read_file(file, into)
 
     def rollouts(self, rows: Sequence[Episode], file: LogFile, into: HistoryBuilder) -> RolloutColumns | None:
-        training = [row for row in rows if not row.evaluates]
-        if len(training) < len(rows):
-            into.drop("episode of an evaluation", len(rows) - len(training))
-        sound = [row for row in training if row.ok]
-        if len(sound) < len(training):
-            into.drop(ERROR, len(training) - len(sound))
-        scored = [row for row in sound if row.problem]
-        if len(scored) < len(sound):
-            into.drop("episode whose task has neither key nor prompt", len(sound) - len(scored))
+        training = into.keep(rows, lambda row: not row.evaluates, "episode of an evaluation")
+        sound = into.keep(training, lambda row: row.ok, ERROR)
+        scored = into.keep(sound, lambda row: row.problem, "episode whose task has neither key nor prompt")
         if scored and not (scored[0].task.key or scored[0].task.hash):
             into.guess(BY_PROMPT)
         if any(len(row.traces) > 1 for row in scored):

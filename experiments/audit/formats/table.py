@@ -13,7 +13,7 @@ import io
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, count, repeat
+from itertools import chain, compress, count, repeat
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
@@ -223,14 +223,12 @@ class Table(Reader):
                 columns, announced = columns if _rewarded(batch, columns) else columns._replace(reward=""), True
                 self._tell(columns, weights, step, into)
             batch = self._kept(batch, columns, into)
-            if nameless := [i for i, value in enumerate(batch[columns.problem]) if value is None or value == ""]:
-                into.drop("row without a problem", len(nameless))
-                left_out = set(nameless)
-                batch = _picked(batch, [i for i in range(len(batch[columns.problem])) if i not in left_out])
+            named = [value is not None and value != "" for value in batch[columns.problem]]
+            batch = _pick(batch, named, "row without a problem", into)
             steps = self._steps_in(batch, columns, step or 0, into)
-            if len(known := [i for i, value in enumerate(steps) if value is not None]) < len(steps):
-                into.drop("row whose step is not a number", len(steps) - len(known))
-                batch, steps = _picked(batch, known), [steps[i] for i in known]
+            if not all(known := [value is not None for value in steps]):
+                batch = _pick(batch, known, "row whose step is not a number", into)
+                steps = [value for value in steps if value is not None]
             self._note_texts(batch, columns, into)
             for rollouts in _rollouts(batch, columns, steps, rows, into, within=self.way.grouped == "within"):
                 if not columns.reward:
@@ -258,19 +256,14 @@ class Table(Reader):
     def _kept(self, batch: Batch, columns: ColumnNames, into: HistoryBuilder) -> Batch:
         """Keep the rows that are training rollouts and did not end in an error."""
         if columns.error and columns.reward:
-            bad = {i for i, value in enumerate(batch[columns.error]) if _word(value) not in NOTHING}
-            if bad:
-                into.drop(ERROR, len(bad))
-                batch = _picked(batch, [i for i in range(len(batch[columns.problem])) if i not in bad])
+            batch = _pick(batch, [_word(value) in NOTHING for value in batch[columns.error]], ERROR, into)
         if columns.split:
             words = list(map(_word, batch[columns.split]))
             if evaluated := FLAGS.get(columns.split):
                 words = ["evaluation" if word == evaluated else "train" for word in words]
             self._splits.update(words)
             if self.way.training:
-                kept = [i for i, word in enumerate(words) if word in TRAINING]
-                into.drop("row of an evaluation", len(words) - len(kept)) if len(kept) < len(words) else None
-                batch = _picked(batch, kept)
+                batch = _pick(batch, [word in TRAINING for word in words], "row of an evaluation", into)
         return batch
 
     def _steps_in(
@@ -400,8 +393,12 @@ def _weighted(batch: Batch, weights: Mapping[str, float]) -> list[float | None]:
     return sums
 
 
-def _picked(batch: Batch, chosen: Sequence[int]) -> Batch:
-    return {name: [values[i] for i in chosen] for name, values in batch.items()}
+def _pick(batch: Batch, holds: Sequence[bool], reason: str, into: HistoryBuilder) -> Batch:
+    """Select rows by a mask, and count the others as dropped."""
+    if all(holds):
+        return batch
+    into.drop(reason, holds.count(False))
+    return {name: list(compress(values, holds)) for name, values in batch.items()}
 
 
 def _rollouts(

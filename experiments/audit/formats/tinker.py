@@ -58,7 +58,5 @@ class Tinker(JsonLines[TinkerRow]):
         return folder.parent if any(letter.isdecimal() for letter in folder.name) else folder
 
     def rollouts(self, rows: Sequence[TinkerRow], file: LogFile, into: HistoryBuilder) -> RolloutColumns | None:
-        training = [row for row in rows if row.split == "train"]
-        if len(training) < len(rows):
-            into.drop("rollout of an evaluation", len(rows) - len(training))
+        training = into.keep(rows, lambda row: row.split == "train", "rollout of an evaluation")
         return super().rollouts(training, file, into)

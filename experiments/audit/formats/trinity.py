@@ -85,13 +85,8 @@ class Trinity(JsonLines[TrinityRow]):
     }
 
     def rollouts(self, rows: Sequence[TrinityRow], file: LogFile, into: HistoryBuilder) -> RolloutColumns | None:
-        training = [row for row in rows if "/" not in str(row.eid.batch)]
-        if len(training) < len(rows):
-            into.drop("rollout of an evaluation", len(rows) - len(training))
-        first = [row for row in training if row.eid.step == 0]
-        if len(first) < len(training):
-            into.drop("further turn of a run", len(training) - len(first))
-        return super().rollouts(first, file, into)
+        training = into.keep(rows, lambda row: "/" not in str(row.eid.batch), "rollout of an evaluation")
+        return super().rollouts(into.keep(training, lambda row: row.eid.step == 0, "further turn of a run"), file, into)
 
 
 class TrinityDatabase(Reader):
@@ -123,10 +118,7 @@ class TrinityDatabase(Reader):
             with closing(_connected(file)) as base:
                 cursor = base.execute(QUERY.format(_table_in(base)))
                 while rows := cursor.fetchmany(4096):
-                    named = [row for row in rows if len(str(row[1])) <= LONGEST_NAME]
-                    if len(named) < len(rows):
-                        into.drop(UNNAMED, len(rows) - len(named))
-                    into.add(_columns(named, seen))
+                    into.add(_columns(into.keep(rows, lambda row: len(str(row[1])) <= LONGEST_NAME, UNNAMED), seen))
         except (sqlite3.Error, ValueError, OverflowError):
             into.drop("database that could not be read to its end")
 

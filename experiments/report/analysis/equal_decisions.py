@@ -7,7 +7,7 @@ from typing import Any
 
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.support.yaml_bases import label_of
-from halfway.experiments.config.loading import flatten
+from halfway.experiments.config.design import flatten
 from halfway.experiments.report.records import Run
 
 OF_EVERY_RUN = ("name", "seed", "output")

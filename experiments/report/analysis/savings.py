@@ -81,12 +81,6 @@ class Savings:
     rows: tuple[SavingRow, ...]
 
 
-def saving_axes(design: Design) -> list[Axis]:
-    """The measures of cost: the headline first, then rollouts and generated tokens, then costs."""
-    axes = [design.headline, ROLLOUTS, TOKENS, *design.costs]
-    return [axis for i, axis in enumerate(axes) if axis not in axes[:i]]
-
-
 def savings(runs_of: Mapping[str, Sequence[Run]], design: Design, draws: int = DRAWS) -> list[Savings]:
     """Compare the arms with curves along each measure of cost; empty if no arm has a curve.
 
@@ -95,7 +89,7 @@ def savings(runs_of: Mapping[str, Sequence[Run]], design: Design, draws: int = D
     """
     having = {arm: found for arm, runs in runs_of.items() if (found := keep_evaluated(runs))}
     used = [run for runs in having.values() for run in runs]
-    spent = [(axis, common_reach(used, axis)) for axis in saving_axes(design)] if used else []
+    spent = [(axis, common_reach(used, axis)) for axis in design.axes(ROLLOUTS, TOKENS)] if used else []
     return [_along(having, axis, amount, design, draws) for axis, amount in spent if amount > 0]
 
 

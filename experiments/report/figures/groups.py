@@ -136,10 +136,9 @@ def prefix_control(comparison: Comparison) -> Chart | None:
                 found = points(smoothed_ratio(part_T, totals_T))
                 rows += [{"panel": f"{arm}: {title}", **same, "run": "", **point} for point in found]
             for run in runs:
-                reported = zip(*reported_series(run, "ratio", parent), strict=True)
                 rows += [
                     {"panel": f"{arm}: prefix ratio", **same, "run": run.seed, "step": x, "x": x, "y": finite(y)}
-                    for x, y in reported
+                    for x, y in reported_series(run, "ratio", parent)
                 ]
     middle = {"mark": {"type": "rule", "color": "#009E73"}, "encoding": {"y": {"datum": 0.5}}}
     y = value("y", None, scale={"domain": [0, 1]})

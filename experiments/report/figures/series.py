@@ -49,14 +49,10 @@ def child_series(runs: Sequence[Run], parent: ParentCount) -> tuple[Array, Array
     return series[0], series[1], series[2]
 
 
-def reported_series(run: Run, quantity: str, parent: ParentCount) -> tuple[list[int], list[float]]:
-    """The values of a quantity that a controller reports for parents with this pass count, and their steps."""
-    points = [
-        (step.step, value)
-        for step in run.steps
-        if (value := find_reported(step.controllers, quantity, parent)) is not None
-    ]
-    return [x for x, _ in points], [y for _, y in points]
+def reported_series(run: Run, quantity: str, parent: ParentCount) -> list[tuple[int, float]]:
+    """The values of a quantity that a controller reports for parents with this pass count, each after its step."""
+    found = ((step.step, find_reported(step.controllers, quantity, parent)) for step in run.steps)
+    return [(step, value) for step, value in found if value is not None]
 
 
 def points(values_T: Array) -> list[dict[str, Any]]:
