@@ -290,12 +290,14 @@ def test_padding_has_an_embedding(tmp_path: Path) -> None:
 def test_a_run_keeps_the_memory_that_it_frees() -> None:
     """Otherwise each of a step's large tensors costs a page fault for every 4 KiB."""
 
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        torch.ones(2**24)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
     def refilled() -> bool:
         prepare_torch(0, 0)
-        for _ in range(2):
-            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-            torch.ones(2**24)
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 100
+        return min(faults() for _ in range(6)) < 100  # the first ones may take blocks that the parent had freed
 
     child = os.fork()
     if not child:
