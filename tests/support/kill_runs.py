@@ -25,7 +25,7 @@ from kills.cluster import the_cluster
 from kills.launches import preload
 from kills.server import the_server
 from kills.setups import ON_RAY, RECIPES, SERVED, SETUPS, Setup
-from kills.trials import SAME, Undisturbed, tried
+from kills.trials import SAME, VICTIMS, Undisturbed, tried
 
 COLUMNS = ("learner", "sampler", "judge", "rank", "server", "node", "tree", "file", "full", "limit", "stop")
 
@@ -66,6 +66,7 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True, help="JSON Lines, continued if it exists")
     parser.add_argument("--served", action="store_true")
     parser.add_argument("--on-ray", action="store_true")
+    parser.add_argument("--victims", default="", help="kill only these, such as server,sampler,node")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
@@ -78,6 +79,8 @@ def main() -> None:
         options.record.write_text("".join(json.dumps(one) + "\n" for one in known))
     done = {(one["setup"], one["recipe"], one["number"]) for one in known if one["seed"] == options.seed}
     began, failed, setups = time.monotonic(), 0, SERVED if options.served else ON_RAY if options.on_ray else SETUPS
+    if options.victims:
+        VICTIMS.update(dict.fromkeys(setups, tuple(options.victims.split(","))))
     preload()
     folder = Path(tempfile.mkdtemp(prefix="kills-"))
     references = {
