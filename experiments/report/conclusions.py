@@ -9,8 +9,8 @@ from halfway.experiments.report.analysis.equal_cost import Matched, MatchedRow
 from halfway.experiments.report.analysis.equal_decisions import Decided
 from halfway.experiments.report.analysis.pooled import PooledRatio
 from halfway.experiments.report.analysis.savings import END
+from halfway.experiments.report.statistics.holm import seeds_needed
 from halfway.experiments.report.statistics.intervals import FEW
-from halfway.experiments.report.statistics.multiple import seeds_needed
 from halfway.experiments.report.tables.contrasts import contrast_family
 from halfway.experiments.report.text_tables import interval
 

@@ -18,7 +18,7 @@ from halfway.experiments.report.analysis.curves import common_reach, scores_at
 from halfway.experiments.report.analysis.pooled import POINTS, Array, Pooled, Stratum, area_gain, pool_tables, ratio
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import CrossedMean
-from halfway.experiments.report.statistics.multiple import LEVEL
+from halfway.experiments.report.statistics.holm import LEVEL
 
 BASELINE, ARM = "baseline", "arm"
 

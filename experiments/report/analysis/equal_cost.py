@@ -10,8 +10,8 @@ from halfway.experiments.report.analysis.curves import common_reach, keep_evalua
 from halfway.experiments.report.analysis.plan import Contrast, Design
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import Array, crossed_mean, mean_difference
+from halfway.experiments.report.statistics.holm import LEVEL, holm, smallest_shown
 from halfway.experiments.report.statistics.intervals import Estimate, unless_few
-from halfway.experiments.report.statistics.multiple import LEVEL, holm, smallest_shown
 
 Tables = Mapping[str, Mapping[int, Array]]
 """Pass rates of the problems, (problems,), by arm and seed."""

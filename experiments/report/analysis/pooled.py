@@ -29,7 +29,7 @@ from halfway.experiments.report.analysis.curves import (
 )
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import CrossedMean, mean_difference, resamples
-from halfway.experiments.report.statistics.multiple import LEVEL
+from halfway.experiments.report.statistics.holm import LEVEL
 
 POINTS = 64
 DRAWS, MOST_WEIGHTS = 2000, 20_000_000

@@ -22,8 +22,8 @@ from halfway.experiments.report.analysis.pooled import (
     spent_until,
 )
 from halfway.experiments.report.records import Run
+from halfway.experiments.report.statistics.holm import LEVEL, holm
 from halfway.experiments.report.statistics.intervals import FEW, Estimate, unless_few
-from halfway.experiments.report.statistics.multiple import LEVEL, holm
 
 END = "end"
 """The goal of reaching the baseline's final score; other goals are scores fixed in advance, as text."""

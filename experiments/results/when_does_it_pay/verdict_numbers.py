@@ -13,8 +13,8 @@ from halfway.experiments.report.analysis.curves import common_reach
 from halfway.experiments.report.analysis.pooled import Pooled, area_gain, areas, best_shares, by_instance, pool, ratio
 from halfway.experiments.report.records import Run
 from halfway.experiments.report.statistics.crossed import CrossedMean
+from halfway.experiments.report.statistics.holm import LEVEL, holm
 from halfway.experiments.report.statistics.intervals import Estimate
-from halfway.experiments.report.statistics.multiple import LEVEL, holm
 from halfway.experiments.report.text_tables import NONE, TextTable, interval
 from halfway.experiments.reproduction.run_curves import Curve, by_arm
 

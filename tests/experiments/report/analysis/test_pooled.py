@@ -16,7 +16,7 @@ from halfway.experiments.report.analysis.pooled import (
     spent_until,
 )
 from halfway.experiments.report.records import Run
-from halfway.experiments.report.statistics.multiple import LEVEL
+from halfway.experiments.report.statistics.holm import LEVEL
 
 END = 400  # rollouts of a run of five evaluations
 

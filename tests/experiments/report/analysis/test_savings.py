@@ -7,7 +7,7 @@ from contests import comparison_of, contest, run_of
 from halfway.experiments.report.analysis.plan import read_design
 from halfway.experiments.report.analysis.savings import END, SavingRow, Savings, savings
 from halfway.experiments.report.records import Run
-from halfway.experiments.report.statistics.multiple import holm
+from halfway.experiments.report.statistics.holm import holm
 
 
 def compared(runs: list[Run], **config: object) -> dict[str, Savings]:

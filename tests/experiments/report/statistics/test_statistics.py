@@ -18,8 +18,8 @@ from halfway.experiments.report.statistics.crossed import (
     resamples,
     satterthwaite,
 )
+from halfway.experiments.report.statistics.holm import LEVEL, holm, seeds_needed, smallest_shown
 from halfway.experiments.report.statistics.intervals import over_seeds
-from halfway.experiments.report.statistics.multiple import LEVEL, holm, seeds_needed, smallest_shown
 from halfway.experiments.results.when_does_it_pay.verdict_numbers import over_regimes
 
 
