@@ -2,5 +2,5 @@
 
 - `intervals`: 95 % intervals of means, shares and ratios
 - `crossed`: errors of means over seeds x problems
-- `multiple`: adjustment for several contrasts at once, and their power
+- `holm`: adjustment for several contrasts at once, and their power
 """
