@@ -93,7 +93,9 @@ class SimulatedRollouts:
 
     def _turns(self, prefix: Prefix | None, tokens_T: IntArray) -> tuple[Turn, ...]:
         if self.unit == "tokens":
-            replayed = np.concatenate([turn.tokens_T for turn in prefix.turns]) if prefix else tokens_T[:0]
+            if prefix is None:
+                return (self._turn(tokens_T),)
+            replayed = np.concatenate([turn.tokens_T for turn in prefix.turns])
             return (self._turn(np.concatenate([replayed, tokens_T[len(replayed) :]]), num_replayed=len(replayed)),)
         past = prefix.turns if prefix else ()
         fresh = range(len(past), self.length)
