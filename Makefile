@@ -11,6 +11,8 @@ ENGINES ?= .venv-engines
 HOSTS ?= .venv-hosts
 DIST_VENV ?= .venv-dist
 SITE_VENV ?= .venv-site
+# Without files of bytecode, each of the tests' many processes would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: quickstart test test-engines hosts test-hosts test-trl test-verl test-verifiers check lint format bench reproduction engines dist site clean
 

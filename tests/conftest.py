@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+from paths import IMPORTABLE
 from skipped import skipped_line
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if each.name != "halfway":
             (folder / each.name).symlink_to(each)
     os.environ["XDG_CACHE_HOME"] = str(folder)
+    if config.getoption("markexpr") == "engines":
+        os.environ["PYTHONPATH"] = IMPORTABLE  # vLLM's processes start with `sitecustomize`
     config.add_cleanup(lambda: rmtree(folder, ignore_errors=True))
 
 
