@@ -17,7 +17,7 @@ Beside the code are `recipes/` and the research record, `results/`, which nothin
 - `proving`: checks the parts of a run on the machines at hand
 - `comparing`: trains many runs side by side: tuning, arms, seeds
 - `report`: turns run directories into tables, figures and a page
-- `reproduction`: the curves of a contest's runs, tables between marks, and the power of a planned contest
+- `reproduction`: the published results of four papers: their rows, runs, judgements and pages
 - `site`: the pages of the documentation site, with its reference
 - `survey`: measures a model on its problems before any training
 - `propel`: runs PROPEL from a YAML file

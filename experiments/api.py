@@ -60,7 +60,7 @@ def compare(
     from halfway.experiments.config.comparison import with_arms
     from halfway.experiments.config.loading import load_comparison_config
     from halfway.experiments.report.provenance import write_provenance
-    from halfway.experiments.tracking.opening import open_trackers
+    from halfway.experiments.tracking.tracker_process import open_trackers
 
     config = load_comparison_config(_located(source), changes)
     config = replace(config, seeds=tuple(seeds)) if seeds else config
@@ -128,7 +128,7 @@ def train_run(
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.progress_bars import single_run
     from halfway.experiments.running.runs import last_spent, read_state, train
-    from halfway.experiments.tracking.opening import open_trackers
+    from halfway.experiments.tracking.tracker_process import open_trackers
     from halfway.trainers.loop.waste import Waste
 
     console = shown.progress

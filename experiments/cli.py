@@ -407,8 +407,7 @@ def launch(
     """
     from halfway.curriculum import refusal
     from halfway.experiments.config.loading import load_run_config
-    from halfway.experiments.running import slurm
-    from halfway.experiments.running.launch import commands, kinds, run_all
+    from halfway.experiments.running.launch import batch_script, commands, kinds, run_all, submit
     from halfway.experiments.running.memory_estimate import require_room
     from halfway.trainers.engines.vllm_servers import auth
 
@@ -425,8 +424,8 @@ def launch(
     if config.cluster.gpus:
         require_room(config)
     if on != "hosts":
-        script = slurm.batch_script(config, file.resolve(), overrides or [])
-        say(script if dry_run else slurm.submit(script))
+        script = batch_script(config, file.resolve(), overrides or [])
+        say(script if dry_run else submit(script))
         return
     if dry_run:
         for line in kinds(needed):
@@ -627,12 +626,12 @@ def propel(
         run: With export: predict the pass rates of the problems in this YAML file.
     """
     from halfway.experiments.propel.commands import check_stage, run_stages
-    from halfway.experiments.propel.config import load_study, prepare, with_seeds
+    from halfway.experiments.propel.config import load_study, prepare
 
     changes, chosen = split_seeds(overrides or [], seeds)
     config = load_study(file, changes)
     if chosen:
-        config = with_seeds(config, chosen)
+        config = replace(config, seeds=tuple(chosen))
     check_stage(config, stage, arm, run)
     prepare(config)
     with stoppable():
@@ -728,11 +727,10 @@ def audit(
         write: Also write the audit to this .html or .json file; may be repeated.
     """
     from halfway.curriculum import require
-    from halfway.experiments.audit.audit_page import write_audit
     from halfway.experiments.audit.auditing import audit as audited
     from halfway.experiments.audit.counterfactual import DEFAULTS
     from halfway.experiments.audit.formats.base import Choices
-    from halfway.experiments.audit.tables import show
+    from halfway.experiments.audit.tables import show, write_audit
 
     for path in write or ():
         require(path.suffix in (".html", ".json"), "--write", str(path), "give a name that ends in .html or .json")
@@ -836,7 +834,7 @@ def _train_comparison(
     from halfway.experiments.comparing.compare import run_comparison
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.validation import check_chain, describe_visits
-    from halfway.experiments.tracking.opening import open_trackers
+    from halfway.experiments.tracking.tracker_process import open_trackers
 
     with stoppable(resuming(folder)):
         console, output = now().progress, _output_of(folder, config.name)
@@ -900,7 +898,7 @@ def _show_report(folder: Path, figures: bool = False) -> None:
 
 
 def _show_tracking(console: "Console", tracking: "TrackingOptions", output: Path) -> None:
-    from halfway.experiments.tracking.opening import commands
+    from halfway.experiments.tracking.tracker_process import commands
 
     for name, command in commands(tracking, output):
         console.print(f"{name}: {command}", soft_wrap=True)

@@ -179,7 +179,7 @@ class Trained:
         """Write the report and return the path of its page."""
         from halfway.experiments.report.report_page import write_report
 
-        return write_report(self.folder).path
+        return write_report(self.folder)
 
     def _tables(self) -> "list[TextTable]":
         from halfway.experiments.report.tables.all_tables import quick_tables
@@ -229,7 +229,7 @@ class AuditedLogs:
 
     def write(self, path: Path | str) -> None:
         """Write the audit as a page (.html) or as JSON."""
-        from halfway.experiments.audit.audit_page import write_audit
+        from halfway.experiments.audit.tables import write_audit
 
         write_audit(self.audit, Path(path))
 

@@ -210,11 +210,7 @@ def _papers() -> Iterator[str]:
     for paper in PAPERS:
         files = (f"experiments/recipes/methods/{name.lower().replace(' ', '_')}.yaml" for name in paper.names)
         recipes = [f"`{file}`" for file in files if (REPOSITORY / file).exists()]
-        homes = {
-            name: f"../controllers/{name}.md" if name in CONTROLLERS.names() else f"parts.md#{name}"
-            for name in paper.parts
-        }
-        linked = ", ".join(f"[`{name}`]({home})" for name, home in homes.items())
+        linked = ", ".join(f"[`{name}`]({_home(name)})" for name in paper.parts)
         yield f"| {paper.names[0]} | [{paper.title}, {paper.source}]({paper.url}) | {linked} | `{paper.yaml}` "
         yield f"| {', '.join(recipes)} |\n"
 

@@ -10,6 +10,5 @@
 - `log_measures`: the numbers: zero-variance groups, repeated outcomes, spending, fates of problems
 - `suspects`: finds problems whose rewards look wrong
 - `counterfactual`: replays controllers against the log's own history
-- `tables`: an audit as sentences and tables
-- `audit_page`: an audit as HTML, by the template in templates/
+- `tables`: an audit as sentences and tables, and as HTML by the template in templates/
 """

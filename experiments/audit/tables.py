@@ -1,13 +1,16 @@
 """Presents an audit in sentences and tables, for the terminal and for the page."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from halfway.curriculum.support.atomic import write_json, write_text
 from halfway.curriculum.support.extras import clean
 from halfway.experiments.audit.auditing import LIMITS, Audit, Audited
 from halfway.experiments.audit.counterfactual import MOST_STEPS, MOST_VISITS, Calibration, Refused, Replayed
 from halfway.experiments.audit.history import Reading
 from halfway.experiments.audit.log_measures import Findings, Memory, Stretch
-from halfway.experiments.report.text_tables import NONE, TextTable
+from halfway.experiments.report.html import render
+from halfway.experiments.report.text_tables import NONE, TextTable, share_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,20 +32,21 @@ def headline(one: Audited) -> str:
         return f"This log seems to leave zero-variance groups out: it holds {with_signal}, and no cost of the others."
     spent = findings.spending
     text = (
-        f"{percent(findings.zero_variance)} of {findings.groups:,} groups had zero variance "
-        f"({percent(findings.all_failed)} all failed, {percent(findings.all_passed)} all passed): "
+        f"{share_text(findings.zero_variance)} of {findings.groups:,} groups had zero variance "
+        f"({share_text(findings.all_failed)} all failed, {share_text(findings.all_passed)} all passed): "
     )
     others = len(one.log.history) - findings.groups
     text += f"together with {others:,} groups started from a prefix, a hint or a generated problem, " if others else ""
     text += f"{spent.zero_variance:,} of {spent.rollouts:,} rollouts"
     if spent.tokens and spent.zero_variance_tokens is not None:
-        text += f", {percent(spent.zero_variance_tokens / spent.tokens)} of the {reading.measure}"
+        text += f", {share_text(spent.zero_variance_tokens / spent.tokens)} of the {reading.measure}"
     text += "."
     if reading.values > 2:
         judged = "the log's own verdicts" if reading.passes_at is None else f"rewards from {reading.passes_at:g} on"
         text += (
             f" Rewards have more than two values and are seldom equal; by {judged} as passes, "
-            f"{percent(findings.none_passed)} of the groups all failed and {percent(findings.none_failed)} all passed."
+            f"{share_text(findings.none_passed)} of the groups all failed and {share_text(findings.none_failed)} all "
+            "passed."
         )
     return text
 
@@ -55,7 +59,7 @@ def in_short(one: Audited) -> str:
     if spent.hours is not None and spent.zero_variance_hours is not None:
         text = f"{amount(spent.zero_variance_hours)} of {amount(spent.hours)} hours bought no gradient"
     else:
-        text = f"{percent(spent.share)} of the rollouts bought no gradient"
+        text = f"{share_text(spent.share)} of the rollouts bought no gradient"
     greso = next((each for each in one.replays if isinstance(each, Replayed) and each.name == "greso"), None)
     if greso is None or greso.precision is None:
         return text + "."
@@ -80,7 +84,7 @@ def facts(one: Audited) -> TextTable:
         outcomes = ", ".join(f"{name} {count:,}" for name, count in findings.outcomes.items())
         rows.append(("what became of them", outcomes))
     if findings.wasted is not None:
-        rows.append(("rollouts that trained nothing", percent(findings.wasted)))
+        rows.append(("rollouts that trained nothing", share_text(findings.wasted)))
     if findings.skipped:
         rows.append(("problems skipped before any rollout", f"{findings.skipped:,}"))
     rows += [("decides the finding", doubt) for doubt in reading.doubts]
@@ -107,7 +111,7 @@ def past(findings: Findings) -> list[TextTable]:
     if findings.streaks:
         kinds = dict.fromkeys(streak.kind for streak in findings.streaks)
         lengths = sorted({streak.length for streak in findings.streaks})
-        cells = {(s.kind, s.length): f"{percent(s.again)} of {s.visits:,}" for s in findings.streaks}
+        cells = {(s.kind, s.length): f"{share_text(s.again)} of {s.visits:,}" for s in findings.streaks}
         streak_rows = [(kind, *(cells.get((kind, length), NONE) for length in lengths)) for kind in kinds]
         names = [f"{length} in a row" + (" or more" if length == lengths[-1] else "") for length in lengths]
         caption = "How often the next visit has the same outcome: the premise of skipping by streaks."
@@ -138,7 +142,7 @@ def by_kind(findings: Findings) -> list[TextTable]:
             rate(k.before),
             rate(k.after),
             f"{k.after - k.before:+.3f}",
-            percent(k.zero_variance),
+            share_text(k.zero_variance),
         )
         for k in findings.kinds
     )
@@ -227,7 +231,7 @@ def brief(one: Audited) -> TextTable:
         rows.append(("forgotten", f"{share(fate.forgotten, fate.revisited)} of those visited again"))
     if judged and len(findings.over_time) > 1:
         ends = findings.over_time[0], findings.over_time[-1]
-        first, last = (percent(each.all_failed + each.all_passed) for each in ends)
+        first, last = (share_text(each.all_failed + each.all_passed) for each in ends)
         rows.append(("zero-variance groups", f"{first} in the first steps, {last} in the last"))
     # Savings of a controller that chooses problems do not last; see the caption of `counterfactuals`.
     lasting = [each for each in one.replays if isinstance(each, Replayed) and each.kind != "chooses"]
@@ -267,7 +271,7 @@ def show(audit: Audit, console: "Console", full: bool = True) -> None:
 
 
 def _kinds(shares: Stretch | Memory) -> tuple[str, str, str]:
-    return percent(shares.all_failed), percent(shares.mixed), percent(shares.all_passed)
+    return share_text(shares.all_failed), share_text(shares.mixed), share_text(shares.all_passed)
 
 
 def _replayed(each: Replayed) -> tuple[str, ...]:
@@ -276,10 +280,10 @@ def _replayed(each: Replayed) -> tuple[str, ...]:
         each.name,
         DOES[each.kind],
         _skipped(each) if skips else NONE,
-        percent(each.precision) if skips else NONE,
-        percent(each.caught) if skips else NONE,
+        share_text(each.precision) if skips else NONE,
+        share_text(each.caught) if skips else NONE,
         NONE if each.price is None else f"{each.price:.1f}",
-        percent(each.answered) + (f", {percent(each.again)} again" if each.again else ""),
+        share_text(each.answered) + (f", {share_text(each.again)} again" if each.again else ""),
     )
 
 
@@ -291,10 +295,6 @@ def _skipped(each: Replayed) -> str:
 def _calibrated(each: Calibration) -> tuple[str, ...]:
     visits = sum(one.visits for one in each.bins)
     return (f"{visits:,}", rate(each.error), *(f"{value:.4f}" for value in (each.square, each.last, each.mean)))
-
-
-def percent(value: float | None) -> str:
-    return NONE if value is None else f"{100 * value:.1f} %"
 
 
 def amount(hours: float) -> str:
@@ -314,7 +314,7 @@ def rate(value: float) -> str:
 
 
 def share(count: int, total: int) -> str:
-    return percent(count / total) if total else NONE
+    return share_text(count / total) if total else NONE
 
 
 def size_text(size: int) -> str:
@@ -323,3 +323,33 @@ def size_text(size: int) -> str:
     while value >= 1000 and len(units) > 1:
         value, units = value / 1000, units[1:]
     return f"{value:.3g} {units[0]}"
+
+
+def write_audit(audit: Audit, path: Path) -> None:
+    """Write an audit as JSON if the path ends in ".json", otherwise as an HTML page.
+
+    Raises:
+        WriteError: if the file cannot be written.
+    """
+    if path.suffix == ".json":
+        write_json(path, audit.plain())
+    else:
+        write_text(path, page(audit))
+
+
+def page(audit: Audit) -> str:
+    """Build the whole page as HTML."""
+    sections = []
+    for one in audit.logs:
+        replayed = [each for each in one.replays if isinstance(each, Replayed)]
+        section = {
+            "name": one.log.name,
+            "headline": headline(one),
+            "short": in_short(one),
+            "stretches": one.findings.over_time,
+            "tables": tables_of(one),
+            "beliefs": [(each.name, each.calibration) for each in replayed if each.calibration],
+            "limits": limits(one.log.reading),
+        }
+        sections.append(section)
+    return render("audit.html.j2", "halfway.experiments.audit", sections=sections, suspicious=suspicious(audit))

@@ -24,8 +24,15 @@ from halfway.experiments.config.design import (
     contrast_pairs,
     settings_of,
 )
-from halfway.experiments.config.names import CHARACTERS, is_label, name_of, require_name, require_seeds
-from halfway.experiments.config.run import RunConfig, parse_run_config
+from halfway.experiments.config.run import (
+    CHARACTERS,
+    RunConfig,
+    is_label,
+    name_of,
+    parse_run_config,
+    require_name,
+    require_seeds,
+)
 from halfway.trainers.loop.loop_options import Budget
 
 TUNING = "tuning"
@@ -116,9 +123,7 @@ class ComparisonConfig:
     @property
     def tuning_budget(self) -> Budget:
         """The budget of one run of a sweep."""
-        unit, total = self.budget.unit, self.tune.share * self.budget.total
-        limit: dict[str, Any] = {unit: total if "seconds" in unit else math.ceil(total)}
-        return replace(self.budget, **limit)
+        return part_of(self.budget, self.tune.share)
 
     def settings(self, arm: str) -> list[Setting]:
         """Every setting of an arm's grid; empty if the arm is not tuned."""
@@ -296,6 +301,13 @@ def absent_contrasts(config: ComparisonConfig, names: Sequence[str]) -> list[tup
     pairs = contrast_pairs(config.contrasts, config.arms)
     absent = [pair for pair in pairs if len({*pair} & {*names}) == 1]
     return [pair for pair in absent if pair[0] in names] if isinstance(config.contrasts, Mapping) else absent
+
+
+def part_of(budget: Budget, share: float) -> Budget:
+    """A share of a budget; rollouts, tokens and steps are whole numbers."""
+    total = share * budget.total
+    limit: dict[str, Any] = {budget.unit: total if "seconds" in budget.unit else math.ceil(total)}
+    return replace(budget, **limit)
 
 
 def limit_of(budget: Budget) -> dict[str, Any]:

@@ -14,9 +14,8 @@ from halfway.curriculum.support.components import plain
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig, comparison_config, limit_of
 from halfway.experiments.config.design import flatten
-from halfway.experiments.config.names import name_of
 from halfway.experiments.config.paths import anchored
-from halfway.experiments.config.run import RunConfig, parse_run_config
+from halfway.experiments.config.run import RunConfig, name_of, parse_run_config
 
 
 def load_config(path: Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> RunConfig | ComparisonConfig:

@@ -1,6 +1,7 @@
 """The fields of a run. Importing and checking needs neither torch nor MLflow."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,6 @@ from halfway.curriculum.support.errors import each
 from halfway.curriculum.support.validation import construct
 from halfway.curriculum.tasks.sources import Source
 from halfway.experiments.config import yaml_files
-from halfway.experiments.config.names import require_name
 from halfway.experiments.config.paths import PROBLEM_SOURCES, model_config, openable
 from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
 from halfway.trainers.engines.part import PlannedRun
@@ -260,3 +260,28 @@ def check_precision(model: ModelOptions, learner: LearnerOptions) -> None:
         model.dtype,
         "small steps are lost in bfloat16 weights; use learner.deepspeed.zero_stage=2, model.lora.rank=16, or float32",
     )
+
+
+CHARACTERS = "use letters, digits, '.', '_' and '-'"
+
+
+def require_name(name: str) -> None:
+    """Raise UserError unless `name` is a path below the folder `output`, such as "study/arm"."""
+    require(re.fullmatch(r"[\w.-]+(/[\w.-]+)*", name) is not None, "name", name, CHARACTERS)
+    require(not {".", ".."} & set(name.split("/")), "name", name, "stay inside the folder `output`")
+
+
+def name_of(path: Path | str) -> str:
+    """The default name of a configuration: the stem of its file, with '-' for invalid characters."""
+    return re.sub(r"[^\w.-]+", "-", Path(path).stem).strip("-.") or "run"
+
+
+def is_label(name: str) -> bool:
+    """True if this is a valid name of an arm or an oracle, which also names a folder."""
+    return re.fullmatch(r"[\w.-]+", name) is not None and name not in (".", "..")
+
+
+def require_seeds(seeds: Sequence[int]) -> None:
+    """Raise UserError unless there is at least one seed, all differ, and none is negative."""
+    unique = len(set(seeds)) == len(seeds) > 0
+    require(unique and min(seeds) >= 0, "seeds", list(seeds), "give different integers of at least 0")

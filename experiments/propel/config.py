@@ -1,7 +1,7 @@
 """The fields of a PROPEL study's YAML file. Importing and checking needs no torch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +14,15 @@ from halfway.curriculum.support.components import Component, component, one_of, 
 from halfway.curriculum.support.validation import Reader, construct
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.design import flatten
-from halfway.experiments.config.names import CHARACTERS, is_label, name_of, require_name, require_seeds
-from halfway.experiments.config.run import check_precision, planned_run
+from halfway.experiments.config.run import (
+    CHARACTERS,
+    check_precision,
+    is_label,
+    name_of,
+    planned_run,
+    require_name,
+    require_seeds,
+)
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.propel.domains import DOMAINS
 from halfway.trainers.propel.domains.base import Domain
@@ -223,17 +230,6 @@ def _check_arms(config: PropelConfig) -> None:
         )
 
 
-def with_seeds(config: PropelConfig, seeds: Sequence[int]) -> PropelConfig:
-    """Copy the study with other seeds."""
-    return replace(config, seeds=tuple(seeds))
-
-
-def to_plain(config: PropelConfig) -> dict[str, Any]:
-    """Convert the configuration to plain data, from which `study_config` makes an equal one."""
-    result: dict[str, Any] = plain(config)
-    return result
-
-
 def prepare(config: PropelConfig) -> None:
     """Make a study's directory, or accept an existing one.
 
@@ -244,10 +240,10 @@ def prepare(config: PropelConfig) -> None:
     """
     file = config.folder / "config.yaml"
     if file.exists():
-        old = to_plain(load_study(file))
+        old = plain(load_study(file))
         free = ("seeds.", "export.", *(f"arms.{arm}." for arm in config.arms if arm not in old["arms"]))
-        config = study_config({**to_plain(config), "arms": {**old["arms"], **config.arms}})
-        before, now = flatten(old), flatten(to_plain(config))
+        config = study_config({**plain(config), "arms": {**old["arms"], **config.arms}})
+        before, now = flatten(old), flatten(plain(config))
         for name in {**before, **now}:
             if before.get(name) != now.get(name) and not f"{name}.".startswith(free):
                 raise UserError(
@@ -255,4 +251,4 @@ def prepare(config: PropelConfig) -> None:
                     "give another name=..."
                 )
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_text(file, OmegaConf.to_yaml(OmegaConf.create(to_plain(config))))
+    write_text(file, OmegaConf.to_yaml(OmegaConf.create(plain(config))))

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import PercentFormatter
 
-from halfway.experiments.report.figures.style import PALETTE, STYLE
+from halfway.experiments.report.figures.colors import PALETTE
+from halfway.experiments.report.figures.style import STYLE
 from halfway.trainers.propel.probes.sweep import Cell
 
 CURVES = {

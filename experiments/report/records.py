@@ -21,7 +21,8 @@ from halfway.experiments.config.comparison import MOST_ARMS
 from halfway.trainers.loop.loop_options import MOST_HELD_OUT
 
 Record = TypeVar("Record")
-Seed = Annotated[int, Meta(ge=0, lt=MOST_STEPS)]
+Count = Annotated[int, Meta(ge=0, lt=MOST_STEPS)]
+Amount = Annotated[float, Meta(ge=0, lt=MOST_STEPS)]
 HOSTED = "hosted.json"
 """The file that replaces config.yaml in runs of another trainer. It is read as YAML, which contains JSON."""
 UNPRINTABLE = re.compile(r"(\\\\)|\\u00(?:0[0-8bcef]|1[0-9a-f])|\\[bf]|[\x7f-\x9f\ud800-\udfff]")
@@ -36,10 +37,10 @@ class StepRecord:
     `trained_tokens` and `judge_seconds` are None in runs from before they were recorded.
     """
 
-    step: int
-    rollouts: int
-    tokens: int
-    seconds: float
+    step: Count
+    rollouts: Count
+    tokens: Count
+    seconds: Amount
     starved: bool = False
     rounds: int = 1
     groups: dict[str, int] = field(default_factory=dict)
@@ -47,13 +48,9 @@ class StepRecord:
     timing: dict[str, float] = field(default_factory=dict)
     learner: dict[str, float | None] = field(default_factory=dict)
     controllers: dict[str, float | None] = field(default_factory=dict)
-    trained_tokens: int | None = None
-    judge_seconds: float | None = None
+    trained_tokens: Count | None = None
+    judge_seconds: Amount | None = None
     tools: dict[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for numbers that no run has."""
-        _require_spending(self)
 
     @property
     def spent(self) -> dict[str, float | None]:
@@ -80,22 +77,21 @@ class EvaluationRecord:
         strata: the problems and passes of each stratum, by its name.
     """
 
-    step: int
-    rollouts: int
-    tokens: int
-    seconds: float
+    step: Count
+    rollouts: Count
+    tokens: Count
+    seconds: Amount
     pass_at_1: Annotated[float, Meta(ge=0, le=1)]
     stderr: Annotated[float, Meta(ge=0)]
     problems: int = 0
     samples: int = 0
-    trained_tokens: int | None = None
-    judge_seconds: float | None = None
+    trained_tokens: Count | None = None
+    judge_seconds: Amount | None = None
     passed: Annotated[tuple[int, ...], Meta(max_length=MOST_HELD_OUT)] = ()
     strata: dict[str, Stratum] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for numbers that no run has; names, which figures show, are made printable."""
-        _require_spending(self)
+        """Raises ValueError for passes that no run has; names, which figures show, are made printable."""
         if not all(0 <= passed <= self.samples for passed in self.passed):
             raise ValueError(f"a problem's passes are outside 0 to {self.samples}")
         object.__setattr__(self, "strata", {clean(name): stratum for name, stratum in self.strata.items()})
@@ -269,21 +265,13 @@ def load_comparison_records(directory: Path) -> Comparison:
     for path in directory.glob("*/seed-*/steps.jsonl"):
         arm = clean(path.parent.parent.name)
         with reading(path.parent, "rename it seed-NUMBER, or move it elsewhere"):
-            seed = msgspec.convert(int(path.parent.name.removeprefix("seed-")), Seed)
+            seed = msgspec.convert(int(path.parent.name.removeprefix("seed-")), Count)
         found.setdefault(arm, []).append(load_run_records(path.parent, arm, seed))
     if not found:
         raise UserError(f"{directory}: no run here or below; give a run or comparison directory")
     declared = [arm for arm in config.get("arms") or () if arm in found]
     order = [*declared, *sorted(set(found) - set(declared))]
     return Comparison(directory, config, {arm: sorted(found[arm], key=lambda run: run.seed) for arm in order})
-
-
-def _require_spending(record: "StepRecord | EvaluationRecord") -> None:
-    """Raise ValueError unless all costs are numbers of at least 0, and not too large to compute with."""
-    spent = {"step": record.step, **_spent(record, record.step)}
-    wrong = {name: value for name, value in spent.items() if value is not None and not 0 <= value < MOST_STEPS}
-    if wrong:
-        raise ValueError(", ".join(f"{name} is {value}" for name, value in wrong.items()))
 
 
 def _spent(record: "StepRecord | EvaluationRecord", steps: int) -> dict[str, float | None]:
@@ -320,7 +308,7 @@ def outcome_rollouts(groups: Sequence[GroupRecord]) -> Counter[str]:
 class _Fields(msgspec.Struct):
     """The fields that a report reads from a configuration, apart from its plan."""
 
-    seed: Seed = 0
+    seed: Count = 0
     budget: dict[str, float | None] | None = None
     arms: Annotated[dict[str, Any], Meta(max_length=MOST_ARMS)] | None = None
     instances: list[Any] | None = None

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,23 +29,14 @@ RELOAD = 15
 UNSAID = ("name", "seed", "output")
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The path of the written page, and its summary."""
-
-    path: Path
-    summary: Summary
-
-
-def write_report(directory: Path) -> Report:
-    """Write report.html, summary.json and summary.md into a run or comparison directory.
+def write_report(directory: Path) -> Path:
+    """Write report.html, summary.json and summary.md into a run or comparison directory. Returns the path of the page.
 
     Raises:
         UserError: if the directory has no run, a record cannot be read, or a file cannot be written.
     """
     comparison = load_comparison_records(directory)
-    summary = summarize(comparison)
-    return Report(write_page(comparison, summary), summary)
+    return write_page(comparison, summarize(comparison))
 
 
 def write_live_report(directory: Path, say: Callable[[str], None]) -> None:

@@ -133,9 +133,14 @@ def interval(estimate: "Estimate | None", digits: int = 3, signed: bool = False)
     return _with_spread(number(estimate, digits, signed), estimate, lambda value: f"{value:{form}}")
 
 
+def share_text(share: float | None) -> str:
+    """A share in percent."""
+    return NONE if share is None else f"{100 * share:.1f} %"
+
+
 def percent(estimate: "Estimate | None") -> str:
     """A share in percent, without its bounds."""
-    return NONE if estimate is None else f"{100 * estimate.value:.1f} %"
+    return share_text(None if estimate is None else estimate.value)
 
 
 def percent_interval(estimate: "Estimate | None") -> str:

@@ -1,4 +1,4 @@
-"""Keeps and judges the runs of reproductions, writes their pages, and simulates planned contests.
+"""Keeps and judges the runs of reproductions, and writes their pages.
 
 - `paper_rows`: the published results of each paper as data, with the rules that judge them
 - `run_measures`: the measures of the rules, functions over finished runs
@@ -7,5 +7,4 @@
 - `reproduce`: `halfway reproduce`, which lists rows and runs them
 - `keep`: adds finished runs to the committed runs
 - `run_curves`: the learning curves of single runs, the data of tables
-- `contest_power`: simulates planned contests
 """

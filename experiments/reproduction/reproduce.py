@@ -1,10 +1,9 @@
 """Carries out `halfway reproduce`: lists papers and rows, runs a row's arms, and judges them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -15,7 +14,7 @@ from halfway.curriculum.support.atomic import write_json
 from halfway.experiments.comparing.compare import prepare_comparison, run_comparison
 from halfway.experiments.comparing.processes import Start
 from halfway.experiments.config import yaml_files
-from halfway.experiments.config.comparison import ComparisonConfig, limit_of, with_arms
+from halfway.experiments.config.comparison import ComparisonConfig, limit_of, part_of, with_arms
 from halfway.experiments.config.loading import load_comparison_config, load_config, load_run_config
 from halfway.experiments.config.paths import recipe
 from halfway.experiments.propel.commands import run_stages
@@ -105,9 +104,7 @@ def comparison_of(paper: Paper, row: Row, share: float = 1.0) -> ComparisonConfi
     """
     file = recipe(paper.recipe_of(row))
     config = with_arms(load_comparison_config(file, row.overrides), list(dict.fromkeys(row.arms)))
-    unit, total = config.budget.unit, share * config.budget.total
-    limit: dict[str, Any] = {unit: total if "seconds" in unit else max(1, math.ceil(total))}
-    budget = replace(config.budget, **limit)
+    budget = part_of(config.budget, share)
     name = f"reproduce/{file.stem}" + ("" if share == 1 else f"-{share:g}")
     return replace(config, name=name, budget=budget, seeds=row.seeds or config.seeds, contrasts=None, targets=())
 
@@ -185,28 +182,24 @@ def run_row(
     known = [] if fresh or paper_scale or share < 1 else committed_runs(paper, row)
     known = [curve for curve in known if curve.arm in row.arms]
     skip = {(one.arm, one.seed) for one in known}
-    if paper.study:
-        study = at_scale(paper, row) if paper_scale else study_of(paper, row, share)
-        assert isinstance(study, PropelConfig), "a study's rows are studies"
-        folder, wanted = study.folder, {(arm, seed) for arm in row.arms for seed in study.seeds}
-        _say_committed(skip, wanted, console)
-        if not wanted <= skip:
-            if not paper_scale:
-                make_models(paper, " ".join(row.overrides), console)
-            prepare(study)
+    make: Callable[[Paper, Row, float], ComparisonConfig | PropelConfig] = study_of if paper.study else comparison_of
+    config = at_scale(paper, row) if paper_scale else make(paper, row, share)
+    folder, wanted = config.folder, {(arm, seed) for arm in row.arms for seed in config.seeds}
+    _say_committed(skip, wanted, console)
+    if not wanted <= skip:
+        if not paper_scale:
+            needed = " ".join(row.overrides) if paper.study else str(yaml_files.read(recipe(paper.recipe_of(row))))
+            make_models(paper, needed, console)
+        if isinstance(config, PropelConfig):
+            prepare(config)
             for arm in (arm for arm in row.arms if arm != BASE):
-                seeds = tuple(seed for seed in study.seeds if not {(arm, seed), *_bases(row, seed)} <= skip)
+                # The base generator's evaluation, if the row needs it, is part of that of any arm.
+                also = [BASE] * (BASE in row.arms)
+                seeds = tuple(seed for seed in config.seeds if not {(each, seed) for each in (arm, *also)} <= skip)
                 if seeds:
-                    run_stages(replace(study, seeds=seeds), "all", arm, console)
-    else:
-        comparison = at_scale(paper, row) if paper_scale else comparison_of(paper, row, share)
-        assert isinstance(comparison, ComparisonConfig), "other rows are comparisons"
-        folder, wanted = comparison.folder, {(arm, seed) for arm in row.arms for seed in comparison.seeds}
-        _say_committed(skip, wanted, console)
-        if not wanted <= skip:
-            if not paper_scale:
-                make_models(paper, str(yaml_files.read(recipe(paper.recipe_of(row)))), console)
-            whole = prepare_comparison(comparison, folder)
+                    run_stages(replace(config, seeds=seeds), "all", arm, console)
+        else:
+            whole = prepare_comparison(config, folder)
             failures = run_comparison(whole, folder, jobs, console, only=row.arms, begin=begin, skip=skip)
             if failures:
                 raise UserError(f"{folder}: {len(failures)} runs failed; fix the cause and repeat the command")
@@ -216,13 +209,8 @@ def run_row(
     if share < 1:
         found = msgspec.structs.replace(found, status=f"none, after {share:g} of the budget")
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / f"{name}.json", {"rule": row.rule, "share": share, **_plain(found)})
+    write_json(folder / f"{name}.json", {"rule": row.rule, "share": share, **msgspec.to_builtins(found)})
     return found, folder
-
-
-def _bases(row: Row, seed: int) -> set[tuple[str, int]]:
-    """The base generator's evaluation, if the row needs it; the evaluation of any arm includes it."""
-    return {(BASE, seed)} if BASE in row.arms else set()
 
 
 def _say_committed(known: set[tuple[str, int]], wanted: set[tuple[str, int]], console: Console) -> None:
@@ -237,8 +225,3 @@ def _own_runs(folder: Path, wanted: set[tuple[str, int]]) -> Sequence[Curve]:
     """The finished runs of these arms and seeds in a folder; none if it does not exist."""
     found = finished_runs(folder) if any((folder / name).exists() for name in (COMPARISON, CONFIG)) else []
     return [curve for curve in found if (curve.arm, curve.seed) in wanted]
-
-
-def _plain(found: Measured) -> dict[str, object]:
-    plain: dict[str, object] = msgspec.to_builtins(found)
-    return plain

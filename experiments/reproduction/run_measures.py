@@ -6,7 +6,6 @@ number per run, or the cost to a target, which only the mean curves of two arms 
 
 from collections.abc import Callable, Mapping
 from statistics import fmean
-from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -26,7 +25,7 @@ Fact = Callable[[Run], float | None]
 
 def zero_variance_share(run: Run) -> float | None:
     """Share of fresh groups in which all rollouts pass or all fail."""
-    return _share(_scored(run, "fresh"), _degenerate)
+    return _share(_scored(run, "fresh"), lambda group: group.zero_variance)
 
 
 def prefix_pass_rate(run: Run) -> float | None:
@@ -51,7 +50,7 @@ def band_behind_prefixes(run: Run) -> float | None:
 
 def extremes_behind_prefixes(run: Run) -> float | None:
     """Share of zero-variance groups among groups with prefixes, as a multiple of fresh groups'."""
-    return _multiple(run, _degenerate)
+    return _multiple(run, lambda group: group.zero_variance)
 
 
 def early_entropy(run: Run) -> float | None:
@@ -74,20 +73,18 @@ def zero_variance_memory(run: Run) -> float | None:
     return fmean(after) / share if after and share else None
 
 
-FACTS: Mapping[str, Fact] = MappingProxyType(
-    {
-        "mixed_groups": valid_per_step,
-        "rollouts_per_trained_group": rollouts_per_group,
-        "zero_variance_share": zero_variance_share,
-        "prefix_pass_rate": prefix_pass_rate,
-        "prefix_pass_rate_hard": prefix_pass_rate_hard,
-        "prefix_pass_rate_easy": prefix_pass_rate_easy,
-        "band_behind_prefixes": band_behind_prefixes,
-        "extremes_behind_prefixes": extremes_behind_prefixes,
-        "early_entropy": early_entropy,
-        "zero_variance_memory": zero_variance_memory,
-    }
-)
+FACTS: Mapping[str, Fact] = {
+    "mixed_groups": valid_per_step,
+    "rollouts_per_trained_group": rollouts_per_group,
+    "zero_variance_share": zero_variance_share,
+    "prefix_pass_rate": prefix_pass_rate,
+    "prefix_pass_rate_hard": prefix_pass_rate_hard,
+    "prefix_pass_rate_easy": prefix_pass_rate_easy,
+    "band_behind_prefixes": band_behind_prefixes,
+    "extremes_behind_prefixes": extremes_behind_prefixes,
+    "early_entropy": early_entropy,
+    "zero_variance_memory": zero_variance_memory,
+}
 
 
 def record_of(run: Run, regime: str) -> Curve:
@@ -100,12 +97,10 @@ class Measure(NamedTuple):
     """A measure by which a reproduced result is judged.
 
     Attributes:
-        about: description for tables.
         of: value of one run; None if the run has none. None for a cost to a target or with a price.
         axis: the cost, for a cost to a target.
     """
 
-    about: str
     of: Callable[[Curve], float | None] | None = None
     axis: Axis | None = None
 
@@ -145,34 +140,18 @@ OF_TEXTS = ("utility", "valid", "too_easy", "too_hard", "self_bleu_3", "distinct
 OF_STUDIES = (*OF_TEXTS, "solver_trials", "balanced_accuracy", "calibration_error")
 """These facts, the attempts of the solver, and the quality of the seed's probe on test rows."""
 
-MEASURES: Mapping[str, Measure] = MappingProxyType(
-    {
-        "final_score": Measure("held-out pass@1 at the end", final_score),
-        "area": Measure("area under held-out pass@1 along steps", area),
-        "midway_score": Measure("held-out pass@1 after 0.6 of the steps", midway_score),
-        "steps_to_target": Measure("steps until the reference's final pass@1", axis=STEPS),
-        "rollouts_to_target": Measure("rollouts until the reference's final pass@1", axis=ROLLOUTS),
-        "tokens_to_target": Measure("generated tokens until the reference's final pass@1", axis=TOKENS),
-        "rollouts_per_step": Measure("rollouts per step", _per_step(ROLLOUTS)),
-        "tokens_per_step": Measure("generated tokens per step", _per_step(TOKENS)),
-        "cost_per_step": Measure("generated tokens + rho x trained tokens per step, at the recipe's rho"),
-        "mixed_groups": Measure("mixed groups per batch", _fact("mixed_groups")),
-        "rollouts_per_trained_group": Measure("rollouts per trained group", _fact("rollouts_per_trained_group")),
-        "zero_variance_share": Measure("share of fresh groups with zero variance", _fact("zero_variance_share")),
-        "prefix_pass_rate": Measure("pass rate behind prefixes, second half", _fact("prefix_pass_rate")),
-        "prefix_pass_rate_hard": Measure("pass rate behind head starts, second half", _fact("prefix_pass_rate_hard")),
-        "prefix_pass_rate_easy": Measure("pass rate behind handicaps, second half", _fact("prefix_pass_rate_easy")),
-        "band_behind_prefixes": Measure("3/8 to 5/8 passes: behind prefixes / fresh", _fact("band_behind_prefixes")),
-        "extremes_behind_prefixes": Measure(
-            "zero variance: behind prefixes / fresh", _fact("extremes_behind_prefixes")
-        ),
-        "early_entropy": Measure("entropy in the first half of the steps", _fact("early_entropy")),
-        "zero_variance_memory": Measure(
-            "zero variance after zero variance / at a revisit", _fact("zero_variance_memory")
-        ),
-        **{name: Measure(name.replace("_", " "), _fact(name)) for name in OF_STUDIES},
-    }
-)
+MEASURES: Mapping[str, Measure] = {
+    "final_score": Measure(final_score),
+    "area": Measure(area),
+    "midway_score": Measure(midway_score),
+    "steps_to_target": Measure(axis=STEPS),
+    "rollouts_to_target": Measure(axis=ROLLOUTS),
+    "tokens_to_target": Measure(axis=TOKENS),
+    "rollouts_per_step": Measure(_per_step(ROLLOUTS)),
+    "tokens_per_step": Measure(_per_step(TOKENS)),
+    "cost_per_step": Measure(),  # at the recipe's price of a trained token
+    **{name: Measure(_fact(name)) for name in (*FACTS, *OF_STUDIES)},
+}
 
 
 def measured_by(name: str, rho: float) -> tuple[Callable[[Curve], float | None] | None, Axis | None]:
@@ -200,10 +179,6 @@ def _late(run: Run) -> list[GroupRecord]:
 def _parent_rate(group: GroupRecord) -> float:
     parent = group.parent_count
     return parent.passed / parent.size if parent else 0.5
-
-
-def _degenerate(group: GroupRecord) -> bool:
-    return group.zero_variance
 
 
 def _mean_rate(groups: list[GroupRecord]) -> float | None:

@@ -7,8 +7,7 @@
 - `runs`: run directories: contents, locking, reading a run in progress
 - `validation`: checks of `halfway validate` beyond the fields, with `--rows` of every repository task
 - `memory_estimate`: estimates whether a run fits its machines
-- `launch`: builds and runs the commands that start a run on several hosts
+- `launch`: builds and runs the commands that start a run on several hosts, or submits a job of Slurm that does
 - `on_host`: runs a command on another host for `launch`
-- `slurm`: submits a run as a job of Slurm
 - `progress_bars`: shows progress in a terminal or a log file
 """

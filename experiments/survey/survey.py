@@ -15,11 +15,10 @@ from halfway.curriculum.support.extras import clean
 from halfway.curriculum.tasks.data_files import kind_of, stem
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import load_run_config, to_plain
-from halfway.experiments.config.names import name_of
 from halfway.experiments.config.paths import find_model
-from halfway.experiments.config.run import RunConfig, parse_run_config
+from halfway.experiments.config.run import RunConfig, name_of, parse_run_config
 from halfway.experiments.config.starter import fitting, source_of
-from halfway.experiments.report.text_tables import NONE, TextTable, table_of
+from halfway.experiments.report.text_tables import TextTable, share_text, table_of
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.progress_bars import MinuteLines, progress_display
 from halfway.experiments.running.validation import describe_verifiers, shorten
@@ -214,7 +213,7 @@ def brief(findings: Findings) -> TextTable:
         ("never passed, always passed", f"{100 * findings.never:.1f} %, {100 * findings.always:.1f} %"),
         ("passed in 1/4 to 3/4", f"{100 * findings.middle:.1f} %"),
         ("attempts cut by a limit", f"{100 * findings.truncated:.1f} %"),
-        ("no answer of the right form", _percent(findings.malformed)),
+        ("no answer of the right form", share_text(findings.malformed)),
     )
     return TextTable("", ("", f"{findings.samples} attempts at each problem; --full shows more"), rows)
 
@@ -237,10 +236,10 @@ def survey_tables(findings: Findings) -> Iterable[TextTable]:
         ("problems that never passed", f"{100 * findings.never:.1f} %"),
         ("problems that always passed", f"{100 * findings.always:.1f} %"),
         ("problems that passed in 1/4 to 3/4", f"{100 * findings.middle:.1f} %"),
-        ("of those that never or always did: one text repeated", _percent(findings.repeated)),
+        ("of those that never or always did: one text repeated", share_text(findings.repeated)),
         ("tokens: mean, nine in ten below", f"{findings.tokens:.1f}, {findings.long_tokens:.0f}"),
         ("attempts cut by a limit", f"{100 * findings.truncated:.1f} %"),
-        ("of the others: no answer of the right form", _percent(findings.malformed)),
+        ("of the others: no answer of the right form", share_text(findings.malformed)),
         *((f"attempts lost: {reason}", str(number)) for reason, number in findings.lost.items()),
     ]
     yield TextTable("Attempts", ("", f"{findings.samples} at each problem"), tuple(rows))
@@ -268,7 +267,3 @@ def example_lines(records: Sequence[Record]) -> Iterable[str]:
         for what, text in (("passed", record.passing), ("failed", record.failing)):
             if text:
                 yield f"{record.id} {what}: {' '.join(text.split())[:LONGEST]}"
-
-
-def _percent(share: float | None) -> str:
-    return NONE if share is None else f"{100 * share:.1f} %"

@@ -3,6 +3,5 @@
 - `recording`: the names, and the common part of all trackers
 - `mlflow_store`: MLflow, by default in a file
 - `stepped_stores`: Weights & Biases, and Trackio
-- `tracker_process`: trackers in their own process: all but MLflow's file
-- `opening`: opens the trackers of a run
+- `tracker_process`: opens the trackers of a run, all but MLflow's file in their own processes
 """

@@ -10,7 +10,7 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,9 +23,9 @@ from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import TrackingOptions
 from halfway.experiments.tracking import recording
-from halfway.experiments.tracking.mlflow_store import Mlflow
+from halfway.experiments.tracking.mlflow_store import Mlflow, ui_command
 from halfway.experiments.tracking.recording import About, Metric, Tracker, warn
-from halfway.experiments.tracking.stepped_stores import Trackio, Wandb
+from halfway.experiments.tracking.stepped_stores import Trackio, Wandb, show_command, sync_command
 
 PATIENCE, SHARE = 120.0, 0.05
 """Time limit on all answers together: these seconds, plus this share of the time since the tracker was opened."""
@@ -192,3 +192,27 @@ def serve() -> None:
             answer = {"failed": one_line(error)}
         answers.write(json.dumps(answer).encode() + b"\n")
     signal.alarm(SECONDS_TO_LEAVE)  # packages may wait at the end, too
+
+
+def open_trackers(tracking: TrackingOptions, output: Path) -> list[Tracker]:
+    """Open a run's trackers; a tracker that does not open is left out.
+
+    Raises:
+        UserError: if a tracker's package is missing, or MLflow's store is elsewhere and the user has not accepted that.
+    """
+    asked = {"mlflow": tracking.mlflow, "wandb": tracking.wandb, "trackio": tracking.trackio}
+    found: list[Tracker | None] = []
+    for name in (name for name, wanted in asked.items() if wanted):
+        here = name == "mlflow" and "://" not in tracking.uri  # a file, without a server
+        found.append(Mlflow.open(tracking, output) if here else TrackerProcess.open(name, tracking, output))
+    return [tracker for tracker in found if tracker is not None]
+
+
+def commands(tracking: TrackingOptions, output: Path) -> Iterator[tuple[str, str]]:
+    """The name of each tracker of a run, and the shell command that shows or sends its records."""
+    if tracking.mlflow:
+        yield "MLflow", ui_command(tracking, output)
+    if tracking.wandb and (command := sync_command(output)):
+        yield "W&B", command
+    if tracking.trackio:
+        yield "Trackio", show_command(tracking, output)

@@ -28,7 +28,7 @@ LIGHT = (
     "import halfway.curriculum.tasks.files, halfway.curriculum.environments",
     "import halfway.experiments.config.run, halfway.trainers.learner.learner_options, halfway.trainers.loop.fill",
     "import halfway.trainers.engines, halfway.experiments.catalogue",
-    "import halfway.experiments.audit.audit_page; from halfway.experiments.audit.formats.registry import FORMATS; "
+    "import halfway.experiments.audit.tables; from halfway.experiments.audit.formats.registry import FORMATS; "
     "[FORMATS.get(name) for name in FORMATS.names()]",
 )
 

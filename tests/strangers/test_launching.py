@@ -16,7 +16,7 @@ from halfway.curriculum import UserError
 from halfway.experiments.cli import app
 from halfway.experiments.comparing.slurm_jobs import submit
 from halfway.experiments.config.loading import load_run_config
-from halfway.experiments.running import launch, slurm
+from halfway.experiments.running import launch
 
 TWO_POOLS = REPOSITORY / "experiments" / "recipes" / "cluster" / "two_pools.yaml"
 SUMS = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
@@ -51,7 +51,7 @@ def words_of(tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize("odd", ODD, ids=ascii)
 def test_a_job_of_slurm_gets_the_words_that_were_given(odd: str, stubs: Path, tmp_path: Path) -> None:
     config, file, override = load_run_config(SUMS), tmp_path / odd / "run.yaml", f"model.system={odd}"
-    script = slurm.batch_script(config, file, [override])
+    script = launch.batch_script(config, file, [override])
     settings = [line for line in script.splitlines() if line.startswith("#SBATCH")]
     first = script[: script.index("exec ")].splitlines()
     assert settings[: len(first) - 1] == first[1:] and len(first) == 8  # sbatch reads none after a command

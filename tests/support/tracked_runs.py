@@ -6,7 +6,7 @@ from typing import Any
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import Arm
 from halfway.experiments.config.run import parse_run_config
-from halfway.experiments.tracking.opening import open_trackers
+from halfway.experiments.tracking.tracker_process import open_trackers
 from halfway.trainers.loop.loop_options import Budget
 
 RAW = {"name": "a", "controllers": ["uniform"], "problems": {"source": "running_sums"}, "budget": {"steps": 9}}

@@ -18,7 +18,6 @@ class ArealRow(msgspec.Struct, gc=False):
     reward: float | None = None
     seqlen: int = 0
     prompt_len: int = 0
-    head_version: int = 0
     tail_version: int = 0
 
 

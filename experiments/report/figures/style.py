@@ -8,10 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from halfway.experiments.report.figures.colors import GRID as GRID
-from halfway.experiments.report.figures.colors import INK as INK
-from halfway.experiments.report.figures.colors import MUTED as MUTED
-from halfway.experiments.report.figures.colors import PALETTE as PALETTE
+from halfway.experiments.report.figures.colors import GRID, INK, MUTED, PALETTE
 
 PAGE_WIDTH = 12.5
 MOST_COLUMNS = 8  # in a legend

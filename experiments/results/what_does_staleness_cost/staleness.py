@@ -16,7 +16,8 @@ from matplotlib import rc_context
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.pooled import Pooled, area_gain, areas, pool
-from halfway.experiments.report.figures.style import PALETTE, STYLE, grid, legend_above
+from halfway.experiments.report.figures.colors import PALETTE
+from halfway.experiments.report.figures.style import STYLE, grid, legend_above
 from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.reproduction.run_curves import by_arm, curve_of, read_curves, write_curves
 from halfway.experiments.scripts import script, script_parser

@@ -15,7 +15,8 @@ import numpy as np
 from matplotlib import rc_context
 
 from halfway.curriculum.support.atomic import write_text
-from halfway.experiments.report.figures.style import MUTED, PALETTE, STYLE, grid, thousands
+from halfway.experiments.report.figures.colors import MUTED, PALETTE
+from halfway.experiments.report.figures.style import STYLE, grid, thousands
 from halfway.experiments.report.records import load_run_records
 from halfway.experiments.scripts import script, script_parser
 

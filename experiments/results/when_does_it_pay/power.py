@@ -16,7 +16,8 @@ from rich.table import Table
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_json
 from halfway.experiments.report.analysis.axes import ROLLOUTS
-from halfway.experiments.reproduction.contest_power import (
+from halfway.experiments.reproduction.run_curves import by_arm, read_curves
+from halfway.experiments.results.when_does_it_pay.contest_power import (
     Design,
     Spread,
     false_alarms,
@@ -24,7 +25,6 @@ from halfway.experiments.reproduction.contest_power import (
     power_of_ratio,
     spread_of,
 )
-from halfway.experiments.reproduction.run_curves import by_arm, read_curves
 from halfway.experiments.results.when_does_it_pay.verdict_numbers import compared, over_regimes
 from halfway.experiments.scripts import script, script_parser
 

@@ -17,7 +17,8 @@ from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.analysis.pooled import by_instance, pool
-from halfway.experiments.report.figures.style import PALETTE, STYLE, grid, legend_above, thousands
+from halfway.experiments.report.figures.colors import PALETTE
+from halfway.experiments.report.figures.style import STYLE, grid, legend_above, thousands
 from halfway.experiments.report.records import Run
 from halfway.experiments.reproduction.run_curves import read_curves
 from halfway.experiments.results.when_does_it_pay.verdict_numbers import Verdict, compared, judge

@@ -8,13 +8,12 @@ import pytest
 from histories import log
 from synthetic_runs import Script, decision, step_record, write_records, write_run
 
-from halfway.experiments.audit.audit_page import page
 from halfway.experiments.audit.auditing import Audit, Audited
 from halfway.experiments.audit.history import Reading
 from halfway.experiments.audit.log_measures import CategoryChange, Memory, Streak, findings, outcomes, spending, wasted
 from halfway.experiments.audit.log_reading import read_logs
 from halfway.experiments.audit.suspects import fisher, inverted
-from halfway.experiments.audit.tables import facts, over_time
+from halfway.experiments.audit.tables import facts, over_time, page
 
 # Three visits of four problems: forgotten, unlocked, always solved, never solved.
 VISITS = [

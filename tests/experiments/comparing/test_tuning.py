@@ -21,7 +21,7 @@ from halfway.experiments.config.design import Arm, Costs, TuneOptions, contrast_
 from halfway.experiments.config.loading import load_comparison_config, load_run_config
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.report.analysis.sweeps import Trial, read_tuning
-from halfway.experiments.report.tables.sweep_table import tuning_table
+from halfway.experiments.report.tables.all_tables import tuning_table
 from halfway.experiments.running.runs import read_state
 from halfway.trainers.loop.loop_options import Budget
 

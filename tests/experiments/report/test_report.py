@@ -63,7 +63,7 @@ def page(tmp_path_factory):
     write_comparison(directory, {arm: ARMS[arm] for arm in ("greso", "prefix_sampling")}, seeds=(0, 1), steps=6)
     write_provenance(directory, ["halfway", "compare", "<lab>.yaml"])
     (directory / "greso" / "seed-0" / "events.jsonl").write_text("".join(json.dumps(e) + "\n" for e in EVENTS))
-    return write_report(directory).path
+    return write_report(directory)
 
 
 def test_report_needs_no_network(page):
@@ -112,7 +112,7 @@ def test_unfinished_runs_are_reported_as_such(tmp_path):
     write_run(tmp_path / "grpo" / "seed-0", ARMS["grpo"], 0, steps=4, state="running")
     started = write_records(tmp_path / "greso" / "seed-0", [decision()], [], [evaluation_record()], state="running")
     (started / "decisions.jsonl").write_text('{"step": 0, "prob')
-    html = write_report(tmp_path).path.read_text()
+    html = write_report(tmp_path).read_text()
     assert "2, 2 of them unfinished" in html
     assert "1 cut-off last line of" in html and "1 run has not finished" in html
 
@@ -134,7 +134,7 @@ def test_a_live_report_follows_its_runs_to_their_end(tmp_path, monkeypatch):
     page_writer.write_live_report(tmp_path, told.append)
     assert len(pages) == 2 and all('http-equiv="refresh" content="15"' in page for page in pages)
     assert len(told) == 1 and told[0].startswith(f"open file://{tmp_path}/report.html;")
-    assert 'http-equiv="refresh"' not in write_report(tmp_path).path.read_text()
+    assert 'http-equiv="refresh"' not in write_report(tmp_path).read_text()
 
 
 @pytest.mark.parametrize("steps", ["", "{"])
@@ -145,7 +145,7 @@ def test_a_run_without_a_whole_step_has_a_report(steps, tmp_path):
 
 def test_single_run_without_prefixes_or_evaluations(tmp_path):
     write_records(tmp_path, [decision()], [step_record()], [])
-    html = write_report(tmp_path).path.read_text()
+    html = write_report(tmp_path).read_text()
     drawn = set(re.findall(r'data-chart="(\w+)"', html))
     assert drawn == {"rollout_fates", "pass_counts", "zero_variance", "training", "timing"}
     assert "What the prefixes do" not in html

@@ -22,11 +22,10 @@ from halfway.experiments.report.conclusions import conclude
 from halfway.experiments.report.figures.learning_curves import learning_curves
 from halfway.experiments.report.records import Run, load_comparison_records
 from halfway.experiments.report.statistics.intervals import Estimate
-from halfway.experiments.report.tables.all_tables import tables, write_tables
+from halfway.experiments.report.tables.all_tables import tables, tuning_table, write_tables
 from halfway.experiments.report.tables.arm_tables import arm_table, plan_text, quick_table, timing_text
 from halfway.experiments.report.tables.contrasts import contrast_table, equal_cost_table
 from halfway.experiments.report.tables.costs import ratio_text, saving_tables
-from halfway.experiments.report.tables.sweep_table import tuning_table
 from halfway.experiments.report.text_tables import NONE, TextTable, interval, p_value, seeds_text
 
 PLAN = "contrasts: {baseline: grpo}\ntargets: [0.35]\ncosts: {rho: [0.5]}\n"

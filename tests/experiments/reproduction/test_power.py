@@ -6,7 +6,7 @@ from contests import run_of
 
 from halfway.experiments.report.analysis.axes import ROLLOUTS
 from halfway.experiments.report.records import Run
-from halfway.experiments.reproduction.contest_power import (
+from halfway.experiments.results.when_does_it_pay.contest_power import (
     ARM,
     BASELINE,
     Design,

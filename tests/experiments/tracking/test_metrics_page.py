@@ -65,7 +65,7 @@ def test_every_run_logs_what_the_page_says(tmp_path: Path, monkeypatch: pytest.M
     def opened(*_: object) -> list[Any]:
         return [type("Tracker", (), {"run": lambda *_: names})()]
 
-    monkeypatch.setattr("halfway.experiments.tracking.opening.open_trackers", opened)
+    monkeypatch.setattr("halfway.experiments.tracking.tracker_process.open_trackers", opened)
     halfway.run({**TINY, "output": str(tmp_path)}, quiet=True)
     assert differing(listed("In every run"), names) == (set(), set())
 

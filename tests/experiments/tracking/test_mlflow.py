@@ -24,8 +24,8 @@ from halfway.experiments.config.loading import save
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.tracking import mlflow_store, recording
 from halfway.experiments.tracking.mlflow_store import Mlflow, MlflowRun, ui_command
-from halfway.experiments.tracking.opening import open_trackers
 from halfway.experiments.tracking.recording import Copy, step_metrics
+from halfway.experiments.tracking.tracker_process import open_trackers
 from halfway.trainers.loop.loop_options import Budget
 
 LOOP = "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM r) SELECT count(*) AS n FROM r"

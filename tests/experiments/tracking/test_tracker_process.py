@@ -18,8 +18,8 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.tracking import recording, tracker_process
-from halfway.experiments.tracking.opening import open_trackers
 from halfway.experiments.tracking.recording import Tracker
+from halfway.experiments.tracking.tracker_process import open_trackers
 
 PACKAGE = """
 import os, sys, time

@@ -12,9 +12,9 @@ from tracked_runs import RAW, record
 from halfway.curriculum import UserError
 from halfway.curriculum.support import extras
 from halfway.experiments.config.run import parse_run_config
-from halfway.experiments.tracking.opening import commands, open_trackers
 from halfway.experiments.tracking.recording import step_metrics
 from halfway.experiments.tracking.stepped_stores import Trackio, Wandb
+from halfway.experiments.tracking.tracker_process import commands, open_trackers
 
 TWO_RUNS = """
 import sys

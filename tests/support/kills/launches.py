@@ -29,7 +29,7 @@ COMMAND = (
     "halfway.experiments.running.build",
     "halfway.experiments.running.parts",
     "halfway.experiments.running.runs",
-    "halfway.experiments.tracking.opening",
+    "halfway.experiments.tracking.tracker_process",
     "halfway.trainers.loop.training",
     "halfway.trainers.rollouts.sampling_process",
     "kills.engine",

@@ -589,8 +589,8 @@ def read_harbor(folder: Path) -> Any:
 
 def read_audit(folder: Path) -> Any:
     """As `halfway audit --write` does, with controllers replayed."""
-    from halfway.experiments.audit.audit_page import write_audit
     from halfway.experiments.audit.auditing import audit
+    from halfway.experiments.audit.tables import write_audit
 
     write_audit(audit([folder], replayed=("greso", "retire")), folder / "audit.html")
     page = (folder / "audit.html").read_text()

@@ -15,9 +15,10 @@ from omegaconf import OmegaConf
 from propel_study import make_model, peculiar, reliable, solver, writer
 
 from halfway.curriculum import Problem, Stream, UserError
+from halfway.curriculum.support.components import plain
 from halfway.curriculum.tasks.expressions import equivalent
 from halfway.curriculum.tasks.verifiers import verify
-from halfway.experiments.propel.config import PropelConfig, load_study, study_config, to_plain
+from halfway.experiments.propel.config import PropelConfig, load_study, study_config
 from halfway.experiments.propel.stages import run_corpus, run_evaluation, run_sweep, run_training
 from halfway.experiments.propel.study import Study
 from halfway.experiments.propel.study_summary import write_summary
@@ -338,7 +339,7 @@ def test_a_killed_corpus_has_the_same_answers(models: dict[str, str], tmp_path: 
     whole = run_corpus(study)
     (study.corpus_folder / "part-00001.parquet").unlink()
     assert run_corpus(Study(study.config, 0)) == whole
-    named = to_plain(study.config)["oracles"]
+    named = plain(study.config)["oracles"]
     other = Study(study_of(models, tmp_path, oracles={"reliable": named["reliable"]}), 0)
     with pytest.raises(UserError, match=says("oracles", "another name")):
         run_corpus(other)
@@ -348,12 +349,12 @@ def test_paths_of_oracles_and_examples_are_relative_to_the_file(tmp_path: Path) 
     (tmp_path / "model").mkdir()
     (tmp_path / "problems.jsonl").write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
     paths = dict.fromkeys(("writer", "reliable", "peculiar", "solver"), "model")
-    raw = to_plain(study_of(paths, tmp_path, domain={"maths": {"examples_path": "problems.jsonl"}}))
+    raw = plain(study_of(paths, tmp_path, domain={"maths": {"examples_path": "problems.jsonl"}}))
     OmegaConf.save(OmegaConf.create(raw), tmp_path / "study.yaml")
     config = load_study(tmp_path / "study.yaml")
     assert config.oracles["peculiar"].model.path == config.generator.model.path == str(tmp_path / "model")
     assert "one" in config.domain.part.prompt(Stream(0))
-    assert study_config(to_plain(config)) == config
+    assert study_config(plain(config)) == config
 
 
 def test_a_study_says_what_is_wrong_with_its_oracles(tmp_path: Path) -> None:
