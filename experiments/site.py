@@ -11,15 +11,17 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from shutil import copyfile
+from typing import Any
 
 import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum import decision_log
 from halfway.experiments.catalogue import CONTRIB, catalogue, explained
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.output_flags import as_json
-from halfway.experiments.papers import PAPERS, papers_of
+from halfway.experiments.papers import PAPERS, Paper, papers_of
 from halfway.experiments.reproduction.paper_rows import NAMES
 from halfway.experiments.schema import schema
 
@@ -36,17 +38,6 @@ MOST_ROWS = 12
 """A longer table of a results page is folded, unless it is most of the page."""
 TABLE = re.compile(r"(?:^\*\*(.+)\*\*\n\n)?((?:^\|.*\n)+)", re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
-PARTS = """# Parts and settings
-
-What a YAML file can name, as `halfway list` knows it. [Each controller has its own page](../controllers/README.md).
-"""
-SCHEMA = """# The YAML schema
-
-[halfway.json](halfway.json) describes every file that Halfway reads; `halfway schema FILE` writes it with the plugins
-that you have installed. An editor with the YAML language server completes and checks a file that begins with
-
-    # yaml-language-server: $schema=halfway.json
-"""
 
 
 def gather(target: Path) -> None:
@@ -106,19 +97,28 @@ def _link(found: re.Match[str], page: Path, published: set[Path]) -> str:
 
 def reference() -> Iterator[tuple[str, str]]:
     """Yield the pages written from the code, by path."""
-    homes: dict[str, str] = import_module("halfway")._HOMES
-    yield "reference/commands.md", "# Commands\n" + "".join(_commands())
-    yield "reference/parts.md", PARTS + "".join(_parts())
-    yield "reference/papers.md", "".join(_papers())
-    yield "reference/python.md", "# Python\n" + "".join(f"\n::: {home}.{name}\n" for name, home in homes.items())
-    yield "reference/decision_log.md", _decision_log()
-    yield "reference/schema.md", SCHEMA
+    loader = FileSystemLoader(REPOSITORY / "docs" / "templates")
+    options: dict[str, Any] = {"keep_trailing_newline": True, "undefined": StrictUndefined}
+    pages = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **options)
+    kinds = {kind: parts for kind, parts in catalogue().items() if kind not in ("controllers", CONTRIB)}
+    explained_kinds = {kind: [explained(part.name)[kind][0] for part in parts] for kind, parts in kinds.items()}
+    types = as_json(msgspec.json.schema(decision_log.GroupRecord))
+    values: dict[str, dict[str, Any]] = {
+        "commands": {"commands": _commands()},
+        "parts": {"kinds": explained_kinds},
+        "papers": {"papers": [(paper, _recipes(paper)) for paper in PAPERS], "controllers": CONTROLLERS.names()},
+        "python": {"homes": import_module("halfway")._HOMES},
+        "decision_log": {"words": inspect.getdoc(decision_log) or "", "types": types},
+        "schema": {},
+    }
+    for name, given in values.items():
+        yield f"reference/{name}.md", pages.get_template(f"{name}.md.j2").render(given)
     yield "reference/halfway.json", as_json(schema())
     for name in CONTROLLERS.names():
-        yield f"controllers/{name}.md", "".join(_controller(name))
+        yield f"controllers/{name}.md", pages.get_template("controller.md.j2").render(_controller(name))
 
 
-def _commands() -> Iterator[str]:
+def _commands() -> Iterator[tuple[str, str]]:
     """Each command with its help."""
     from typer.main import get_command
     from typer.testing import CliRunner
@@ -128,51 +128,23 @@ def _commands() -> Iterator[str]:
     plain = {"NO_COLOR": "1", "TERM": "dumb", "TERMINAL_WIDTH": "100", "COLUMNS": "100"}
     for name in get_command(app).commands:  # type: ignore[attr-defined]
         said = CliRunner().invoke(app, [name, "--help"], env=plain, prog_name="halfway").stdout
-        said = "\n".join(line.rstrip() for line in said.splitlines())
-        yield f"\n## halfway {name}\n\n```text\n{said.strip()}\n```\n"
+        yield name, "\n".join(line.rstrip() for line in said.splitlines()).strip()
 
 
-def _parts() -> Iterator[str]:
-    """Each part and group of settings with its options."""
-    for kind, listed in catalogue().items():
-        if kind in ("controllers", CONTRIB):
-            continue
-        yield f"\n## {kind.capitalize()}\n"
-        for name in (part.name for part in listed):
-            [part] = explained(name)[kind]
-            yield f"\n### {name}\n\n{part.about}\n\n"
-            yield from (f"- `{option.text}`{': ' * bool(option.about)}{option.about}\n" for option in part.options)
-
-
-def _controller(name: str) -> Iterator[str]:
-    """A controller's page: its purpose, its options, its papers, and ready arms."""
+def _controller(name: str) -> dict[str, Any]:
+    """The values of a controller's page: its purpose, its options, its papers, and ready arms."""
     controller = CONTROLLERS.get(name)
-    papers = papers_of(name)
-    source = controller.__module__.removeprefix("halfway.").replace(".", "/") + ".py"
-    yield f"---\nsource: {source}\nsearch: {{boost: 2}}\n---\n"
-    yield f"# {name}{': ' * bool(papers)}{', '.join(paper.names[0] for paper in papers)}\n\n"
-    yield (inspect.getdoc(controller) or "").partition("Attributes:\n")[0].rstrip() + "\n"
-    if arms := _arms(name):
-        yield f"\n## In YAML\n\nArms of `{ARMS}`:\n\n```yaml\n{arms}```\n"
-    elif papers:
-        yield f"\n## In YAML\n\n```yaml\n{papers[0].yaml}\n```\n"
-    parts = (part for kind in ("controllers", CONTRIB) for part in explained(name).get(kind, ()))
-    [part] = (part for part in parts if part.name == name)
-    if part.options:
-        yield "\n## Options\n\n| option, default | meaning |\n|---|---|\n"
-        yield from (f"| `{option.text}` | {_cell(option.about)} |\n" for option in part.options)
-    if papers:
-        yield "\n## Papers\n\n" + "".join(
-            f"- {each.names[0]}: [{each.title}, {each.source}]({each.url})\n" for each in papers
-        )
-    if measured := _measured(controller):
-        yield f"\n## Measured here\n\n{measured}\n"
-    yield f"\nSource: `{source}`. On the command line: `halfway list {name}`.\n"
-
-
-def _cell(text: str) -> str:
-    """Escape a text for a cell of a table."""
-    return text.replace("|", "\\|")
+    [part] = (part for parts in explained(name).values() for part in parts if part.name == name)
+    return {
+        "name": name,
+        "source": controller.__module__.removeprefix("halfway.").replace(".", "/") + ".py",
+        "about": (inspect.getdoc(controller) or "").partition("Attributes:\n")[0].rstrip(),
+        "papers": papers_of(name),
+        "file": ARMS,
+        "arms": _arms(name),
+        "options": part.options,
+        "measured": _measured(controller),
+    }
 
 
 def _arms(name: str) -> str:
@@ -194,30 +166,10 @@ def _measured(controller: type) -> str:
     return f"{head}\n\n{inspect.cleandoc(found[1][0].upper() + found[1][1:])}"
 
 
-def _decision_log() -> str:
-    """The format of decisions.jsonl: the fields, and the JSON schema of the record that reports and audits read."""
-    words = inspect.getdoc(decision_log) or ""
-    types = as_json(msgspec.json.schema(decision_log.GroupRecord))
-    return f"# The decision log\n\n{words}\n\n## As it is read\n\n```json\n{types}\n```\n"
-
-
-def _papers() -> Iterator[str]:
-    """Each paper with its title, its parts, and their recipes."""
-    yield "# Papers and their configurations\n\nWhat of a paper was reproduced is "
-    yield "[a page of its own](../experiments/results/what_is_reproduced/README.md), and"
-    yield " `halfway reproduce` runs it.\n\n"
-    yield "| method | paper | parts | in YAML | recipe |\n|---|---|---|---|---|\n"
-    for paper in PAPERS:
-        files = (f"experiments/recipes/methods/{name.lower().replace(' ', '_')}.yaml" for name in paper.names)
-        recipes = [f"`{file}`" for file in files if (REPOSITORY / file).exists()]
-        linked = ", ".join(f"[`{name}`]({_home(name)})" for name in paper.parts)
-        yield f"| {paper.names[0]} | [{paper.title}, {paper.source}]({paper.url}) | {linked} | `{paper.yaml}` "
-        yield f"| {', '.join(recipes)} |\n"
-
-
-def _home(part: str) -> str:
-    """The page of a part, relative to the page of papers."""
-    return f"../controllers/{part}.md" if part in CONTROLLERS.names() else f"parts.md#{part}"
+def _recipes(paper: Paper) -> list[str]:
+    """The recipes of a paper's method."""
+    files = (f"experiments/recipes/methods/{name.lower().replace(' ', '_')}.yaml" for name in paper.names)
+    return [f"`{file}`" for file in files if (REPOSITORY / file).exists()]
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
 import hashlib
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.experiments.audit.database import Tables
-from halfway.experiments.audit.history import UNKNOWN, History, Measure, Reading
+from halfway.experiments.audit.history import UNKNOWN, History, Reading
 
 EQUAL = 1e-6
 """Largest difference of equal rewards: trainers add more than this to the standard deviation."""
@@ -109,8 +108,7 @@ class HistoryBuilder:
     """Collects rollouts in any order, and makes a `History` from them.
 
     Attributes:
-        guesses, traps, doubts, dropped: as in `Reading`; the reader adds to them.
-        identified, keeps_zero_variance: as in `Reading`; the reader may correct them.
+        reading: how the log is read; the reader adds to it, and may correct it.
         texts: the beginning of each problem's prompt, by problem id.
         conflicts: contradictions in a problem's rewards, in words, by problem id.
     """
@@ -121,12 +119,7 @@ class HistoryBuilder:
             reading: facts about every log in the format.
             named: whether problems have the trainer's own keys; otherwise their prompts are hashed.
         """
-        self._reading, self._named = reading, named
-        self.identified, self.keeps_zero_variance = reading.identified, reading.keeps_zero_variance
-        self.guesses: dict[str, None] = dict.fromkeys(reading.guesses)
-        self.traps: dict[str, None] = dict.fromkeys(reading.traps)
-        self.doubts: dict[str, None] = {}
-        self.dropped: Counter[str] = Counter()
+        self.reading, self._named = reading, named
         self.texts: dict[str, str] = {}
         self.conflicts: dict[str, str] = {}
         self._parts: list[NDArray[np.void]] = [np.empty(0, ROLLOUT)]
@@ -135,23 +128,22 @@ class HistoryBuilder:
         self._categories: list[str] = []
         self._prompts: dict[int, int] = {}
         self._grouped_by_problem = False
-        self._measure: Measure = "nothing"
         self._empty = 0
 
     def guess(self, text: str) -> None:
         """Note an assumption; repeating it changes nothing."""
-        self.guesses[text] = None
+        _note(self.reading.guesses, text)
 
     def trap(self, text: str) -> None:
         """Note something that the log hides; repeating it changes nothing."""
-        self.traps[text] = None
+        _note(self.reading.traps, text)
 
     def doubt(self, text: str) -> None:
         """Note something that decides the finding; repeating it changes nothing."""
-        self.doubts[text] = None
+        _note(self.reading.doubts, text)
 
     def drop(self, reason: str, count: int = 1) -> None:
-        self.dropped[reason] += count
+        self.reading.dropped[reason] += count
 
     def keep(self, rows: Sequence[Row], holds: Callable[[Row], object], reason: str) -> list[Row]:
         """Select the rows for which `holds` is true, and count the others as dropped."""
@@ -206,10 +198,10 @@ class HistoryBuilder:
 
     def _tokens(self, rows: RolloutColumns) -> NDArray[np.int32] | int:
         if rows.tokens is not None:
-            self._measure = "tokens"
+            self.reading.measure = "tokens"
             return np.asarray(rows.tokens, np.int32)
         if rows.responses is not None:
-            self._measure = "bytes" if self._measure == "nothing" else self._measure
+            self.reading.measure = "bytes" if self.reading.measure == "nothing" else self.reading.measure
             return np.fromiter(map(len, rows.responses), np.int32, len(rows.responses))
         return UNKNOWN
 
@@ -241,15 +233,12 @@ class HistoryBuilder:
                 self.conflicts[name] = f"the prompt of {self._ids[first]}, with another reference"
         return place
 
-    def finish(self, passes_at: float | None = None) -> tuple[History, Reading]:
+    def finish(self, passes_at: float | None = None) -> History:
         """Form the groups from all added rollouts.
 
         Args:
             passes_at: lowest reward that counts as passed; None = the log's own verdicts, otherwise a guess from the
                 rewards.
-
-        Returns:
-            the groups, and how they were read.
         """
         columns = {name: np.concatenate([part[name] for part in self._parts]) for name in ROLLOUT.names or ()}
         self._parts.clear()
@@ -258,7 +247,8 @@ class HistoryBuilder:
         values = len(np.unique(np.round(reward_R[:SAMPLE], 6)))
         if passes_at is not None or (passed_R == UNKNOWN).any() or not len(passed_R):
             at, why = guessed_threshold(reward_R, values) if passes_at is None else (passes_at, "")
-            self.guesses |= {why: None} if why else {}
+            if why:
+                self.guess(why)
             above_R = columns["reward"] >= np.float32(at - EQUAL)  # rounded like the rewards
             columns["passed"] = above_R if passes_at is not None else np.where(passed_R == UNKNOWN, above_R, passed_R)
             passes_at = at
@@ -268,19 +258,8 @@ class HistoryBuilder:
         self._check_groups(history, values)
         self._check_texts(history)
         self._check_losses(history)
-        reading = replace(
-            self._reading,
-            guesses=tuple(self.guesses),
-            traps=tuple(self.traps),
-            doubts=tuple(self.doubts),
-            dropped=dict(self.dropped),
-            measure=self._measure,
-            identified=self.identified,
-            keeps_zero_variance=self.keeps_zero_variance,
-            passes_at=passes_at,
-            values=values,
-        )
-        return history, reading
+        self.reading.passes_at, self.reading.values = passes_at, values
+        return history
 
     def shown_texts(self) -> Mapping[str, str]:
         """The beginnings of prompts by problem id, without their common beginning."""
@@ -387,10 +366,10 @@ class HistoryBuilder:
                 "of a trainer without groups, its step counts rollouts, or another column names the problem "
                 "(--problem NAME)"
             )
-        elif values <= 2 and not history.zero_variance_V.any() and self.keeps_zero_variance:
+        elif values <= 2 and not history.zero_variance_V.any() and self.reading.keeps_zero_variance:
             expected = expected_zero_variance(history.passed_V, history.size_V)
             if np.exp(-expected) < UNLIKELY:
-                self.keeps_zero_variance = False
+                self.reading.keeps_zero_variance = False
                 self.doubt(
                     f"none of the {len(history):,} groups has zero variance, where at least {expected:.0f} more would "
                     "be expected beside them, so such groups seem to have been left out before the log was written"
@@ -411,7 +390,7 @@ class HistoryBuilder:
     def _check_losses(self, history: History) -> None:
         """Note if much of the log has no verdict."""
         for reason in (ERROR, NOT_FINITE):
-            count = self.dropped[reason]
+            count = self.reading.dropped[reason]
             if count and count >= MANY * (history.num_rollouts + count):
                 self.doubt(f"{count:,} of {history.num_rollouts + count:,} rollouts have no verdict: {reason}")
 
@@ -451,6 +430,11 @@ def guessed_threshold(reward_R: NDArray[np.float64], values: int) -> tuple[float
     middle = (low + high) / 2
     what = "two rewards" if values == 2 else f"rewards of {values} values" if values < 20 else "rewards"
     return middle, f"{what} from {low:g} to {high:g}: {middle:g} or more counts as passed; --passes-at overrides this"
+
+
+def _note(notes: list[str], text: str) -> None:
+    if text not in notes:
+        notes.append(text)
 
 
 def _floats(values: Sequence[float | None] | NDArray[Any]) -> NDArray[np.float32]:

@@ -1,5 +1,6 @@
 """The groups of a rollout log and their problems, in one form for all trainers."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal
@@ -83,9 +84,9 @@ class History:
         return self.where(np.asarray(self.fresh_V & (self.size_V > 0)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reading:
-    """How a log was read, and its limits.
+    """How a log was read, and its limits; a reader fills it in.
 
     Attributes:
         format: name of the format.
@@ -109,10 +110,10 @@ class Reading:
     files: int = 0
     size: int = 0
     measure: Measure = "nothing"
-    guesses: tuple[str, ...] = ()
-    traps: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
-    dropped: Mapping[str, int] = field(default_factory=dict)
+    guesses: list[str] = field(default_factory=list)
+    traps: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
     identified: bool = True
     keeps_zero_variance: bool = True
     passes_at: float | None = None

@@ -63,7 +63,7 @@ def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[st
     if not logs:
         raise UserError(f"{path}: {_nothing(dropped)}{why}; `halfway audit --help` lists the formats")
     if dropped:
-        logs[0] = replace(logs[0], reading=replace(logs[0].reading, dropped={**dropped, **logs[0].reading.dropped}))
+        logs[0] = replace(logs[0], reading=replace(logs[0].reading, dropped=dropped + logs[0].reading.dropped))
     return logs
 
 

@@ -193,24 +193,13 @@ def check_needs(config: RunConfig) -> None:
     """Raise UserError if a controller needs something that no part of the run provides."""
     pool = plain(config.problems.generated)
     for label, member in config.chain.members.items():
-        require(
-            "values" not in member.needs or config.learner.advantage == "gae",
-            "learner.advantage",
-            config.learner.advantage,
-            f"controllers.{label} needs the values of a critic; use learner.advantage=gae, or change its options",
-        )
-        require(
-            "generated" not in member.needs or bool(pool),
-            "problems.generated",
-            pool,
-            f"controllers.{label} proposes generated problems; give a pool, such as {{pool: {{path: ...}}}}",
-        )
-    require(
-        "generated" in config.chain.claims or not pool,
-        "problems.generated",
-        pool,
-        "no controller proposes generated problems; list probe before the one that chooses problems, or remove it",
-    )
+        remedy = f"controllers.{label} needs the values of a critic; use learner.advantage=gae, or change its options"
+        valued, advantage = "values" in member.needs, config.learner.advantage
+        require(not valued or advantage == "gae", "learner.advantage", advantage, remedy)
+        remedy = f"controllers.{label} proposes generated problems; give a pool, such as {{pool: {{path: ...}}}}"
+        require("generated" not in member.needs or bool(pool), "problems.generated", pool, remedy)
+    remedy = "no controller proposes generated problems; list probe before the one that chooses problems, or remove it"
+    require("generated" in config.chain.claims or not pool, "problems.generated", pool, remedy)
 
 
 def check_workers(config: RunConfig) -> None:
@@ -229,23 +218,18 @@ def check_staleness(config: RunConfig) -> None:
     changing = config.rollouts.in_flight
     remedy = "weights change under rollouts only with rollouts.engine=vllm_servers; use that, or false"
     require(not changing or engine.part.samples_across_syncs, "rollouts.in_flight", changing, remedy)
-    require(
-        learner.mismatch != "none" or learner.old_logprobs == "engine",
-        "learner.mismatch",
-        learner.mismatch,
-        f"rollouts.staleness={staleness} trains on samples of older weights, which need a correction; use "
-        "token_truncated or token_masked",
-    )
+    corrected = learner.mismatch != "none" or learner.old_logprobs == "engine"
+    remedy = "trains on samples of older weights, which need a correction; use token_truncated or token_masked"
+    require(corrected, "learner.mismatch", learner.mismatch, f"rollouts.staleness={staleness} {remedy}")
     for label, member in config.chain.members.items():
         needs = {"rounds": "extends groups round by round", "values": "needs values of tokens as they are sampled"}
         for need, what in needs.items():
             remedy = f"controllers.{label} {what}; give 0, or leave it out"
             require(need not in member.needs, "rollouts.staleness", staleness, remedy)
     plain_rounds = fill.request == "fixed" and fill.first_request == fill.groups and fill.surplus == "discard"
-    remedy = (
-        "rounds are as large as what is missing and leave no surplus; leave fill.request, its size and fill.surplus"
-    )
-    require(plain_rounds, "rollouts.staleness", staleness, f"{remedy} at their defaults, or give 0")
+    what = "rounds are as large as what is missing and leave no surplus"
+    remedy = f"{what}; leave fill.request, its size and fill.surplus at their defaults, or give 0"
+    require(plain_rounds, "rollouts.staleness", staleness, remedy)
 
 
 def check_precision(model: ModelOptions, learner: LearnerOptions) -> None:
@@ -254,12 +238,8 @@ def check_precision(model: ModelOptions, learner: LearnerOptions) -> None:
     DeepSpeed keeps float32 copies of such weights, and adapters are in float32.
     """
     float32 = model.dtype == "float32" or model.lora.rank > 0 or learner.deepspeed.zero_stage is not None
-    require(
-        float32,
-        "model.dtype",
-        model.dtype,
-        "small steps are lost in bfloat16 weights; use learner.deepspeed.zero_stage=2, model.lora.rank=16, or float32",
-    )
+    remedy = "use learner.deepspeed.zero_stage=2, model.lora.rank=16, or float32"
+    require(float32, "model.dtype", model.dtype, f"small steps are lost in bfloat16 weights; {remedy}")
 
 
 CHARACTERS = "use letters, digits, '.', '_' and '-'"

@@ -222,12 +222,8 @@ def _check_arms(config: PropelConfig) -> None:
         arm = config.arm(name)
         if arm.training.steps:
             check_precision(arm.generator.model, arm.training.learner)
-        require(
-            arm.reward.oracles or bool(config.oracles),
-            f"arms.{name}.reward.oracles",
-            False,
-            "give true; this study defines no oracles",
-        )
+        judged = arm.reward.oracles or bool(config.oracles)
+        require(judged, f"arms.{name}.reward.oracles", False, "give true; this study defines no oracles")
 
 
 def prepare(config: PropelConfig) -> None:

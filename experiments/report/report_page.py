@@ -13,7 +13,7 @@ from halfway.curriculum.support.atomic import require_no_link, write_text, writi
 from halfway.experiments.config.design import flatten
 from halfway.experiments.report.analysis.comparison_summary import Summary, summarize
 from halfway.experiments.report.conclusions import conclude
-from halfway.experiments.report.figures.all_figures import CAPTIONS, PICTURES
+from halfway.experiments.report.figures.all_figures import PICTURES
 from halfway.experiments.report.figures.charts import Chart
 from halfway.experiments.report.figures.colors import arm_colors
 from halfway.experiments.report.figures.learning_curves import measures, shown_first
@@ -90,11 +90,7 @@ def page_text(comparison: Comparison, summary: Summary, reload: int = 0) -> str:
         facts=facts(comparison, summary),
         cards=cards(summary, arm_colors(comparison)),
         tables=[*tables(summary), *settings(comparison)],
-        pictures=[
-            {"name": each.name, "heading": each.heading, "caption": CAPTIONS[each.name]}
-            for each in PICTURES
-            if each.name in drawn
-        ],
+        pictures=[each for each in PICTURES if each.name in drawn],
         data=embed(explored(started, summary, drawn)),
         chains=chains(comparison),
         arms=list(started.runs),

@@ -176,12 +176,8 @@ def check_model(model: ModelOptions, rollouts: RolloutOptions, elsewhere: bool) 
         return
     paths.find_model(model.path)
     room, limit = model_config(model.path).get("max_position_embeddings"), rollouts.max_response_tokens
-    require(
-        not isinstance(room, int) or limit < room,
-        "rollouts.max_response_tokens",
-        limit,
-        f"the model was made for {room} tokens of prompt and response together; lower it",
-    )
+    remedy = f"the model was made for {room} tokens of prompt and response together; lower it"
+    require(not isinstance(room, int) or limit < room, "rollouts.max_response_tokens", limit, remedy)
 
 
 def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
@@ -195,16 +191,13 @@ def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
     if not file.is_file() or config.model.chat == "all" or find_spec("tokenizers") is None:
         return
     prompts = Prompts(_Quick(file))
-    room = model_config(config.model.path).get("max_position_embeddings")
+    room, limit = model_config(config.model.path).get("max_position_embeddings"), config.rollouts.max_response_tokens
     for problem in plain[:MOST_PROMPTS]:
         length = len(prompts.of_problem(problem))
-        limit = config.rollouts.max_response_tokens
-        require(
-            not isinstance(room, int) or length + limit <= room,
-            "rollouts.max_response_tokens",
-            limit,
-            f"the prompt of {problem.id!r} has {length} tokens, and the model was made for {room} together; lower it",
-        )
+        fits = not isinstance(room, int) or length + limit <= room
+        what = f"the prompt of {problem.id!r} has {length} tokens"
+        remedy = f"{what}, and the model was made for {room} together; lower it"
+        require(fits, "rollouts.max_response_tokens", limit, remedy)
     if len(plain) > MOST_PROMPTS:
         yield f"problems: the tokenizer was tried on the first {MOST_PROMPTS} of {len(plain)} prompts"
 

@@ -124,17 +124,11 @@ class Reader:
         for option in ("reward", "problem"):
             value, remedy = getattr(self.choices, option), f"logs of {self.trainer} have one {option}; leave it out"
             require(not value or option in self.chooses, f"--{option}", value, remedy)
-        reading = Reading(
-            name,
-            self.trainer,
-            guesses=self.guesses,
-            traps=self.traps,
-            identified=self.identified,
-            next_step=self.next_step,
-        )
+        reading = Reading(name, self.trainer, identified=self.identified, next_step=self.next_step)
+        reading.guesses, reading.traps = [*self.guesses], [*self.traps]
         into = HistoryBuilder(reading, self.names_problems(files))
         self.read(files, into)
-        history, reading = into.finish(self.choices.passes_at)
+        history = into.finish(self.choices.passes_at)
         return Log("", history, reading, into.shown_texts(), into.conflicts)
 
 

@@ -57,7 +57,7 @@ class Decisions(Reader):
         advice = f"in {host}: add `greso` to the chain, or {HOSTED}" if host else self.next_step
         if any(name == "greso" for group in groups for name, _ in group.decisions):
             advice = f"in {host or 'Halfway'}: the chain has `greso`; try {HOSTED if host else OTHERS}"
-        reading = Reading(name, self.trainer, measure="tokens", dropped=dict(+dropped), next_step=advice)
+        reading = Reading(name, self.trainer, measure="tokens", dropped=+dropped, next_step=advice)
         return Log("", _history(groups, skipped), reading, hours=hours)
 
 

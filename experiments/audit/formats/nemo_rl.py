@@ -52,7 +52,7 @@ class NemoRl(JsonLines[NemoRow]):
                 "dynamic sampling: only the kept rows are here, and the field rewards belongs to another batch; "
                 "filtered_rewards is read"
             )
-            into.keeps_zero_variance = False
+            into.reading.keeps_zero_variance = False
         rewards = [_one(row.filtered_rewards if filtered else row.rewards) for row in rows]
         prompts = [prompt_tokens(row) for row in rows]
         if None in prompts:

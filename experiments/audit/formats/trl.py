@@ -75,7 +75,8 @@ class Trl(Reader):
             earlier = batch_of_file
             steps.append(rollouts.steps[0])
             into.add(rollouts)
-        into.traps |= dict.fromkeys(gaps(steps))
+        for gap in gaps(steps):
+            into.trap(gap)
 
 
 class Swift(JsonLines[dict[str, msgspec.Raw]]):

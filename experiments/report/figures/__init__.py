@@ -1,6 +1,6 @@
 """Draws the figures of a report: functions of a comparison that return a chart, or None without data.
 
-- `all_figures`: lists all figures, with headings and captions
+- `all_figures`: lists all figures, with headings
 - `learning_curves`: held-out scores over training
 - `groups`: pass counts, zero-variance groups, and groups with prefixes
 - `spending`: where rollouts and seconds went

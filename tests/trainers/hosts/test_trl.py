@@ -232,7 +232,7 @@ def test_an_audit_of_trls_own_log_counts_what_was_decided(tmp_path: Path) -> Non
     trl_lab.trainer(chain(("uniform", Uniform())), args, given=few).train()
     [log], [own] = read_logs([tmp_path / "completions"]), read_logs([tmp_path / "halfway"])
     assert (log.reading.format, own.reading.format) == ("trl", "decisions")
-    assert log.reading.traps == () and not log.reading.dropped
+    assert not log.reading.traps and not log.reading.dropped
 
     def outcomes(history: Any) -> list[tuple[int, int, int, int]]:
         """(step, passes, rollouts, how often the problem has come before) of every group."""
