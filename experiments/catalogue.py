@@ -70,7 +70,7 @@ class Part(NamedTuple):
 
 def catalogue(kind: str = "") -> dict[str, list[Part]]:
     """The components of one kind, or of all kinds; controllers in two groups, those that one should try first and
-    "contrib". Settings come without their options; `explained` has these.
+    "contrib". Settings come without their options; `explain` has these.
 
     Raises:
         UserError: for an unknown kind.
@@ -92,7 +92,7 @@ def _heading(kind: str, registry: Registry, name: str) -> str:
     return CONTRIB if ".contrib." in getattr(registry.get(name), "__module__", "") else kind
 
 
-def explained(name: str) -> dict[str, list[Part]]:
+def explain(name: str) -> dict[str, list[Part]]:
     """Find the papers, components and settings with a name, by kind; empty if there are none.
 
     Args:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from halfway.experiments.output_flags import as_json, busy, now, shown, takes, terminal
+from halfway.experiments.output_flags import as_json, busy, clean_lines, now, terminal, with_options
 from halfway.experiments.scripts import USER_ERROR, complain, one_line_errors, refuse
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def command(*shows: str, **options: Any) -> Callable[[Callable[..., None]], Call
             with one_line_errors(f"halfway {options.get('name', function.__name__)}"):
                 function(*args, **kwargs)
 
-        app.command(**options)(takes(guarded, SHARED, *shows))
+        app.command(**options)(with_options(guarded, SHARED, *shows))
         return guarded
 
     return register
@@ -163,10 +163,10 @@ def usage_line(error: Any) -> str:
 
 def say(text: str, err: bool = False) -> None:
     """Print a text that may come from a stranger."""
-    typer.echo(shown(text), err=err)
+    typer.echo(clean_lines(text), err=err)
 
 
-def resuming(folder: Path) -> str:
+def resume_command(folder: Path) -> str:
     """The command that continues a run or a comparison."""
     return f"halfway resume {shlex.quote(str(folder))}"
 
@@ -431,7 +431,7 @@ def launch(
         for line in kinds(needed):
             say(line)
         return
-    with stoppable(resuming(config.folder)):
+    with stoppable(resume_command(config.folder)):
         status = run_all(needed, through, {auth.VARIABLE: auth.given_token() or auth.new_token()})
     if status:
         complain(f"a training process ended with status {status}, see its own message above")
@@ -758,13 +758,13 @@ def list_parts(name: Annotated[list[str] | None, typer.Argument()] = None, markd
     """
     from rich.text import Text
 
-    from halfway.experiments.catalogue import catalogue, controllers_page, explained
+    from halfway.experiments.catalogue import catalogue, controllers_page, explain
 
     if markdown:
         typer.echo(controllers_page(), nl=False)
         return
     wanted = " ".join(name or [])
-    one = explained(wanted)
+    one = explain(wanted)
     listed = one or catalogue(wanted)
     if now().json:
         typer.echo(as_json({kind: [part._asdict() for part in parts] for kind, parts in listed.items()}))
@@ -815,7 +815,7 @@ def _starter(on: str) -> "Start | None":
 
 def _train_run(config: "RunConfig", folder: Path, start: int | None = None) -> None:
     output = _output_of(folder, config.name)
-    with stoppable(resuming(folder)):
+    with stoppable(resume_command(folder)):
         from halfway.experiments.api import train_run  # takes seconds, in which a signal may come
 
         train_run(config, folder, output, ["halfway", *sys.argv[1:]], now(), start)
@@ -836,7 +836,7 @@ def _train_comparison(
     from halfway.experiments.running.validation import check_chain, describe_visits
     from halfway.experiments.tracking.tracker_process import open_trackers
 
-    with stoppable(resuming(folder)):
+    with stoppable(resume_command(folder)):
         console, output = now().progress, _output_of(folder, config.name)
         first = config.run(next(iter(config.arms)), config.seeds[0])
         write_provenance(folder, ["halfway", *sys.argv[1:]])
@@ -852,7 +852,7 @@ def _train_comparison(
         failures = run_comparison(config, folder, jobs, console, trackers, only, begin)
         if failures:
             number = f"{len(failures)} run{'s' * (len(failures) > 1)}"
-            complain(f"{number} failed (see above); fix the cause, then continue with: {resuming(folder)}")
+            complain(f"{number} failed (see above); fix the cause, then continue with: {resume_command(folder)}")
         _show_report(folder)
         for tracker in trackers:
             tracker.attach([folder / "report.html", folder / "summary.md"])

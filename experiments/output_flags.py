@@ -51,7 +51,7 @@ OPTIONS = {
 }
 
 
-def shown(text: str) -> str:
+def clean_lines(text: str) -> str:
     """A text of one or more lines in which nothing acts on a terminal."""
     from halfway.curriculum.support.extras import clean
 
@@ -64,7 +64,7 @@ def terminal(**options: Any) -> "Console":
 
     class Terminal(Console):
         def render_str(self, text: str, **more: Any) -> "Text":
-            return super().render_str(shown(text), **more)
+            return super().render_str(clean_lines(text), **more)
 
     return Terminal(markup=False, **options)
 
@@ -74,7 +74,7 @@ def now() -> Shown:
     return NOW.get(Shown())
 
 
-def takes(function: Callable[..., None], shared: Mapping[str, str], *names: str) -> Callable[..., None]:
+def with_options(function: Callable[..., None], shared: Mapping[str, str], *names: str) -> Callable[..., None]:
     """Make the function of a command: with help for its parameters, and these `OPTIONS`, which `now()` returns.
 
     Args:

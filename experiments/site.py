@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum import decision_log
-from halfway.experiments.catalogue import CONTRIB, catalogue, explained
+from halfway.experiments.catalogue import CONTRIB, catalogue, explain
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.output_flags import as_json
 from halfway.experiments.papers import PAPERS, Paper, papers_of
@@ -101,7 +101,7 @@ def reference() -> Iterator[tuple[str, str]]:
     options: dict[str, Any] = {"keep_trailing_newline": True, "undefined": StrictUndefined}
     pages = Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, **options)
     kinds = {kind: parts for kind, parts in catalogue().items() if kind not in ("controllers", CONTRIB)}
-    explained_kinds = {kind: [explained(part.name)[kind][0] for part in parts] for kind, parts in kinds.items()}
+    explained_kinds = {kind: [explain(part.name)[kind][0] for part in parts] for kind, parts in kinds.items()}
     types = as_json(msgspec.json.schema(decision_log.GroupRecord))
     values: dict[str, dict[str, Any]] = {
         "commands": {"commands": _commands()},
@@ -134,7 +134,7 @@ def _commands() -> Iterator[tuple[str, str]]:
 def _controller(name: str) -> dict[str, Any]:
     """The values of a controller's page: its purpose, its options, its papers, and ready arms."""
     controller = CONTROLLERS.get(name)
-    [part] = (part for parts in explained(name).values() for part in parts if part.name == name)
+    [part] = (part for parts in explain(name).values() for part in parts if part.name == name)
     return {
         "name": name,
         "source": controller.__module__.removeprefix("halfway.").replace(".", "/") + ".py",

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from halfway.curriculum import require
-from halfway.experiments.audit.counterfactual import DEFAULTS, MOST_VISITS, Refused, Replayed, replay
+from halfway.experiments.audit.counterfactual import DEFAULTS, Refused, Replayed, replay
 from halfway.experiments.audit.formats.base import Choices
 from halfway.experiments.audit.history import Log
 from halfway.experiments.audit.log_measures import Findings, findings
@@ -65,7 +65,6 @@ def audit(
     format_name: str = "",
     replayed: Sequence[str] = DEFAULTS,
     hours: float | None = None,
-    most_visits: int = MOST_VISITS,
 ) -> Audit:
     """Read the logs at some paths, compute their numbers, and replay controllers against them.
 
@@ -73,15 +72,11 @@ def audit(
         format_name: the format of all files; "" = recognise it.
         replayed: controllers to replay against each log; empty = no counterfactuals.
         hours: duration of each run; None = from the log, if it has one.
-        most_visits: maximum number of groups to replay, from the first on.
 
     Raises:
         UserError: if nothing at a path can be read, or the hours are not a positive number.
     """
     require(hours is None or 0 < hours < inf, "--hours", hours, "give the duration of the run, such as 340")
     logs = read_logs(paths, choices, format_name)
-    audited = [
-        Audited(log, findings(log, hours), tuple(replay(log, replayed, most_visits)) if replayed else ())
-        for log in logs
-    ]
+    audited = [Audited(log, findings(log, hours), tuple(replay(log, replayed)) if replayed else ()) for log in logs]
     return Audit(tuple(audited), tuple(suspects([each.log for each in audited])))

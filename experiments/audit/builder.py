@@ -246,7 +246,7 @@ class HistoryBuilder:
         reward_R, passed_R = columns["reward"].astype(np.float64), columns["passed"]
         values = len(np.unique(np.round(reward_R[:SAMPLE], 6)))
         if passes_at is not None or (passed_R == UNKNOWN).any() or not len(passed_R):
-            at, why = guessed_threshold(reward_R, values) if passes_at is None else (passes_at, "")
+            at, why = guess_threshold(reward_R, values) if passes_at is None else (passes_at, "")
             if why:
                 self.guess(why)
             above_R = columns["reward"] >= np.float32(at - EQUAL)  # rounded like the rewards
@@ -413,7 +413,7 @@ def expected_zero_variance(passed_V: NDArray[np.int32], size_V: NDArray[np.int32
     return expected
 
 
-def guessed_threshold(reward_R: NDArray[np.float64], values: int) -> tuple[float, str]:
+def guess_threshold(reward_R: NDArray[np.float64], values: int) -> tuple[float, str]:
     """Guess the lowest reward that counts as passed, halfway between the lowest and the highest; returns it and how.
 
     If all rewards are equal, they count as passed if they are above 0.
@@ -443,10 +443,10 @@ def _floats(values: Sequence[float | None] | NDArray[Any]) -> NDArray[np.float32
         try:
             return np.asarray(values, np.float64).astype(np.float32)
         except OverflowError:
-            return np.asarray([None if value is None else bounded(value) for value in values], np.float32)
+            return np.asarray([None if value is None else bound(value) for value in values], np.float32)
 
 
-def bounded(value: Any) -> float:
+def bound(value: Any) -> float:
     """A number; infinite if it has more digits than a float can hold."""
     try:
         return float(value)

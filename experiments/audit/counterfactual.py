@@ -455,7 +455,7 @@ class Replay:
     def _remember(self, due: Sequence[tuple[int, Visit]], state: Any = None) -> None:
         """Note the believed pass rates of visited problems in a state (None = the present one), with their outcomes."""
         state = self.session.state[self.label] if state is None else state
-        rate_P = believed_rates(self.controller, state, self.session.step)
+        rate_P = read_beliefs(self.controller, state, self.session.step)
         for position, visit in due:
             observed = visit.passed / visit.size
             if rate_P is not None and position in self.latest and np.isfinite(rate_P[position]):
@@ -474,7 +474,7 @@ def kind_of(controller: PassRateController[Any]) -> Kind:
     return "weighs" if "weights" in controller.needs else "skips"
 
 
-def believed_rates(controller: PassRateController[Any], state: Any, step: int) -> Floats | None:
+def read_beliefs(controller: PassRateController[Any], state: Any, step: int) -> Floats | None:
     """A controller's believed pass rates of all problems, (problems,); NaN for problems without evidence.
 
     None if the controller has no such beliefs. If its belief draws rates at random, the belief's mean counts.

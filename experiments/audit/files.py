@@ -116,7 +116,7 @@ def find(given: Path, drop: Callable[[str], None]) -> list[Path]:
     if not given.exists():
         raise UserError(f"{given}: does not exist; give a file or folder of logs")
     if not given.is_dir():
-        reason = refused(given, given.parent)
+        reason = why_refused(given, given.parent)
         if reason and reason != OUTSIDE:
             raise UserError(f"{given}: {reason}; give the text log of the run instead")
         return [given]
@@ -126,7 +126,7 @@ def find(given: Path, drop: Callable[[str], None]) -> list[Path]:
             if ARRAYS.fullmatch(name):
                 continue
             path = Path(folder, name)
-            reason = refused(path, given)
+            reason = why_refused(path, given)
             if reason:
                 drop(reason)
             elif kind_of(path) in READ and not name.startswith("."):
@@ -134,7 +134,7 @@ def find(given: Path, drop: Callable[[str], None]) -> list[Path]:
     return sorted(paths, key=lambda path: natural(str(path.relative_to(given))))
 
 
-def refused(path: Path, root: Path) -> str:
+def why_refused(path: Path, root: Path) -> str:
     """Why a file must not be opened; "" if it may be."""
     suffixes = {suffix.lower() for suffix in path.suffixes[-2:]}
     if suffixes & set(PICKLES):
@@ -157,7 +157,7 @@ def number_in(name: str) -> int | None:
     return int(digits[-1]) if digits and len(digits[-1]) <= LONGEST_STEP else None
 
 
-def opened(path: Path) -> io.BufferedIOBase:
+def open_log(path: Path) -> io.BufferedIOBase:
     """Open a file for reading bytes; a ".gz" file is decompressed while it is read."""
     if path.suffix.lower() != ".gz":
         return open(path, "rb")
@@ -207,7 +207,7 @@ class Lines(Generic[Row]):
         """Yield lists of records, each of about `BLOCK` bytes or one longer line. A damaged file ends at the damage."""
         decoder = msgspec.json.Decoder(self.row)
         try:
-            with opened(path) as file:
+            with open_log(path) as file:
                 listed = _is_listed(file.peek(1))  # type: ignore[attr-defined]
                 for block in _elements(path, blocks=True) if listed else self._blocks(file):
                     if len(block) > 2 * BLOCK and not is_moderate(block):
@@ -267,7 +267,7 @@ def standard(line: bytes) -> bytes:
     return msgspec.json.encode(json.loads(line))
 
 
-def begun(path: Path, given: Path) -> LogFile:
+def read_beginning(path: Path, given: Path) -> LogFile:
     """Read the beginning of a file.
 
     Args:
@@ -298,7 +298,7 @@ def _elements(path: Path, blocks: bool = False) -> Iterator[bytes]:
         blocks: whether to join the records into blocks of lines.
     """
     parts, size = [], 0
-    with opened(path) as file:
+    with open_log(path) as file:
         while size <= LONGEST_LINE and (part := file.read1(BLOCK)):
             parts.append(part)
             size += len(part)
@@ -358,7 +358,7 @@ def delimiter(line: str) -> str:
 
 def _first_line(path: Path) -> bytes:
     """The first line that is not blank, or its beginning if it is not text; empty if there is none."""
-    with opened(path) as file:
+    with open_log(path) as file:
         line = file.readline(LOOKED_AT)
         while line.isspace():
             line = file.readline(LOOKED_AT)
@@ -368,7 +368,7 @@ def _first_line(path: Path) -> bytes:
 
 def _start(path: Path) -> bytes:
     """The beginning of the first line."""
-    with opened(path) as file:
+    with open_log(path) as file:
         return file.readline(LOOKED_AT)
 
 

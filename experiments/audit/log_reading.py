@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from halfway.curriculum import UserError
-from halfway.experiments.audit.files import LogFile, begun, find, why_unknown
+from halfway.experiments.audit.files import LogFile, find, read_beginning, why_unknown
 from halfway.experiments.audit.formats.base import Choices, Reader
 from halfway.experiments.audit.formats.registry import FORMATS, readers
 from halfway.experiments.audit.formats.table import OF_EVALUATION, ColumnNames, evaluates
@@ -39,7 +39,7 @@ def _logs_at(path: Path, choices: Choices, format_name: str, formats: Mapping[st
     for place in find(path, lambda reason: dropped.update((reason,))):
         if place.name in SIDE_FILES or _texts_of_a_run(place):
             continue
-        file = begun(place, path)
+        file = read_beginning(place, path)
         known = (name for name, reader in formats.items() if reader.knows(file))
         name = format_name or next(known, None) or _table_with(choices, file)
         if name:

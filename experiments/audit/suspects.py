@@ -33,7 +33,7 @@ class Suspect:
 
 
 def suspects(logs: Sequence[Log]) -> list[Suspect]:
-    """Find all suspicious problems: contradictory rewards within a log, or `inverted` between logs that name them."""
+    """Find all suspicious problems: contradictions in a log, and `find_inverted` between logs that name problems."""
     suspicious = [
         Suspect(log.name, problem, why, log.texts.get(problem, ""))
         for log in logs
@@ -42,11 +42,11 @@ def suspects(logs: Sequence[Log]) -> list[Suspect]:
     named = [log for log in logs if log.reading.identified]
     for i, one in enumerate(named):
         for other in named[i + 1 :]:
-            suspicious += inverted(one, other)
+            suspicious += find_inverted(one, other)
     return suspicious
 
 
-def inverted(one: Log, other: Log) -> list[Suspect]:
+def find_inverted(one: Log, other: Log) -> list[Suspect]:
     """Find problems in both logs that the weaker policy passes more often than the stronger one, beyond chance.
 
     The test is Fisher's exact test, one-sided, with Bonferroni's correction over the shared problems. The weaker policy

@@ -8,7 +8,7 @@ from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import TuneOptions
 
 
-def extended(earlier: ComparisonConfig, config: ComparisonConfig) -> ComparisonConfig:
+def extend(earlier: ComparisonConfig, config: ComparisonConfig) -> ComparisonConfig:
     """Add the earlier parts of the comparison to `config`: leaving a part out does not remove it.
 
     Raises:
@@ -34,7 +34,7 @@ def extended(earlier: ComparisonConfig, config: ComparisonConfig) -> ComparisonC
     )
 
 
-def restricted(config: ComparisonConfig, earlier: ComparisonConfig) -> ComparisonConfig:
+def restrict(config: ComparisonConfig, earlier: ComparisonConfig) -> ComparisonConfig:
     """Remove the additions from an extended comparison: equal to `earlier` if nothing else changed.
 
     `costs` may change at any time: it only affects the presentation of results.

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from halfway.curriculum.environments.contract import check
-from halfway.experiments.comparing.additions import extended, restricted
+from halfway.experiments.comparing.additions import extend, restrict
 from halfway.experiments.comparing.jobs import Failure, Job
 from halfway.experiments.comparing.processes import Start
 from halfway.experiments.comparing.runner import InThisProcess, Runner
@@ -22,7 +22,7 @@ from halfway.experiments.tracking.recording import Tracker
 def prepare_comparison(
     config: ComparisonConfig, folder: Path, check_more: Callable[[], None] = lambda: None
 ) -> ComparisonConfig:
-    """Give a comparison its directory; if it already has one, add what is new (see `extended`).
+    """Give a comparison its directory; if it already has one, add what is new (see `extend`).
 
     Args:
         check_more: further checks, made before anything is written.
@@ -35,8 +35,8 @@ def prepare_comparison(
     for run in {repr(run.environment): run for run in runs}.values():
         check(run.environment.part)
     if earlier := _started(folder):
-        config = extended(earlier, config)
-        refuse_other_settings(differences(earlier, restricted(config, earlier)), folder)
+        config = extend(earlier, config)
+        refuse_other_settings(differences(earlier, restrict(config, earlier)), folder)
     else:
         require_unused(folder)
     check_more()

@@ -14,7 +14,7 @@ from halfway.experiments.config.run import RunConfig
 from halfway.trainers.rollouts.ray_pool import connect_to_ray
 
 
-def trained(folder: str) -> int:
+def train_task(folder: str) -> int:
     """Train a run as a Ray task; returns the exit status of the training process."""
     return processes.train_as_job(Path(folder), lambda: ["localhost"], "ssh")
 
@@ -56,5 +56,5 @@ def submit(config: RunConfig, folder: Path, parallel: int) -> RayJob:
         raise UserError("--on: 'ray' gives a run one host, and cluster asks for several; use --on slurm")
     ray = connect_to_ray("--on ray", address="auto", logging_level="ERROR")
     devices = {"num_gpus" if cluster.gpus else "num_cpus": cluster.devices_per_node}
-    task = ray.remote(**devices, max_retries=-1)(trained)
+    task = ray.remote(**devices, max_retries=-1)(train_task)
     return RayJob(ray, task.remote(str(folder.resolve())))

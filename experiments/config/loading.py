@@ -14,7 +14,7 @@ from halfway.curriculum.support.components import plain
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.comparison import ComparisonConfig, comparison_config, limit_of
 from halfway.experiments.config.design import flatten
-from halfway.experiments.config.paths import anchored
+from halfway.experiments.config.paths import anchor
 from halfway.experiments.config.run import RunConfig, name_of, parse_run_config
 
 
@@ -28,7 +28,7 @@ def load_config(path: Path | Mapping[str, Any], overrides: Sequence[str] = ()) -
         UserError: one line that names the field, its value and the remedy.
     """
     if isinstance(path, Mapping):
-        raw, path = yaml_bases.complete(path, anchored), Path("run")
+        raw, path = yaml_bases.complete(path, anchor), Path("run")
     else:
         raw = yaml_files.read(path)
     if yaml_files.is_study(raw):

@@ -22,18 +22,18 @@ PROBLEM_SOURCES = ("source", "also", "generated")
 """Fields of `problems` that name a registered source."""
 
 
-def anchored(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def anchor(raw: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Make the paths of model and problem files, relative to `folder`, valid from any folder."""
     result = dict(raw)
     for key, value in raw.items():
         if key == "model" and isinstance(value, Mapping):
             result[key] = _anchored_options(value, folder)
         elif key in ("base", "generator", "solver") and isinstance(value, Mapping):
-            result[key] = anchored(value, folder)
+            result[key] = anchor(value, folder)
         elif key in ("arms", "oracles") and isinstance(value, Mapping):
-            result[key] = {k: anchored(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
+            result[key] = {k: anchor(v, folder) if isinstance(v, Mapping) else v for k, v in value.items()}
         elif key == "instances" and isinstance(value, list):
-            result[key] = [anchored(each, folder) if isinstance(each, Mapping) else each for each in value]
+            result[key] = [anchor(each, folder) if isinstance(each, Mapping) else each for each in value]
         elif key == "domain":
             result[key] = _anchored_component(value, folder)
         elif key == "problems" and isinstance(value, Mapping):

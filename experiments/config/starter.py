@@ -54,13 +54,13 @@ def write_starter(file: Path, data: str, model: str, gpus: int, host: str) -> st
 def _fields(data: str, model: str) -> dict[str, Any]:
     """The fields of a recipe for Halfway's trainer."""
     kind, options, read, rows = _source(data)
-    chat, response = fitting(model)
+    chat, response = fit_model(model)
     heldout = max(1, min(HELDOUT, rows // 5))
     found = {"kind": kind, "options": options, "read": read, "model": json.dumps(model), "chat": chat}
     return {**found, "response": response, "groups": max(1, min(GROUPS, rows - heldout)), "heldout": heldout}
 
 
-def fitting(model: str) -> tuple[str, int]:
+def fit_model(model: str) -> tuple[str, int]:
     """Chat-template options and response length, from the model's files if they are on this machine."""
     folder = find(model).expanduser()
     found = {name: read_object(folder / name) for name in (CONFIG, TOKENIZER) if (folder / name).is_file()}

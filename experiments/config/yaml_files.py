@@ -10,12 +10,12 @@ from halfway.curriculum import UserError, refusal, require
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.extras import one_line
-from halfway.experiments.config.paths import anchored
+from halfway.experiments.config.paths import anchor
 
 
 def read(path: Path) -> dict[str, Any]:
     """Read the mapping in a YAML file, merged over its bases, with its paths resolved. Raises UserError."""
-    return yaml_bases.read(path, anchored)
+    return yaml_bases.read(path, anchor)
 
 
 def is_study(raw: Mapping[str, Any]) -> bool:
@@ -32,7 +32,7 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
         require(limit == limits[0], limit, limits, "a budget has one limit; give one of these")
     for override in overrides:
         changes = yaml_bases.merge(changes, _parse_override(override))
-    return anchored(changes, Path())
+    return anchor(changes, Path())
 
 
 def _parse_override(override: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from halfway.curriculum import Problem
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.components import plain
-from halfway.experiments.propel.stages import ProbeAt, chosen_cell, trained_author
+from halfway.experiments.propel.stages import ProbeAt, chosen_cell, load_author
 from halfway.experiments.propel.study import Study
 from halfway.trainers.propel.corpus import labelled_rows
 from halfway.trainers.propel.guessed_problems import guess_own, write_fresh, write_pool
@@ -46,7 +46,7 @@ def rate_probe(study: Study) -> tuple[ProbeAt, dict[str, Any]]:
 def export_pool(study: Study, arm: str) -> tuple[Path, int]:
     """Write new tasks of an arm's generator, with predicted pass rates. Returns the file and the number of tasks."""
     probe, scores = rate_probe(study)
-    author, step = trained_author(study, arm)
+    author, step = load_author(study, arm)
     stream = study.stream.at("export", arm)
     pool = write_fresh(author, study.config.export.texts, study.reader, probe, stream)
     about = {"arm": arm, "step": step, "generator.rollouts.temperature": study.config.generator.rollouts.temperature}

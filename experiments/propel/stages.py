@@ -311,7 +311,7 @@ def _author_of(study: Study, arm: str, step: int, oracles: bool = True) -> Autho
     return study.author(loaded, config.generator.rollouts, oracles)
 
 
-def trained_author(study: Study, arm: str) -> tuple[Author, int]:
+def load_author(study: Study, arm: str) -> tuple[Author, int]:
     """Load the generator of an arm's chosen checkpoint, and its step; step 0 is the base generator.
 
     Raises:
@@ -336,7 +336,7 @@ def run_evaluation(study: Study, arm: str) -> dict[str, Any]:
     file = folder / f"{arm}.json"
     if found := read_json(file, AGAIN, evaluation_kind(study.config)):
         return found
-    author, step = trained_author(study, arm)
+    author, step = load_author(study, arm)
     options, solver = study.config.evaluation, study.solver
     # Every arm gets the same streams, so shared noise cancels in the differences of arms.
     written = author.write(options.generations, study.stream.at("evaluate"))

@@ -44,7 +44,7 @@ def study_tables(summary: Mapping[str, Any]) -> list[TextTable]:
 
 def arms_table(arms: Mapping[str, Any]) -> TextTable:
     """One row per arm: its texts' quality, and its solver trials."""
-    heads = (*map(spaced, COLUMNS), "trials before", "trials during", "step", "seeds")
+    heads = (*map(heading, COLUMNS), "trials before", "trials during", "step", "seeds")
     rows = {
         arm: (
             *(interval(figures[name]) for name in COLUMNS),
@@ -77,7 +77,7 @@ def differences_table(differences: Mapping[str, Any]) -> TextTable:
         f"Every arm minus `{reference}`, paired by seed: mean over seeds, with its 95 % Student-t interval, or with "
         "the seeds themselves if they are two or three. Nothing here is adjusted for the number of arms."
     )
-    return _table("Differences", (f"minus {reference}", *map(spaced, PAIRED), "seeds"), rows, caption)
+    return _table("Differences", (f"minus {reference}", *map(heading, PAIRED), "seeds"), rows, caption)
 
 
 def solve_counts_table(arms: Mapping[str, Any]) -> TextTable:
@@ -147,10 +147,10 @@ def costs_table(sweeps: Mapping[str, Any]) -> TextTable:
     """One row per seed: the texts, labels and solver trials of the probe."""
     names = list(next(iter(sweeps.values()))["costs"])
     rows = {seed: [f"{record['costs'].get(name, 0):,}" for name in names] for seed, record in sweeps.items()}
-    return _table("Cost of the probes", ("seed", *map(spaced, names)), rows, "")
+    return _table("Cost of the probes", ("seed", *map(heading, names)), rows, "")
 
 
-def spaced(name: str) -> str:
+def heading(name: str) -> str:
     """Turn a quantity's name into a heading."""
     return name.replace("_", " ")
 

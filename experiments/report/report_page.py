@@ -91,7 +91,7 @@ def page_text(comparison: Comparison, summary: Summary, reload: int = 0) -> str:
         cards=cards(summary, arm_colors(comparison)),
         tables=[*tables(summary), *settings(comparison)],
         pictures=[each for each in PICTURES if each.name in drawn],
-        data=embed(explored(started, summary, drawn)),
+        data=embed(page_data(started, summary, drawn)),
         chains=chains(comparison),
         arms=list(started.runs),
         rows=problem_rows(started, [view["name"] for view in views]),
@@ -131,7 +131,7 @@ def save_charts(comparison: Comparison, summary: Summary) -> Path:
     return folder
 
 
-def explored(comparison: Comparison, summary: Summary, drawn: Mapping[str, Chart]) -> dict[str, Any]:
+def page_data(comparison: Comparison, summary: Summary, drawn: Mapping[str, Chart]) -> dict[str, Any]:
     """The data of the page's script: arms, measures of cost, costs of arms by step, and the charts."""
     axes = measures(summary.design)
     return {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from halfway.curriculum.support.extras import clean
-from halfway.experiments.output_flags import shown
+from halfway.experiments.output_flags import clean_lines
 from halfway.experiments.report.statistics.intervals import FEW
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _shown(cell: str) -> "Text":
     """Convert a cell for the terminal, without markup; it keeps its lines."""
     from rich.text import Text
 
-    return Text(shown(cell))
+    return Text(clean_lines(cell))
 
 
 def table_of(

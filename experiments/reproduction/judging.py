@@ -27,7 +27,7 @@ from halfway.experiments.report.statistics.crossed import (
 from halfway.experiments.report.statistics.intervals import LEVEL
 from halfway.experiments.reproduction.paper_rows import HERE, Paper, Row, papers
 from halfway.experiments.reproduction.run_curves import Curve, by_arm, read_curves
-from halfway.experiments.reproduction.run_measures import measured_by
+from halfway.experiments.reproduction.run_measures import measure_of
 
 CURVES = HERE / "curves"
 MEASURED = HERE / "measured"
@@ -98,7 +98,7 @@ def judge(row: Row, curves: Sequence[Curve], ground: Ground) -> Measured:
     """Judge a row by its runs."""
     if not row.runs:
         return Measured(CANNOT if row.cannot else REPRODUCED)
-    of, axis = measured_by(row.measure, ground.rho)
+    of, axis = measure_of(row.measure, ground.rho)
     own = {arm: [curve for curve in curves if curve.arm == arm] for arm in row.arms}
     kept = {arm: [curve for curve in found if of is None or of(curve) is not None] for arm, found in own.items()}
     left_out = sum(map(len, own.values())) - sum(map(len, kept.values()))

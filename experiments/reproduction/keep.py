@@ -44,7 +44,7 @@ def study_runs(folder: Path) -> list[Curve]:
     return curves
 
 
-def merged(old: Sequence[Curve], new: Sequence[Curve]) -> list[Curve]:
+def merge_runs(old: Sequence[Curve], new: Sequence[Curve]) -> list[Curve]:
     """Merge runs, in the order of arms and seeds; a new run replaces one with equal arm and seed."""
     by_name = {(curve.arm, curve.seed): curve for curve in (*old, *new)}
     return [by_name[key] for key in sorted(by_name)]
@@ -62,7 +62,7 @@ def main(words: Sequence[str] | None = None) -> int:
         raise UserError(f"{chosen.folder}: no run has finished; finish one first")
     file = CURVES / f"{chosen.paper}.jsonl.gz"
     file.parent.mkdir(parents=True, exist_ok=True)
-    runs = merged(read_curves(file) if file.exists() else [], new)
+    runs = merge_runs(read_curves(file) if file.exists() else [], new)
     write_curves(file, runs)
     print(f"{file}: {len(runs)} runs, {len(new)} of them from {chosen.folder}")
     return 0

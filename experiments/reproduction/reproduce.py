@@ -21,7 +21,7 @@ from halfway.experiments.propel.commands import run_stages
 from halfway.experiments.propel.config import BASE, PropelConfig, load_study, prepare
 from halfway.experiments.report.text_tables import TextTable
 from halfway.experiments.reproduction.judging import Measured, committed_runs, ground_of, judge, read_measured
-from halfway.experiments.reproduction.keep import finished_runs, merged
+from halfway.experiments.reproduction.keep import finished_runs, merge_runs
 from halfway.experiments.reproduction.paper_rows import Paper, Row, papers
 from halfway.experiments.reproduction.run_curves import Curve
 from halfway.experiments.running.runs import COMPARISON, CONFIG
@@ -203,7 +203,7 @@ def run_row(
             failures = run_comparison(whole, folder, jobs, console, only=row.arms, begin=begin, skip=skip)
             if failures:
                 raise UserError(f"{folder}: {len(failures)} runs failed; fix the cause and repeat the command")
-    curves = merged(known, _own_runs(folder, wanted))
+    curves = merge_runs(known, _own_runs(folder, wanted))
     ground = ground_of(paper, row)
     found = judge(row, curves, ground._replace(instances=1) if paper_scale else ground)
     if share < 1:

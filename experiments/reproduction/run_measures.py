@@ -154,7 +154,7 @@ MEASURES: Mapping[str, Measure] = {
 }
 
 
-def measured_by(name: str, rho: float) -> tuple[Callable[[Curve], float | None] | None, Axis | None]:
+def measure_of(name: str, rho: float) -> tuple[Callable[[Curve], float | None] | None, Axis | None]:
     """A measure's `of` and `axis`, with the price of a trained token in generated tokens."""
     measure = MEASURES[name]
     return (_per_step(cost_axis(rho)) if name == "cost_per_step" else measure.of), measure.axis

@@ -185,7 +185,7 @@ def collate(problems: Sequence[Problem], prompts: Prompts, demonstrate: Callable
     return tokens_BT, pad_sequence(labels, batch_first=True, padding_value=IGNORED)
 
 
-def cached(folder: Path, make: Callable[[Path], None]) -> bool:
+def make_once(folder: Path, make: Callable[[Path], None]) -> bool:
     """Have `make` write the folder, unless it exists and matches its manifest.
 
     Returns:
@@ -207,9 +207,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", choices=RECIPES, default="sums", help="model to make (default: sums)")
     options = parser.parse_args(words)
     instruct, copy = options.folder / "instruct", options.folder / options.model
-    if cached(instruct, convert):
+    if make_once(instruct, convert):
         shutil.rmtree(copy, ignore_errors=True)
-    made = cached(copy, lambda path: warm_up(instruct, path, RECIPES[options.model]))
+    made = make_once(copy, lambda path: warm_up(instruct, path, RECIPES[options.model]))
     print(f"{copy}: {'made' if made else 'exists'}")
 
 

@@ -186,7 +186,7 @@ KNOWN = ("rate", "passed", "samples", "distinct", "truncated", "lost", "tokens")
 """Names in an expression; tokens are the mean length of an attempt."""
 
 
-def known_values(record: Record) -> dict[str, float]:
+def values_of(record: Record) -> dict[str, float]:
     tokens = sum(record.lengths) / len(record.lengths) if record.lengths else 0.0
     values = (record.rate, record.passed, record.samples, record.distinct, record.truncated, sum(record.lost.values()))
     return dict(zip(KNOWN, (*values, tokens), strict=True))
@@ -239,7 +239,7 @@ def write_kept(problems: Sequence[Problem], records: Sequence[Record], expressio
             features={**problem.features, RATE: record.rate, PASSED: record.passed, ATTEMPTS: record.samples},
         )
         for problem, record in zip(problems, records, strict=True)
-        if record.samples and (not expression or holds(expression, known_values(record)))
+        if record.samples and (not expression or holds(expression, values_of(record)))
     ]
     if not kept:
         raise UserError(f"--keep: {expression!r} keeps none of {len(problems)} problems; give a wider one")

@@ -57,7 +57,7 @@ class Record:
         return self.passed / self.samples if self.samples else 0.0
 
 
-def recorded(group: Group, texts: Sequence[str], form: "re.Pattern[str] | None") -> Record:
+def record_group(group: Group, texts: Sequence[str], form: "re.Pattern[str] | None") -> Record:
     """Make the record of a group whose rollouts have these texts.
 
     Args:
@@ -114,7 +114,7 @@ def sample(
 
     Args:
         build: makes the collector; not called if nothing is left to try.
-        form: see `recorded`.
+        form: see `record_group`.
         progress: called with the number of finished problems.
     """
     known = {record.id: record for record in read_records(folder)}
@@ -126,7 +126,7 @@ def sample(
         for bundle in (left[i : i + BUNDLE] for i in range(0, len(left), BUNDLE)):
             assert collector is not None
             for group in collector.run([Request(problem, samples) for problem in bundle], stream):
-                record = recorded(group, response_text(collector, group), form)
+                record = record_group(group, response_text(collector, group), form)
                 known[record.id] = record
                 file.write(_line(record))
             file.flush()

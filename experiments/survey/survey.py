@@ -17,7 +17,7 @@ from halfway.experiments.config import yaml_files
 from halfway.experiments.config.loading import load_run_config, to_plain
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.run import RunConfig, name_of, parse_run_config
-from halfway.experiments.config.starter import fitting, source_of
+from halfway.experiments.config.starter import fit_model, source_of
 from halfway.experiments.report.text_tables import TextTable, share_text, table_of
 from halfway.experiments.running.build import build_problems
 from halfway.experiments.running.progress_bars import MinuteLines, progress_display
@@ -57,7 +57,7 @@ def survey_config(words: Sequence[str], samples: int) -> RunConfig:
         case [recipe] if Path(recipe).suffix in (".yaml", ".yml"):
             return load_run_config(Path(recipe), changes)
         case [model, data] if not kind_of(Path(model))[0]:
-            chat, response = fitting(model)
+            chat, response = fit_model(model)
             given = {
                 "name": name_of(stem(data)),
                 "model": {"path": model, "chat": chat},

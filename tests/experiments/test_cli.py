@@ -15,7 +15,7 @@ from halfway import __version__
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum import UserError
 from halfway.experiments import cli
-from halfway.experiments.cli import app, resuming, split_seeds, stoppable
+from halfway.experiments.cli import app, resume_command, split_seeds, stoppable
 from halfway.experiments.config.loading import load_run_config
 
 SUMS = REPOSITORY / "experiments" / "recipes" / "propel" / "sums.yaml"
@@ -258,7 +258,7 @@ def test_a_run_that_has_recorded_nothing_takes_the_corrected_settings(run_file: 
 
 
 def test_a_command_to_continue_can_be_pasted(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit), stoppable(resuming(Path("my runs/x"))):
+    with pytest.raises(typer.Exit), stoppable(resume_command(Path("my runs/x"))):
         raise KeyboardInterrupt
     assert "halfway resume 'my runs/x'" in capsys.readouterr().err
     assert "# Check it:            halfway validate 'my recipe.yaml'" in halfway("init", "my recipe.yaml").stdout
@@ -288,7 +288,7 @@ def test_seeds_may_be_words_or_one_list() -> None:
 
 
 def test_an_interrupt_names_the_command_that_resumes(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit) as left, stoppable(resuming(Path("runs/x"))):
+    with pytest.raises(typer.Exit) as left, stoppable(resume_command(Path("runs/x"))):
         raise KeyboardInterrupt
     assert left.value.exit_code == 130 and "halfway resume runs/x" in capsys.readouterr().err
 

@@ -77,7 +77,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "the tuning of a comparison": ("tuning.json", read_tuning),
     "the verdict of a page": ("verdict.json", lambda folder: read_verdict(folder / "verdict.json")),
     "the curves of a page": ("curves.jsonl.gz", lambda folder: read_curves(folder / "curves.jsonl.gz")),
-    "the choice of a checkpoint": ("choice.json", lambda folder: stages.trained_author(study(folder), "probe")),
+    "the choice of a checkpoint": ("choice.json", lambda folder: stages.load_author(study(folder), "probe")),
     "the oracles of an arm": ("choice.json", lambda folder: stages._offline_oracles(study(folder), "probe")),
     "the chosen probe": ("sweep.json", lambda folder: stages.chosen_cell(study(folder))),
     "the sweep that has ended": ("sweep.json", lambda folder: stages.read_sweep(study(folder))),

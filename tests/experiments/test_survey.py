@@ -22,7 +22,7 @@ from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.starter import write_starter
 from halfway.experiments.survey.findings import divide, find, holds, write_kept, zero_variance_share
-from halfway.experiments.survey.sampling import RECORDS, Record, read_records, recorded, sample
+from halfway.experiments.survey.sampling import RECORDS, Record, read_records, record_group, sample
 from halfway.experiments.survey.survey import form_pattern, mean_rate, show_first, survey_config
 
 SUMS = REPOSITORY / "experiments" / "recipes" / "lab" / "sums.yaml"
@@ -114,7 +114,7 @@ def test_answers_of_the_wrong_form_and_wrong_answers_are_distinguished() -> None
     form = form_pattern("", [problem])
     turn = Turn(NO_TOKENS, np.zeros(0, np.float32), np.zeros(0, np.float32), 0)
     rollouts = (Rollout((turn,), True), Rollout((turn,), False), Rollout((turn,), False), Rollout((turn,), False, True))
-    found = recorded(Group(Request(problem, 4), NO_TOKENS, rollouts), ["2", "3", "two", "it is"], form)
+    found = record_group(Group(Request(problem, 4), NO_TOKENS, rollouts), ["2", "3", "two", "it is"], form)
     assert (found.malformed, found.truncated, found.distinct, found.passing, found.failing) == (1, 1, 4, "2", "3")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from halfway.curriculum import Origin
 from halfway.curriculum.decision_log import GroupRecord, sort_records
 from halfway.curriculum.support.extras import clean
-from halfway.experiments.audit.files import Lines, LogFile, Row, refused
+from halfway.experiments.audit.files import Lines, LogFile, Row, why_refused
 from halfway.experiments.audit.formats.base import Reader
 from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, History, Log, Reading
 
@@ -69,7 +69,7 @@ def _last_step(file: LogFile) -> StepRecord | None:
 def _beside(file: LogFile, name: str, kind: type[Row]) -> list[list[Row]]:
     """The records of another file in a log's folder, in batches; none if it must not be opened."""
     path = file.path.with_name(name)
-    return [] if refused(path, path.parent) else list(Lines(kind, lambda _: None).batches(path))
+    return [] if why_refused(path, path.parent) else list(Lines(kind, lambda _: None).batches(path))
 
 
 def _host(file: LogFile) -> str:

@@ -25,7 +25,16 @@ from numpy.typing import NDArray
 from halfway.curriculum import require
 from halfway.experiments.audit.builder import ERROR, HistoryBuilder, RolloutColumns
 from halfway.experiments.audit.database import batches
-from halfway.experiments.audit.files import LINES, UNREADABLE, Lines, LogFile, delimiter, number_in, opened, unreadable
+from halfway.experiments.audit.files import (
+    LINES,
+    UNREADABLE,
+    Lines,
+    LogFile,
+    delimiter,
+    number_in,
+    open_log,
+    unreadable,
+)
 from halfway.experiments.audit.formats.base import NULL, Choices, Reader
 from halfway.experiments.audit.history import UNKNOWN, Log
 
@@ -350,7 +359,7 @@ def _csv(file: LogFile, names: Sequence[str], into: HistoryBuilder) -> Iterator[
     places: dict[str, int] = {}
     whole: list[list[str]] = []
     try:
-        with opened(file.path) as binary:
+        with open_log(file.path) as binary:
             text = io.TextIOWrapper(cast(BinaryIO, binary), encoding="utf-8-sig", errors="replace", newline="")
             first = text.readline(LONGEST_ROW)
             lines = chain([first], iter(lambda: text.readline(LONGEST_ROW), ""))

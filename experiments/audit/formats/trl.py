@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from halfway.experiments.audit.builder import EQUAL, HistoryBuilder, RolloutColumns, bounded
+from halfway.experiments.audit.builder import EQUAL, HistoryBuilder, RolloutColumns, bound
 from halfway.experiments.audit.database import batches
 from halfway.experiments.audit.files import Lines, LogFile, number_in
 from halfway.experiments.audit.formats.base import BY_PROMPT, Choices, JsonLines, Reader
@@ -250,7 +250,7 @@ def _total(row: Sequence[tuple[Any, float]]) -> float | None:
 
     None if no function applies.
     """
-    applying = [bounded(value) * weight for value, weight in row if value is not None and value == value]
+    applying = [bound(value) * weight for value, weight in row if value is not None and value == value]
     return sum(applying) if applying else None
 
 

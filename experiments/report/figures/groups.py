@@ -24,11 +24,11 @@ from halfway.experiments.report.figures.series import (
     MOST_COUNTS,
     child_series,
     points,
-    reported_series,
-    scaled,
-    smoothed_ratio,
-    smoothed_shares,
-    summed_counts,
+    report_series,
+    scale_count,
+    smooth_ratio,
+    smooth_shares,
+    sum_counts,
 )
 from halfway.experiments.report.records import Comparison
 
@@ -42,13 +42,13 @@ def pass_counts(comparison: Comparison) -> Chart | None:
     rows, colors = list[dict[str, Any]](), dict[str, str]()
     for arm, runs in comparison.runs.items():
         for kind, title in KINDS.items():
-            counts = summed_counts(runs, kind)
+            counts = sum_counts(runs, kind)
             if counts is None:
                 continue
             size = counts.shape[1] - 1
             names = [f"{k} of {size}" for k in range(size + 1)]
             colors |= dict(zip(names, count_colors(size), strict=True))
-            shares_TK = smoothed_shares(counts)
+            shares_TK = smooth_shares(counts)
             tops_TK = shares_TK.cumsum(axis=1)
             for k, name in enumerate(names):
                 same = {"panel": f"{arm}: {title}", "arm": arm, "passed": name}
@@ -114,9 +114,9 @@ def zero_variance(comparison: Comparison) -> Chart | None:
     rows: list[dict[str, Any]] = []
     for kind in KINDS:
         for arm, runs in comparison.runs.items():
-            counts = summed_counts(runs, kind)
+            counts = sum_counts(runs, kind)
             if counts is not None:
-                share_T = smoothed_ratio(counts[:, 0] + counts[:, -1], counts.sum(axis=1))
+                share_T = smooth_ratio(counts[:, 0] + counts[:, -1], counts.sum(axis=1))
                 title = "groups behind a prefix" if kind == "prefix" else f"{kind} groups"
                 rows += [{"panel": title, "arm": arm, **point} for point in points(share_T)]
     y = percent("y", "share of zero-variance groups")
@@ -133,12 +133,12 @@ def prefix_control(comparison: Comparison) -> Chart | None:
             totals_T, passed_T, zero_variance_T = child_series(runs, parent)
             same = {"arm": arm, "parent": name}
             for title, part_T in (("child pass rate", passed_T), ("zero-variance children", zero_variance_T)):
-                found = points(smoothed_ratio(part_T, totals_T))
+                found = points(smooth_ratio(part_T, totals_T))
                 rows += [{"panel": f"{arm}: {title}", **same, "run": "", **point} for point in found]
             for run in runs:
                 rows += [
                     {"panel": f"{arm}: prefix ratio", **same, "run": run.seed, "step": x, "x": x, "y": finite(y)}
-                    for x, y in reported_series(run, "ratio", parent)
+                    for x, y in report_series(run, "ratio", parent)
                 ]
     middle = {"mark": {"type": "rule", "color": "#009E73"}, "encoding": {"y": {"datum": 0.5}}}
     y = value("y", None, scale={"domain": [0, 1]})
@@ -151,4 +151,4 @@ def prefix_control(comparison: Comparison) -> Chart | None:
 
 def parent_color(parent: ParentCount) -> str:
     size = min(parent.size, MOST_COUNTS)
-    return count_colors(size)[scaled(*parent)] if 0 < parent.passed < parent.size else MUTED
+    return count_colors(size)[scale_count(*parent)] if 0 < parent.passed < parent.size else MUTED

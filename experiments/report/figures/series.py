@@ -17,13 +17,13 @@ MOST_COUNTS = 128
 """Most rollouts of a group whose pass counts a chart tells apart; pass counts of larger groups are scaled to these."""
 
 
-def scaled(passed: int, size: int, most: int = MOST_COUNTS) -> int:
+def scale_count(passed: int, size: int, most: int = MOST_COUNTS) -> int:
     """A pass count of `size` rollouts as one of at most `most`. Only 0 becomes 0, and only `size` becomes `most`."""
     return passed if size <= most or passed <= 0 else min(max(1, passed * most // size), most - (passed < size))
 
 
-def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
-    """Histograms of k per step over the scored groups of one origin, summed over seeds, (steps, N + 1); see `scaled`.
+def sum_counts(runs: Sequence[Run], kind: str) -> Array | None:
+    """Histograms of k per step over the scored groups of one origin, over seeds, (steps, N + 1); see `scale_count`.
 
     None without such groups. Counted from the decision log, because the histograms in older step records count
     generated groups as fresh.
@@ -35,7 +35,7 @@ def summed_counts(runs: Sequence[Run], kind: str) -> Array | None:
     total = np.zeros((max(run.num_steps for run in runs), 1 + size))
     for group in groups:
         if group.step < len(total):  # lines of steps.jsonl may be missing
-            total[group.step, scaled(group.k or 0, group.size)] += 1
+            total[group.step, scale_count(group.k or 0, group.size)] += 1
     return total
 
 
@@ -49,7 +49,7 @@ def child_series(runs: Sequence[Run], parent: ParentCount) -> tuple[Array, Array
     return series[0], series[1], series[2]
 
 
-def reported_series(run: Run, quantity: str, parent: ParentCount) -> list[tuple[int, float]]:
+def report_series(run: Run, quantity: str, parent: ParentCount) -> list[tuple[int, float]]:
     """The values of a quantity that a controller reports for parents with this pass count, each after its step."""
     found = ((step.step, find_reported(step.controllers, quantity, parent)) for step in run.steps)
     return [(step, value) for step, value in found if value is not None]
@@ -65,7 +65,7 @@ def points(values_T: Array) -> list[dict[str, Any]]:
     ]
 
 
-def smoothed_ratio(numerators: Array, denominators: Array) -> Array:
+def smooth_ratio(numerators: Array, denominators: Array) -> Array:
     """Ratio of sums in a centred window of about a tenth of the run, (steps,); NaN if the denominator is zero."""
     window = np.ones(2 * max(1, round(len(numerators) / 20)) + 1)
     top, bottom = (np.convolve(values, window, mode="full") for values in (numerators, denominators))
@@ -73,10 +73,10 @@ def smoothed_ratio(numerators: Array, denominators: Array) -> Array:
     return divide(top[cut], bottom[cut])
 
 
-def smoothed_shares(counts: Array) -> Array:
+def smooth_shares(counts: Array) -> Array:
     """Share of each column of (steps, columns) counts in a centred window; zero without counts."""
     total = counts.sum(axis=1)
-    return np.nan_to_num(np.stack([smoothed_ratio(column, total) for column in counts.T], axis=1))
+    return np.nan_to_num(np.stack([smooth_ratio(column, total) for column in counts.T], axis=1))
 
 
 def ragged_mean(series: Sequence[Array]) -> Array:

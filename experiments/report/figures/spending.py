@@ -7,7 +7,7 @@ import numpy as np
 
 from halfway.experiments.report.analysis.arm_summary import NOT_IN_A_STEP, WITHIN_ROLLOUT
 from halfway.experiments.report.figures.charts import Chart, Spec, by_arm, by_name, chart, finite, lines, value
-from halfway.experiments.report.figures.series import Array, divide, points, ragged_mean, smoothed_ratio
+from halfway.experiments.report.figures.series import Array, divide, points, ragged_mean, smooth_ratio
 from halfway.experiments.report.records import Comparison, Run, outcome_rollouts
 
 FATES = {
@@ -115,7 +115,7 @@ def training(comparison: Comparison) -> Chart | None:
         series = [{**_series(run), **{name: _metric(run, name) for name in metrics}} for run in runs]
         for name in series[0]:
             mean_T = ragged_mean([each[name] for each in series])
-            smooth_T = smoothed_ratio(np.nan_to_num(mean_T), np.isfinite(mean_T).astype(float))
+            smooth_T = smooth_ratio(np.nan_to_num(mean_T), np.isfinite(mean_T).astype(float))
             rows += [{"panel": name.replace("_", " "), "arm": arm, **point} for point in points(smooth_T)]
     rows.sort(key=lambda row: row["panel"] in {name.replace("_", " ") for name in metrics})
     y = value("y", None, axis={"labelExpr": SHORT}, scale={"zero": False})

@@ -49,11 +49,11 @@ def read_spans(events: Iterable[Event]) -> Worked:
             found.weights.append((event.updated, event.t))
             found.lags.append(late)
             late = []
-    found.sampling = merged(found.sampling)
+    found.sampling = merge_spans(found.sampling)
     return found
 
 
-def merged(spans: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """Merge spans that touch, in order."""
     joined: list[Span] = []
     for start, end in sorted(spans):

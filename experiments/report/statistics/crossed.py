@@ -71,7 +71,7 @@ def crossed_mean(values_SP: Array) -> CrossedMean:
             seeds are resampled, which gives the usual t interval over seeds.
     """
     seeds, problems = values_SP.shape
-    variance = corrected(_seed_part(values_SP), _problem_part(values_SP.mean(axis=0)), _rest_part(values_SP))
+    variance = correct_excess(_seed_part(values_SP), _problem_part(values_SP.mean(axis=0)), _rest_part(values_SP))
     return CrossedMean(
         mean=float(values_SP.mean()),
         stderr=_root(variance, seeds, problems),
@@ -89,7 +89,7 @@ def crossed_difference(left_SP: Array, right_SP: Array) -> CrossedMean:
     lengths = [len(table) for table in tables]
     seed_parts = [(_seed_part(table), len(table) - 1) for table in tables]
     problem_part = _problem_part(left_SP.mean(axis=0) - right_SP.mean(axis=0))
-    variance = corrected(sum(part for part, _ in seed_parts), problem_part, sum(map(_rest_part, tables)))
+    variance = correct_excess(sum(part for part, _ in seed_parts), problem_part, sum(map(_rest_part, tables)))
     return CrossedMean(
         mean=float(left_SP.mean() - right_SP.mean()),
         stderr=_root(variance, max(lengths) if problems > 1 else min(lengths), problems),
@@ -133,7 +133,7 @@ def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
     return total**2 / sum(variance**2 / dof for variance, dof in parts if variance)
 
 
-def corrected(seeds: float, problems: float, rest: float) -> float:
+def correct_excess(seeds: float, problems: float, rest: float) -> float:
     """The variance from its parts, without the excess of resampling seeds and problems at once.
 
     Args:

@@ -12,7 +12,7 @@ from halfway.experiments.audit.auditing import Audit, Audited
 from halfway.experiments.audit.history import Reading
 from halfway.experiments.audit.log_measures import CategoryChange, Memory, Streak, findings, outcomes, spending, wasted
 from halfway.experiments.audit.log_reading import read_logs
-from halfway.experiments.audit.suspects import fisher, inverted
+from halfway.experiments.audit.suspects import find_inverted, fisher
 from halfway.experiments.audit.tables import facts, over_time, page
 
 # Three visits of four problems: forgotten, unlocked, always solved, never solved.
@@ -121,7 +121,7 @@ def test_a_weak_policy_that_beats_a_strong_one_points_at_the_problem() -> None:
     weak = log([*both, (0, "odd", 8, 8)], "small")
     better = log([*strong, (0, "odd", 0, 8)], "large")
     for one, other in ((weak, better), (better, weak)):
-        [suspect] = inverted(one, other)
+        [suspect] = find_inverted(one, other)
         assert suspect.problem == "odd" and suspect.log == "large"
         assert suspect.why == "passes 8 of 8 in small, the weaker policy, and 0 of 8 in large"
 

@@ -27,7 +27,7 @@ from halfway.experiments.report.figures.colors import PALETTE, count_colors, sha
 from halfway.experiments.report.figures.forest import contrast_forest, saving_forest
 from halfway.experiments.report.figures.groups import pass_counts, zero_variance
 from halfway.experiments.report.figures.learning_curves import CROWD, learning_curves, shown_first, strata_curves
-from halfway.experiments.report.figures.series import smoothed_ratio, summed_counts
+from halfway.experiments.report.figures.series import smooth_ratio, sum_counts
 from halfway.experiments.report.figures.spending import rollout_fates, timing
 from halfway.experiments.report.figures.style import grid, legend_above
 from halfway.experiments.report.figures.timeline import Event, both, lags, read_spans, timeline
@@ -161,15 +161,15 @@ def test_generated_groups_have_panels_of_their_own(tmp_path):
     write_records(tmp_path, groups, [step_record(), step_record(1)], [])
     comparison = load_comparison_records(tmp_path)
     (run,) = comparison.all_runs
-    assert summed_counts([run, run], "generated").tolist() == [[0] * 8 + [2], [2] + [0] * 8]
-    assert summed_counts([run], "fresh").sum() == 1 and summed_counts([run], "prefix") is None
+    assert sum_counts([run, run], "generated").tolist() == [[0] * 8 + [2], [2] + [0] * 8]
+    assert sum_counts([run], "fresh").sum() == 1 and sum_counts([run], "prefix") is None
     titles = [draw(comparison).panels for draw in (pass_counts, zero_variance)]
     assert titles == [[f"{run.arm}: fresh", f"{run.arm}: generated"], ["fresh groups", "generated groups"]]
 
 
 def test_smoothing_divides_sums_and_marks_empty_steps():
-    assert smoothed_ratio(np.array([1.0, 0, 2]), np.array([2.0, 0, 2])) == pytest.approx([0.5, 0.75, 1.0])
-    assert np.isnan(smoothed_ratio(np.zeros(3), np.zeros(3))).all()
+    assert smooth_ratio(np.array([1.0, 0, 2]), np.array([2.0, 0, 2])) == pytest.approx([0.5, 0.75, 1.0])
+    assert np.isnan(smooth_ratio(np.zeros(3), np.zeros(3))).all()
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 8, 16])

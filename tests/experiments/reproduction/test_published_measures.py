@@ -9,9 +9,9 @@ from contests import run_of
 
 from halfway.curriculum.decision_log import GroupRecord
 from halfway.experiments.report.records import EvaluationRecord, Run, StepRecord
-from halfway.experiments.reproduction.keep import merged
+from halfway.experiments.reproduction.keep import merge_runs
 from halfway.experiments.reproduction.run_curves import Curve, read_curves, write_curves
-from halfway.experiments.reproduction.run_measures import FACTS, MEASURES, OF_STUDIES, measured_by, record_of
+from halfway.experiments.reproduction.run_measures import FACTS, MEASURES, OF_STUDIES, measure_of, record_of
 
 
 def group(step: int, problem: str, passed: int, outcome: str = "trained", parent: int | None = None) -> GroupRecord:
@@ -77,7 +77,7 @@ EXPECTED = {
 def test_a_measure_gives_what_a_run_has(name: str, tmp_path: Path) -> None:
     write_curves(tmp_path / "runs", [record_of(RUN, "ground")])
     (curve,) = read_curves(tmp_path / "runs")
-    of, _ = measured_by(name, 0.35)
+    of, _ = measure_of(name, 0.35)
     assert of is not None and of(curve) == pytest.approx(EXPECTED[name], abs=1e-5)
 
 
@@ -99,7 +99,7 @@ def test_kept_runs_replace_those_of_equal_arm_and_seed() -> None:
     def curve(arm: str, seed: int, value: float) -> Curve:
         return Curve("sums", arm, seed, 0.0, 0, (), {"utility": value})
 
-    kept = merged([curve("b", 1, 0.1), curve("a", 0, 0.2)], [curve("b", 1, 0.3), curve("b", 0, 0.4)])
+    kept = merge_runs([curve("b", 1, 0.1), curve("a", 0, 0.2)], [curve("b", 1, 0.3), curve("b", 0, 0.4)])
     assert [(each.arm, each.seed, each.facts["utility"]) for each in kept] == [
         ("a", 0, 0.2),
         ("b", 0, 0.4),

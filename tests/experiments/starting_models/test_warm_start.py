@@ -266,17 +266,17 @@ def test_a_folder_is_made_once_and_again_when_it_has_changed(tmp_path: Path) -> 
         (folder / "weights").write_text("1")
 
     folder = tmp_path / "model"
-    assert smollm2.cached(folder, make) and not smollm2.cached(folder, make)
+    assert smollm2.make_once(folder, make) and not smollm2.make_once(folder, make)
     assert len(made) == 1 and (folder / "weights").read_text() == "1"
     (folder / "weights").write_text("2")
-    assert smollm2.cached(folder, make) and (folder / "weights").read_text() == "1"
+    assert smollm2.make_once(folder, make) and (folder / "weights").read_text() == "1"
 
     def fail(folder: Path) -> None:
         raise OSError("full")
 
     (folder / "weights").unlink()
     with pytest.raises(UserError, match=says("written")):
-        smollm2.cached(folder, fail)
+        smollm2.make_once(folder, fail)
 
 
 def test_a_missing_or_another_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from halfway.controllers import CONTROLLERS
 from halfway.curriculum import Problem, ProblemSet
 from halfway.curriculum.controller import NEEDS
-from halfway.experiments.catalogue import SETTINGS, explained
+from halfway.experiments.catalogue import SETTINGS, explain
 from halfway.experiments.cli import app
 from halfway.trainers.hosts.verl.steering import PROVIDES
 
@@ -185,7 +185,7 @@ def settings(column: int) -> dict[str, str]:
 
 
 def test_the_settings_of_halfway_that_a_newcomer_is_shown_exist() -> None:
-    listed = {part: {option.text for option in explained(part)["settings"][0].options} for part in SETTINGS}
+    listed = {part: {option.text for option in explain(part)["settings"][0].options} for part in SETTINGS}
     shown = settings(1)
     assert len(shown) > 17
     for name, default in shown.items():

@@ -196,7 +196,7 @@ def test_adapters_train_resume_and_are_exported(swept: Path, tmp_path: Path, mon
     learner.load(training.checkpoints.path(step))
     engine = build_engine(study.base, config.generator.rollouts, learner.learner.policy)
     by_adapters = replace(study.base_author, engine=engine)
-    exported, found = stages.trained_author(study, "lora")
+    exported, found = stages.load_author(study, "lora")
     texts = [[w.text for w in one.write(16, Stream(7))] for one in (by_adapters, exported, study.base_author)]
     assert found == step and texts[0] == texts[1] != texts[2]
     engines: list[Any] = [exported.engine, study.base_author.engine]

@@ -11,7 +11,7 @@ from halfway.experiments.report.statistics.crossed import (
     Array,
     CrossedMean,
     Indices,
-    corrected,
+    correct_excess,
     crossed_difference,
     crossed_mean,
     mean_of_strata,
@@ -45,7 +45,7 @@ def test_drawing_resamples_gives_the_closed_form() -> None:
         return float((rows if problems is None else rows[:, problems]).mean())
 
     parts = drawn_parts(draw, resamples(5, 10_000, rng), resamples(30, 10_000, rng))
-    assert crossed_mean(values_SP).stderr == pytest.approx(corrected(*parts) ** 0.5, rel=0.02)
+    assert crossed_mean(values_SP).stderr == pytest.approx(correct_excess(*parts) ** 0.5, rel=0.02)
 
 
 def test_drawing_resamples_of_other_seeds_and_the_same_problems_gives_the_closed_form() -> None:
@@ -61,7 +61,7 @@ def test_drawing_resamples_of_other_seeds_and_the_same_problems_gives_the_closed
     seeds = list(zip(resamples(4, 10_000, rng), resamples(6, 10_000, rng), strict=True))
     found = crossed_difference(left, right)
     assert found.stderr == pytest.approx(
-        corrected(*drawn_parts(draw, seeds, resamples(20, 10_000, rng))) ** 0.5, rel=0.02
+        correct_excess(*drawn_parts(draw, seeds, resamples(20, 10_000, rng))) ** 0.5, rel=0.02
     )
     assert 3 < found.dof < 8 and found.values == ()
 
@@ -76,9 +76,9 @@ def test_the_variance_is_that_of_the_model() -> None:
 
 
 def test_the_rest_is_taken_off_once_but_never_leaves_less_than_a_part() -> None:
-    assert corrected(4.0, 3.0, 1.0) == 6.0
-    assert corrected(4.0, 3.0, 6.0) == 4.0
-    assert corrected(4.0, 0.0, 0.0) == 4.0
+    assert correct_excess(4.0, 3.0, 1.0) == 6.0
+    assert correct_excess(4.0, 3.0, 6.0) == 4.0
+    assert correct_excess(4.0, 0.0, 0.0) == 4.0
 
 
 def test_without_problems_it_is_the_t_interval_over_seeds() -> None:
