@@ -50,7 +50,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     problem = json.loads((directory / "grpo/seed-0/decisions.jsonl").read_text().splitlines()[0])["problem"]
     for arm in ("grpo", "greso"):
         write_samples(directory / arm / "seed-0", problem, HOSTILE, hint="<b>a hint</b>")
-    return write_report(directory).path
+    return write_report(directory)
 
 
 @pytest.fixture(scope="module")

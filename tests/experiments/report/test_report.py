@@ -140,7 +140,7 @@ def test_a_live_report_follows_its_runs_to_their_end(tmp_path, monkeypatch):
 @pytest.mark.parametrize("steps", ["", "{"])
 def test_a_run_without_a_whole_step_has_a_report(steps, tmp_path):
     (write_run(tmp_path / "run", ARMS["grpo"], 0, 3) / "steps.jsonl").write_text(steps)
-    assert "No run has been evaluated twice yet" in write_report(tmp_path / "run").path.read_text()
+    assert "No run has been evaluated twice yet" in write_report(tmp_path / "run").read_text()
 
 
 def test_single_run_without_prefixes_or_evaluations(tmp_path):

@@ -452,7 +452,7 @@ def read_report(folder: Path) -> Any:
     """As `halfway report` does."""
     from halfway.experiments.report.report_page import write_report
 
-    page = write_report(folder / "run").path.read_text()
+    page = write_report(folder / "run").read_text()
     assert "\x1b" not in page and "<script>alert" not in page, "something raw is in the page"
     return len(page) // 10**5
 
