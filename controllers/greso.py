@@ -155,18 +155,11 @@ class Greso(PassRateController[GresoState]):
 
     def metrics(self, state: GresoState) -> Mapping[str, float]:
         """The fields of `GresoState`, and the share of problems in a streak of either kind."""
+        easy, hard = float((state.streaks > 0).mean()), float((state.streaks < 0).mean())
         return {
-            "p_easy": state.p_easy,
-            "p_hard": state.p_hard,
-            "share_easy": state.share_easy,
-            "share_hard": state.share_hard,
-            "in_easy_streak": float((state.streaks > 0).mean()),
-            "in_hard_streak": float((state.streaks < 0).mean()),
-            "epoch": float(state.epoch),
-            "skipped_easy": float(state.skipped_easy),
-            "skipped_hard": float(state.skipped_hard),
-            "readmitted": float(state.readmitted),
-            "unjudged": float(state.unjudged),
+            **self.shown(state, "p_easy", "p_hard", "share_easy", "share_hard"),
+            **{"in_easy_streak": easy, "in_hard_streak": hard},
+            **self.shown(state, "epoch", "skipped_easy", "skipped_hard", "readmitted", "unjudged"),
         }
 
 

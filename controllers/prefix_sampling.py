@@ -24,6 +24,9 @@ VARIANT_OF: Mapping[str, Variant] = {
     "prefix_cap": "categories",
 }
 
+INITIAL_BELIEF = 0.5
+"""The pass rate of children that is believed before the first of them."""
+
 COUNTS = (
     "saved",
     "used",
@@ -77,7 +80,6 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         sides: "both", "hard" (the paper's ablation) or "easy" parents only.
         thresholds: pass rates below and above which a group is skewed; a rate equal to one of them is balanced.
         alpha: weight of the newest pass rate in the moving average over the children.
-        initial_belief: initial value of that moving average.
         deadzone, step: the ratio moves by `step` when the belief is outside the dead zone, by less on late evidence
             (`halfway.controllers.laws.control.damp_gain`; ours).
         bounds: range of every ratio; ours.
@@ -99,7 +101,6 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
     sides: Literal["both", "hard", "easy"] = "both"
     thresholds: tuple[float, float] = (0.3, 0.7)
     alpha: float = 0.05
-    initial_belief: float = 0.5
     deadzone: tuple[float, float] = (0.47, 0.53)
     step: float = 0.05
     bounds: tuple[float, float] = (0.05, 0.95)
@@ -131,7 +132,6 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
             require(inside or self.variant != VARIANT_OF[name], _path(name), vars(self)[name], f"give {low} to {high}")
         for name in ("alpha", "step", "max_share"):
             require(0 < vars(self)[name] <= 1, _path(name), vars(self)[name], "give a number above 0, at most 1")
-        require(0 <= self.initial_belief <= 1, _path("initial_belief"), self.initial_belief, "give 0 to 1")
         for name in ("cooldown", "cooldown_steps"):
             require(vars(self)[name] >= 0, _path(name), vars(self)[name], "give 0 or more")
         require(self.max_age >= 1, _path("max_age"), self.max_age, "give at least 1 step")
@@ -231,7 +231,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         if name in state.loops:
             return state.loops[name]
         start = self.remaining_ratio if head_start else self.prefix_ratio
-        return Loop(Knob(self.initial_ratio if self.variant == "buckets" else start), self.initial_belief)
+        return Loop(Knob(self.initial_ratio if self.variant == "buckets" else start), INITIAL_BELIEF)
 
     def _learn(self, state: PrefixSamplingState, name: str, children: Sequence[Group], step: int) -> Loop:
         prefix = children[0].request.prefix

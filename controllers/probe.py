@@ -185,13 +185,10 @@ class Probed(PassRateController[ProbedState]):
     def metrics(self, state: ProbedState) -> Mapping[str, float]:
         """offset, slope: of the line; left: number of generated problems that may still be proposed;
         invalid_impossible, invalid_lost: numbers dropped, by reason; rate: see `ProbedState`."""
-        return {
-            "offset": float(state.line.mean_2[0]),
-            "slope": float(state.line.mean_2[1]),
-            "left": float(self._free(state).sum()),
-            **{f"invalid_{reason}": float(state.counts[reason]) for reason in INVALID},
-            "rate": state.rate,
-        }
+        offset, slope = map(float, state.line.mean_2)
+        invalid = {f"invalid_{reason}": float(state.counts[reason]) for reason in INVALID}
+        left = float(self._free(state).sum())
+        return {"offset": offset, "slope": slope, "left": left, **invalid, "rate": state.rate}
 
 
 @lru_cache(maxsize=4)

@@ -120,9 +120,5 @@ class Retire(PassRateController[RetireState]):
 
     def metrics(self, state: RetireState) -> Mapping[str, float]:
         """retired: share of problems that are retired; refused, readmitted, returned: see `RetireState`."""
-        return {
-            "retired": float((state.retired_P >= 0).mean()),
-            "refused": float(state.refused),
-            "readmitted": float(state.readmitted),
-            "returned": float(state.returned),
-        }
+        retired = float((state.retired_P >= 0).mean())
+        return {"retired": retired, **self.shown(state, "refused", "readmitted", "returned")}

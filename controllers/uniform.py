@@ -51,10 +51,7 @@ class Uniform(PassRateController[UniformState]):
 
     def metrics(self, state: UniformState) -> Mapping[str, float]:
         """epoch: epochs so far, with the fraction of the current one; deferred: problems that wait for a later plan."""
-        return {
-            "epoch": state.epoch + state.cursor / len(state.problems),
-            "deferred": float(len(state.deferred)),
-        }
+        return {"epoch": state.epoch + state.cursor / len(state.problems), "deferred": float(len(state.deferred))}
 
 
 def _draw(state: UniformState, held: set[object], number: int, stream: Stream) -> tuple[list[int], UniformState]:

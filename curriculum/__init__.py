@@ -30,20 +30,24 @@ from halfway.curriculum.controller import Chain, PassRateController, chain, prop
 from halfway.curriculum.groups import Decision, Group, LossWeights, Request
 from halfway.curriculum.plan import Plan, Skip, Verdict
 from halfway.curriculum.prefix import Hint, Prefix, cut, hint_of
-from halfway.curriculum.problems import Problem, ProblemSet
-from halfway.curriculum.rollouts import Origin, Rollout, Turn, Unit
+from halfway.curriculum.problems import Message, Problem, ProblemSet
+from halfway.curriculum.rollouts import NO_TOKENS, FloatArray, IntArray, Origin, Rollout, Turn, Unit
 from halfway.curriculum.session import Session, Ticket
 from halfway.curriculum.states import restore_state, save_state
 from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.errors import UserError, refusal, require
-from halfway.curriculum.support.registry import Registry
+from halfway.curriculum.support.registry import Registry, unknown
 
 __all__ = [
+    "NO_TOKENS",
     "Chain",
     "Decision",
+    "FloatArray",
     "Group",
     "Hint",
+    "IntArray",
     "LossWeights",
+    "Message",
     "Origin",
     "PassRateController",
     "Plan",
@@ -69,4 +73,5 @@ __all__ = [
     "require",
     "restore_state",
     "save_state",
+    "unknown",
 ]

@@ -128,6 +128,11 @@ class PassRateController(Generic[State]):
         """
         return None
 
+    @staticmethod
+    def shown(state: object, *names: str) -> dict[str, float]:
+        """Metrics that are numbers of a state, by their names."""
+        return {name: float(getattr(state, name)) for name in names}
+
     def metrics(self, state: State) -> Mapping[str, float]:
         """Numbers to plot. The chain prefixes the member's name."""
         return {}

@@ -31,7 +31,7 @@ SOMEBODY_ELSES = '''
 import time
 from dataclasses import dataclass
 from halfway.curriculum import PassRateController, Plan, Problem, Stream, Verdict
-from halfway.trainers.engines.base import Engine, EngineSetup
+from halfway.trainers.engines.contract import Engine, EngineSetup
 from halfway.trainers.engines.transformers.part import Transformers
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from halfway.curriculum import (
     Verdict,
     cut,
 )
-from halfway.curriculum.environments.ledger import Ledger
+from halfway.curriculum.environments.ledger_turns import Ledger
 from halfway.curriculum.environments.single_turn import SingleTurn
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.testing import check_controller, check_engine, check_environment, check_verifier
 from halfway.testing.simulator import SimulatedRollouts
-from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.contract import EngineSetup
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 
 AVERAGE = Problem("a", "", "", features={"difficulty": 0.0})

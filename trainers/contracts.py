@@ -1,23 +1,26 @@
-"""The interfaces between the parts of a training run. A rollout engine's interface is in `engines/base.py`."""
+"""The interfaces between the parts of a training run. A rollout engine's interface is in `engines/contract.py`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Group, Request, Stream
 
 
-class Rollouts(Protocol):
+class Judged(Protocol):
+    """Has rollouts judged by an environment."""
+
+    @property
+    def judge_seconds(self) -> float:
+        """Seconds of the environment so far for answering and judging, summed over all rollouts, concurrent or not,
+        without replays; 0 if nobody measures them."""
+        return 0.0
+
+
+class Rollouts(Judged, Protocol):
     """Turns requests into scored groups, in the order of the requests."""
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]: ...
-
-
-def judge_seconds(rollouts: object) -> float:
-    """Seconds of the environment so far for answering and judging, summed over all rollouts, concurrent or not, without
-    replays. 0 if `rollouts` has no attribute of that name."""
-    return float(getattr(rollouts, "judge_seconds", 0.0))
 
 
 class Learner(Protocol):

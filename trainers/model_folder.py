@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum import UserError, require
 from halfway.curriculum.support.atomic import (
     LARGEST_STATE,
     MOST_STATE_VALUES,
@@ -16,7 +17,6 @@ from halfway.curriculum.support.atomic import (
     require_few_values,
     require_regular_files,
 )
-from halfway.curriculum.support.errors import UserError, require
 
 INDEX = "model.safetensors.index.json"
 SPECIAL_TOKENS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -106,14 +106,14 @@ def _check_tokenizer(tokenizer: dict[str, Any]) -> None:
     texts = [text for part in ("normalizer", "pre_tokenizer", "decoder") for text in _contents(tokenizer.get(part))]
     if math.prod(max(1, len(text)) for text in texts) > MOST_GROWTH:
         raise ValueError("it replaces single characters by too many others")
-    if _listed(tokenizer.get("post_processor")) > MOST_WRAPPING:
+    if _count_listed(tokenizer.get("post_processor")) > MOST_WRAPPING:
         raise ValueError("its post_processor puts too many tokens around a text")
 
 
-def _listed(part: Any) -> int:
+def _count_listed(part: Any) -> int:
     """Count the values in all lists within a value."""
     inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    return (len(part) if isinstance(part, list) else 0) + sum(map(_listed, inner))
+    return (len(part) if isinstance(part, list) else 0) + sum(map(_count_listed, inner))
 
 
 def _whole_numbers(name: str, value: Any) -> Iterator[tuple[str, int]]:

@@ -12,11 +12,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from halfway.curriculum import UserError, require
 from halfway.curriculum.environments.contract import Environment
-from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.support.extras import clean, one_line
+from halfway.curriculum.support.extras import blaming, clean
 from halfway.curriculum.tasks.hub import check_cache
-from halfway.trainers.engines.base import Engine, EngineSetup
+from halfway.trainers.engines.contract import Engine, EngineSetup
 from halfway.trainers.learner.learner_options import LoraOptions
 from halfway.trainers.model_folder import MOST_TOKENS, catching_panics, check_model_folder
 from halfway.trainers.rollouts.attempts import Replays
@@ -171,7 +171,7 @@ def load_policy(options: ModelOptions, path: str) -> Policy:
     # Its progress bars, for loading and for every checkpoint, would break the run's own.
     import_module("transformers.utils.logging").disable_progress_bar()
     with _loading(options.path):
-        folder = _downloaded(path)
+        folder = _download(path)
         tokenizer = _load_tokenizer(folder, options.path)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         use_own_kernels(config, options.attn_implementation)
@@ -218,18 +218,13 @@ def _load_tokenizer(folder: Path, path: str) -> Any:
 
 @contextmanager
 def _loading(path: str) -> Iterator[None]:
-    try:
-        with catching_panics():
-            yield
-    except UserError:
-        raise
-    except Exception as error:  # the libraries that read the folder may raise anything
-        raise UserError(
-            f"model.path: {path!r} cannot be loaded ({one_line(error)}); give a folder saved by transformers"
-        ) from error
+    what = f"model.path: {path!r} cannot be loaded"
+    # The libraries that read the folder may raise anything.
+    with blaming(what, "give a folder saved by transformers", Exception), catching_panics():
+        yield
 
 
-def _downloaded(path: str) -> Path:
+def _download(path: str) -> Path:
     """A model's folder: its own, or that of the copy in the cache of a hub, made now if it is missing or old."""
     if Path(path).is_dir():
         return Path(path)

@@ -10,8 +10,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from halfway.curriculum.problems import Problem, ProblemSet
-from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum import IntArray, Problem, ProblemSet
 from halfway.curriculum.support.atomic import reading, replacing
 from halfway.trainers.policy import Policy
 from halfway.trainers.rollouts.chat import Prompts

@@ -219,12 +219,7 @@ class PassRateBelief:
         return self.estimator.init(num_trees)
 
     def learn(
-        self,
-        forest: Forest,
-        nodes: Sequence[int],
-        passed: Sequence[int],
-        tried: Sequence[int],
-        in_place: bool = False,
+        self, forest: Forest, nodes: Sequence[int], passed: Sequence[int], tried: Sequence[int], in_place: bool = False
     ) -> Forest:
         """Add one step's outcomes to the evidence, see `halfway.controllers.beliefs.forest.learn`."""
         if self.kind == "measured":

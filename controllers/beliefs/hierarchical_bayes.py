@@ -115,23 +115,20 @@ class HierarchicalBayes:
 
     def __post_init__(self) -> None:
         for name in ("mu", "shift"):
-            require(
-                abs(vars(self)[name]) <= 20, f"belief.bayes.{name}", vars(self)[name], "give log-odds from -20 to 20"
-            )
+            value = vars(self)[name]
+            require(abs(value) <= 20, f"belief.bayes.{name}", value, "give log-odds from -20 to 20")
         for name in ("tau", "sigma"):
             value = vars(self)[name]
-            require(
-                0.01 <= value <= 20, f"belief.bayes.{name}", value, "give a standard deviation from 0.01 to 20 logits"
-            )
+            wanted = "give a standard deviation from 0.01 to 20 logits"
+            require(0.01 <= value <= 20, f"belief.bayes.{name}", value, wanted)
         sweeps, burn_in = self.plan
         require(sweeps > 0, "belief.bayes.sweeps", sweeps, "give at least 1")
         require(0 <= burn_in < sweeps, "belief.bayes.burn_in", burn_in, f"give 0 to {sweeps - 1}")
         for name in ("iterations", "refit_every"):
             require(vars(self)[name] >= 1, f"belief.bayes.{name}", vars(self)[name], "give at least 1")
         sampled = self.inference != "fixed_point" or self.estimate != "draw"
-        require(
-            sampled, "belief.bayes.estimate", self.estimate, "a fixed point has no draws; choose a mean, or a sampler"
-        )
+        remedy = "a fixed point has no draws; choose a mean, or a sampler"
+        require(sampled, "belief.bayes.estimate", self.estimate, remedy)
         fits = self.hyperparameters == "fitted"
         require(fits or not self.fit_shift, "belief.bayes.fit_shift", True, "set hyperparameters: fitted, or remove it")
         _require_package(fits, "pyro", "belief.bayes.hyperparameters: 'fitted'")

@@ -100,8 +100,5 @@ class Cdas(PassRateController[CdasState]):
     def metrics(self, state: CdasState) -> Mapping[str, float]:
         """competence: see `CdasState`; spread: standard deviation of the difficulties; tried: share of problems tried
         so far."""
-        return {
-            "competence": state.competence,
-            "spread": float(state.difficulty_P.std()),
-            "tried": float((state.visits_P > 0).mean()),
-        }
+        spread, tried = float(state.difficulty_P.std()), float((state.visits_P > 0).mean())
+        return {"competence": state.competence, "spread": spread, "tried": tried}

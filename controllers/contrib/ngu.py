@@ -111,9 +111,8 @@ class Ngu(PassRateController[NguState]):
 
     def metrics(self, state: NguState) -> Mapping[str, float]:
         """waited, solved, given_up: see `NguState`; rollouts: mean number per continued group."""
-        rollouts = state.rollouts / max(1, state.waited)
-        counts = {"waited": state.waited, "solved": state.solved, "given_up": state.given_up}
-        return {**{name: float(count) for name, count in counts.items()}, "rollouts": rollouts}
+        counts = self.shown(state, "waited", "solved", "given_up")
+        return {**counts, "rollouts": state.rollouts / max(1, state.waited)}
 
 
 def ages(group: Group) -> list[int]:

@@ -5,17 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from halfway.controllers.laws.allocation import allocate, hit_gain
-from halfway.curriculum import (
-    Group,
-    Origin,
-    PassRateController,
-    Plan,
-    ProblemSet,
-    Request,
-    Stream,
-    Verdict,
-    require,
-)
+from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, Verdict, require
 
 PILOT, COMMIT = "pilot", "commit"
 
@@ -80,12 +70,7 @@ class Pilot(PassRateController[PilotState]):
         require(self.initial >= least, "pilot.initial", self.initial, f"give at least {least}")
         require(self.more >= 0, "pilot.more", self.more, "give 0 (= up to N) or more")
         fits = self.more == 0 or self.kind != "hora"
-        require(
-            fits,
-            "pilot.more",
-            self.more,
-            "kind=hora has no limit; remove this, or use kind=speed",
-        )
+        require(fits, "pilot.more", self.more, "kind=hora has no limit; remove this, or use kind=speed")
         low, high = self.band
         require(0 <= low <= high <= 1, "pilot.band", list(self.band), "give two pass rates, the lower one first")
         for name in ("commits", "patience"):
@@ -195,7 +180,7 @@ class Pilot(PassRateController[PilotState]):
     def metrics(self, state: PilotState) -> Mapping[str, float]:
         """pilots, continued and, under "commit", too_easy, too_hard, evicted: see `PilotState`."""
         names = ("pilots", "continued", *(("too_easy", "too_hard", "evicted") if self.kind == "commit" else ()))
-        return {name: float(getattr(state, name)) for name in names}
+        return self.shown(state, *names)
 
 
 def _has_decision(action: str, request: Request) -> bool:

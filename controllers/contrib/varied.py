@@ -128,7 +128,7 @@ class Varied(PassRateController[VariedState]):
 
     def metrics(self, state: VariedState) -> Mapping[str, float]:
         """learnability, chosen, kept: see `VariedState`."""
-        return {"learnability": state.learnability, "chosen": state.chosen, "kept": state.kept}
+        return self.shown(state, "learnability", "chosen", "kept")
 
 
 @dataclass(frozen=True)

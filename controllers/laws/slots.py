@@ -61,12 +61,7 @@ def dither(amount: float, step: int) -> int:
 
 
 def fill_by_rate(
-    plan: Plan,
-    problems: ProblemSet,
-    rates: Rates,
-    law: Choice,
-    stream: Stream,
-    candidates: int | None = None,
+    plan: Plan, problems: ProblemSet, rates: Rates, law: Choice, stream: Stream, candidates: int | None = None
 ) -> Plan:
     """Fill a plan with the problems that a law chooses by their believed pass rates.
 

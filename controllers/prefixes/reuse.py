@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from halfway.curriculum import Group, Prefix, Rollout, Turn, Unit
-from halfway.curriculum.rollouts import FloatArray, IntArray
+from halfway.curriculum import FloatArray, Group, IntArray, Prefix, Rollout, Turn, Unit
 from halfway.curriculum.states import Packed
 
 TOKEN_BYTES = np.dtype(np.int32).itemsize

@@ -13,7 +13,11 @@
 - `docker`: limits and removal of docker's and podman's containers, and the lines of bash around a command in one
 """
 
-from halfway.curriculum import Registry
+from collections.abc import Mapping
+from typing import Any
+
+from halfway.curriculum import Registry, UserError, require
+from halfway.curriculum.boxes.box import BoxMaker
 
 BOXES = Registry(
     what="box",
@@ -23,3 +27,19 @@ BOXES = Registry(
         "swerex": "halfway.curriculum.boxes.swerex:SweRex",
     },
 )
+
+
+def make_boxes(box: Mapping[str, Any], field: str) -> BoxMaker:
+    """Make the box maker that a field names, as `{name: options}`.
+
+    Raises:
+        UserError: if there is no such kind of box, or it has no such options.
+    """
+    require(len(box) == 1, field, box, "give one kind of box, such as {bubblewrap: {}}")
+    [(name, options)] = box.items()
+    kind = BOXES.get(name)
+    try:
+        boxes: BoxMaker = kind(**(options or {}))
+    except TypeError as error:
+        raise UserError(f"{field}.{name}: {error}; see the options of {kind.__name__}") from None
+    return boxes

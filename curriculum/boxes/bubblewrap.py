@@ -20,12 +20,7 @@ from halfway.curriculum import UserError, require
 from halfway.curriculum.boxes.box import Base, Box, BoxFullError, BoxLostError, Executed
 from halfway.curriculum.boxes.determinism import VARIABLES, pytest_options
 from halfway.curriculum.boxes.starting_trees import cache_folder, store
-from halfway.curriculum.boxes.walls import (
-    bubblewrap_options,
-    command_filter,
-    limits,
-    visible_paths,
-)
+from halfway.curriculum.boxes.walls import bubblewrap_options, command_filter, limits, visible_paths
 from halfway.curriculum.boxes.worker_process import WorkerProcess
 from halfway.curriculum.support.atomic import writing
 
@@ -75,27 +70,16 @@ class Bubblewrap:
     variables: dict[str, str] = field(default_factory=dict)
     cache: str = ""
 
+    forkable = True
+
     def __post_init__(self) -> None:
-        require(
-            self.memory_mib >= 64,
-            "bubblewrap.memory_mib",
-            self.memory_mib,
-            "give at least 64; Python needs it",
-        )
-        require(
-            self.processes >= 8,
-            "bubblewrap.processes",
-            self.processes,
-            "give at least 8; a shell with pytest needs it",
-        )
+        require(self.memory_mib >= 64, "bubblewrap.memory_mib", self.memory_mib, "give at least 64; Python needs it")
+        few = "give at least 8; a shell with pytest needs it"
+        require(self.processes >= 8, "bubblewrap.processes", self.processes, few)
         require(self.disk_mib >= 1, "bubblewrap.disk_mib", self.disk_mib, "give at least 1")
         require(self.files >= 64, "bubblewrap.files", self.files, "give at least 64")
         python = Path(self.python or sys.prefix) / "bin" / "python3"
         require(python.exists(), "bubblewrap.python", self.python, "give the folder of a Python environment")
-
-    @property
-    def forkable(self) -> bool:
-        return True
 
     def check(self) -> None:
         """Run the interpreter in a box of an empty folder; see `base.BoxMaker.check`."""

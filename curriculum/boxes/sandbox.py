@@ -19,18 +19,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
 from halfway.curriculum import UserError, require
 from halfway.curriculum.boxes.sandbox_worker import HEADER, MAGIC, REPLY
-from halfway.curriculum.boxes.walls import (
-    MACHINES,
-    bubblewrap_options,
-    limits,
-    program_filter,
-    visible_paths,
-)
+from halfway.curriculum.boxes.walls import MACHINES, bubblewrap_options, limits, program_filter, visible_paths
 from halfway.curriculum.boxes.worker_process import WorkerProcess
 from halfway.curriculum.support.acceptance import VARIABLE, is_accepted
 
@@ -43,6 +36,9 @@ HASH_SEEDS = (1, 2)
 
 MAX_REQUEST = 32_768
 """Bytes. A request must fit into a pipe, so that sending never waits for the program."""
+
+MAX_OUTPUT = 65_536
+"""Bytes of a program's encoded results."""
 
 DESCRIPTORS = 64
 START_SECONDS = 20.0
@@ -59,24 +55,16 @@ class SandboxOptions:
         seconds: wall-clock limit; processor time is limited to about the same value.
         memory_mib: limit on the address space. The kernel's page tables add at most twice as much, for a program that
             scatters its memory.
-        output_bytes: limit on the encoded results.
         processes: programs that run at once, in each of the two lanes.
     """
 
     seconds: float = 10.0
     memory_mib: int = 256
-    output_bytes: int = 65_536
     processes: int = 1
 
     def __post_init__(self) -> None:
         require(0 < self.seconds <= 600, "sandbox.seconds", self.seconds, "give a number above 0, at most 600")
-        require(
-            self.memory_mib >= 64,
-            "sandbox.memory_mib",
-            self.memory_mib,
-            "give at least 64; Python needs it",
-        )
-        require(1024 <= self.output_bytes <= 2**24, "sandbox.output_bytes", self.output_bytes, "give 1024 to 2^24")
+        require(self.memory_mib >= 64, "sandbox.memory_mib", self.memory_mib, "give at least 64; Python needs it")
         require(self.processes >= 1, "sandbox.processes", self.processes, "give at least 1")
 
 
@@ -154,14 +142,6 @@ class Sandbox:
         for lane in self._lanes:
             lane.shutdown()
 
-    def __enter__(self) -> "Sandbox":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _run_one(self, job: Job) -> Outcome:
         body = json.dumps({"code": job.code, "entry": job.entry, "inputs": job.inputs}).encode()
         if len(body) > MAX_REQUEST:
@@ -177,7 +157,7 @@ class Sandbox:
 
     def _worker(self, lane: int) -> "_Worker":
         if "worker" not in vars(self._local):
-            self._local.worker = _Worker(self._command, HASH_SEEDS[lane], self.options.output_bytes)
+            self._local.worker = _Worker(self._command, HASH_SEEDS[lane], MAX_OUTPUT)
         worker: _Worker = self._local.worker
         return worker
 
@@ -239,7 +219,7 @@ def _command(options: SandboxOptions, modules: Sequence[str]) -> list[str]:
     if not unprotected and (system != "Linux" or machine not in MACHINES):
         raise UserError(f"sandbox: needs Linux on {' or '.join(MACHINES)}, this is {system} {machine}; {_remedy()}")
     settings = {
-        "output": options.output_bytes,
+        "output": MAX_OUTPUT,
         "limits": limits(memory=options.memory_mib * 2**20, processes=0, file_bytes=0, descriptors=DESCRIPTORS),
         "filter": "" if unprotected else program_filter(machine).hex(),
         "modules": list(modules),

@@ -9,6 +9,7 @@ from pathlib import Path
 from halfway.curriculum import UserError
 from halfway.curriculum.boxes.trees import CACHES, EPOCH
 from halfway.curriculum.support.atomic import made_once, read_whole, walk
+from halfway.curriculum.support.extras import blaming
 
 LEFT_OUT = CACHES | {".git", ".hg", ".svn"}
 """History is left out, since it may contain the solution; so are caches."""
@@ -63,14 +64,12 @@ def _files(root: Path) -> list[Path]:
 
 def _digest(root: Path) -> str:
     digest = hashlib.blake2b(digest_size=12)
-    try:
+    with blaming(f"repository: {root} cannot be read", "check its permissions", OSError):
         for path in _files(root):
             content = os.readlink(path).encode() if path.is_symlink() else read_whole(path, "remove it")
             mode = path.lstat().st_mode
             digest.update(repr((str(path.relative_to(root)), mode, len(content))).encode("utf-8", "surrogateescape"))
             digest.update(content)
-    except OSError as error:
-        raise UserError(f"repository: {root} cannot be read ({error}); check its permissions") from error
     return digest.hexdigest()
 
 

@@ -87,6 +87,8 @@ class SweRex:
     processes: int = 512
     start_seconds: float = 1800.0
 
+    forkable = False
+
     def __post_init__(self) -> None:
         kind = self.deployment.get("type")
         require(kind in (*CONTAINERS, WITHOUT_WALLS), "swerex.deployment.type", kind, f"give one of {CONTAINERS}")
@@ -97,10 +99,6 @@ class SweRex:
         require(self.memory_mib >= 0, "swerex.memory_mib", self.memory_mib, "give 0 (= no limit) or more")
         require(self.processes >= 0, "swerex.processes", self.processes, "give 0 (= no limit) or more")
         require(self.start_seconds > 0, "swerex.start_seconds", self.start_seconds, "give a number above 0")
-
-    @property
-    def forkable(self) -> bool:
-        return False
 
     @property
     def _runtime(self) -> str:
@@ -117,9 +115,8 @@ class SweRex:
     def require(self, base: Base) -> None:
         there = bool(base.image) or self.deployment["type"] == WITHOUT_WALLS
         require(there, "box", "swerex", "the task is a folder, not an image; use the box bubblewrap")
-        require(
-            not base.image or IMAGE.fullmatch(base.image) is not None, "image", base.image, "name a container image"
-        )
+        named = not base.image or IMAGE.fullmatch(base.image) is not None
+        require(named, "image", base.image, "name a container image")
 
     def open(self, base: Base) -> Box:
         """Open a container of the task's image; see `base.BoxMaker.open`."""

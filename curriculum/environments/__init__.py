@@ -2,6 +2,6 @@
 
 - `contract`: the contract
 - `single_turn`: the policy answers once, a verifier judges
-- `ledger`: the lab's task of several turns
+- `ledger_turns`: the lab's task of several turns
 - `replay`: executes a prefix in an environment
 """

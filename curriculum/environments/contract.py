@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from halfway.curriculum import Problem, Unit
 
@@ -34,11 +34,6 @@ class StepResult(Generic[Episode]):
     seconds: float = 0.0
 
 
-def check(environment: "Environment[Any]") -> None:
-    """Run the environment's own check of this machine, if it has one. Raises UserError if the check fails."""
-    getattr(environment, "check", lambda: None)()
-
-
 class Environment(Protocol[Episode]):
     """Starts episodes and executes responses, in batches like engines.
 
@@ -46,18 +41,9 @@ class Environment(Protocol[Episode]):
     answers are not a function of the episode and the response, replays diverge; they are dropped and counted.
 
     Episodes are immutable values: `step` returns new episodes, and equal histories make equal episodes. So one replay
-    serves all rollouts of a request. An environment that cannot continue one episode twice has an attribute
-    `forkable = False`, and replays once per rollout.
+    serves all rollouts of a request, see `forkable`.
 
-    An environment with a slow `step` has an attribute `slow_tools = True`, and accepts calls from several threads; then
-    attempts do not wait for each other.
-
-    An environment with requirements on this machine has `check()`, which raises UserError if one is missing. It is
-    called before a model is loaded (see `check`).
-
-    An environment with resources besides its episodes releases them in `close()`, which is called, if it exists, when
-    all episodes of a collection have ended. Overlapping collections each get their own environment from
-    `copy_for_collection()`, whose `close()` does not affect the others.
+    An environment is a subclass. It must have the first four members; the others have defaults.
     """
 
     @property
@@ -77,3 +63,25 @@ class Environment(Protocol[Episode]):
     def step(self, episodes: Sequence[Episode], responses: Sequence[str]) -> list[StepResult[Episode]]:
         """Execute one response in each episode; none of them may be over."""
         ...
+
+    @property
+    def forkable(self) -> bool:
+        """False if one episode cannot be continued twice, so that replays run once per rollout."""
+        return True
+
+    @property
+    def slow_tools(self) -> bool:
+        """True if `step` is slow and accepts calls from several threads; then attempts do not wait for each other."""
+        return False
+
+    def check(self) -> None:
+        """Raise UserError if this machine lacks what the environment needs. Called before a model is loaded."""
+        return
+
+    def close(self) -> None:
+        """Release resources besides the episodes. Called when all episodes of a collection have ended."""
+        return
+
+    def copy_for_collection(self) -> Self:
+        """The environment for an overlapping collection, whose `close` must not affect the others."""
+        return self

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from halfway.curriculum import Problem, Unit
-from halfway.curriculum.environments.contract import StepResult
+from halfway.curriculum import Problem
+from halfway.curriculum.environments.contract import Environment, StepResult
 from halfway.curriculum.tasks.answers import Lost
 from halfway.curriculum.tasks.verifiers import find_verifier, verify_all
 
@@ -18,20 +18,15 @@ class SingleTurnEpisode:
 
 
 @dataclass(frozen=True)
-class SingleTurn:
+class SingleTurn(Environment[SingleTurnEpisode]):
     """Every episode is one response, judged by the problem's verifier.
 
     Responses are text without special tokens. The collector fails responses cut by the token limit; they do not come
     here.
     """
 
-    @property
-    def unit(self) -> Unit:
-        return "tokens"
-
-    @property
-    def max_turns(self) -> int:
-        return 1
+    unit = "tokens"
+    max_turns = 1
 
     def start(self, problems: Sequence[Problem]) -> list[SingleTurnEpisode]:
         """Start one episode per problem. Raises UserError for an unknown verifier, before any rollout."""

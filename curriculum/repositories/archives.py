@@ -8,7 +8,7 @@ import zlib
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, islice
@@ -16,19 +16,22 @@ from pathlib import Path
 from typing import Any
 
 from halfway.curriculum import Problem, Stream, UserError, require
-from halfway.curriculum.boxes import BOXES
+from halfway.curriculum.boxes import make_boxes
 from halfway.curriculum.boxes.box import Base, BoxMaker
 from halfway.curriculum.boxes.starting_trees import cache_folder
 from halfway.curriculum.repositories.judge import reports_of
 from halfway.curriculum.repositories.mutation import Mutant, Site, patch, sites
 from halfway.curriculum.repositories.task import PYTEST, RepositoryTask, is_test, to_problem
 from halfway.curriculum.support.atomic import LARGEST, made_once, reading
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.extras import blaming
 from halfway.curriculum.tasks.sources import Loaded, Source, SourceReport
 
 LEFT_OUT = ("setup.py", "noxfile.py", "docs/", "doc/", "examples/", "benchmarks/", "scripts/", "tools/")
-STATEMENT = "The tests of {name} failed after the last change. The fault is somewhere below {folder}."
-NAMED = "\nAmong the tests that fail:\n{tests}\n"
+STATEMENT = """\
+The tests of {name} failed after the last change. The fault is somewhere below {folder}.
+Among the tests that fail:
+{tests}
+"""
 SHOWN_TESTS = 3
 MOST_BYTES, MOST_TIMES = 64 * 2**20, 100
 """Maximum number of bytes of an unpacked archive, and maximum multiple of its packed size; the larger limit applies."""
@@ -36,6 +39,7 @@ MOST_BYTES, MOST_TIMES = 64 * 2**20, 100
 LONGEST_SOURCE = 1 << 20
 """Maximum number of bytes of a file that is changed: its syntax tree may take a hundred times as many."""
 MOST_FILES, MOST_LEVELS, LONGEST_NAME = 50_000, 50, 1024
+NO_ARCHIVE = (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error, ValueError, LookupError, OverflowError)
 UNWRITABLE = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL, errno.ENOENT)
 """Errors for which a member's name is to blame, such as a file within a file, and not the disk."""
 
@@ -50,19 +54,16 @@ class RepositoryArchives(Source):
     Attributes:
         archives: file -> SHA-256 hash of its content.
         seconds: time limit on one run of a suite.
-        name_tests: whether the statement names tests that fail.
         box: as for the environment `repository`.
     """
 
     archives: dict[str, str]
     seconds: float = 120.0
-    name_tests: bool = True
     box: dict[str, Any] = field(default_factory=lambda: {"bubblewrap": {}})
 
     def __post_init__(self) -> None:
         require(bool(self.archives), "repository_archives.archives", self.archives, "give at least one file: hash")
         require(self.seconds > 0, "repository_archives.seconds", self.seconds, "give a positive number")
-        require(len(self.box) == 1, "repository_archives.box", self.box, "give one kind of box")
 
     def load(self, wanted: int | None, stream: Stream) -> Loaded:
         """Make tasks from all archives in turn."""
@@ -92,9 +93,7 @@ class RepositoryArchives(Source):
 
     @cached_property
     def boxes(self) -> BoxMaker:
-        [(name, options)] = self.box.items()
-        boxes: BoxMaker = BOXES.get(name)(**(options or {}))
-        return boxes
+        return make_boxes(self.box, "repository_archives.box")
 
     def _projects(self, dropped: Counter[str], examples: list[str]) -> Iterator["Project"]:
         for path, sha256 in self.archives.items():
@@ -127,9 +126,8 @@ class RepositoryArchives(Source):
         failed = set(failing)
         going = tuple(test for test in project.tests if test not in failed)
         task = RepositoryTask(f"{project.name}:{mutant.function}:{mutant.kind}", project.base, bug, "", failing, going)
-        statement = STATEMENT.format(name=project.name, folder=mutant.path.partition("/")[0])
-        if self.name_tests:
-            statement += NAMED.format(tests="\n".join(failing[:SHOWN_TESTS]))
+        shown, folder = "\n".join(failing[:SHOWN_TESTS]), mutant.path.partition("/")[0]
+        statement = STATEMENT.format(name=project.name, folder=folder, tests=shown)
         features: dict[str, float | str] = {"repository": project.name, "kind": mutant.kind, "file": mutant.path}
         return to_problem(task, statement, "repository_archives", features)
 
@@ -177,13 +175,10 @@ def run_suite(boxes: BoxMaker, base: Base, bug: str, seconds: float) -> set[str]
     Returns none if the suite hangs or the diff does not apply. Test files are named explicitly, so that a suite is
     found wherever it is.
     """
-    box = boxes.open(base)
-    try:
+    with closing(boxes.open(base)) as box:
         if bug and box.exec("git apply --whitespace=nowarn -", seconds, bug.encode()).status:
             return set()
         done = box.exec(PYTEST.replace("{tests}", ""), seconds)
-    finally:
-        box.close()
     if done.ended != "exit":
         return set()
     return {test for test, outcomes in reports_of(done.output).items() if "::" in test and outcomes == {"PASSED"}}
@@ -207,18 +202,8 @@ def unpack(archive: Path, sha256: str) -> Path:
     if folder.is_dir():
         return folder
     with made_once(folder) as partial:
-        try:
+        with blaming(f"{archive}: not a source distribution", "give a .tar.gz", *NO_ARCHIVE):
             _extract(archive, partial / "all")
-        except (
-            tarfile.TarError,
-            gzip.BadGzipFile,
-            EOFError,
-            zlib.error,
-            ValueError,
-            LookupError,
-            OverflowError,
-        ) as error:
-            raise UserError(f"{archive}: not a source distribution ({one_line(error)}); give a .tar.gz") from None
         inside = list((partial / "all").iterdir())
         if not folder.is_dir():
             alone = len(inside) == 1 and inside[0].is_dir() and not inside[0].is_symlink()

@@ -6,6 +6,7 @@ It also checks boxes on this machine with a task of known right and wrong answer
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -96,18 +97,14 @@ def _require(condition: bool, reason: str, seen: str = "") -> None:
 
 
 def _judge_untouched(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> Judged:
-    box = boxes.open(task.base)
-    try:
+    with closing(boxes.open(task.base)) as box:
         _begin(box, task, seconds)
         return judge_in(box, task, seconds)
-    finally:
-        box.close()
 
 
 def _judge_reference(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> Judged:
     """Judge the reference like a submission."""
-    box = boxes.open(task.base)
-    try:
+    with closing(boxes.open(task.base)) as box:
         _begin(box, task, seconds)
         if task.folder:
             seen = solve(box, Path(task.folder), seconds)
@@ -117,8 +114,6 @@ def _judge_reference(task: RepositoryTask, boxes: BoxMaker, seconds: float) -> J
             done = box.exec(command, seconds, diff.encode())
             _require(done.status == 0, "the reference does not apply", " ".join(done.output.split())[:200])
         saved = box.save()
-    finally:
-        box.close()
     return judge(boxes, task, saved, seconds)
 
 
@@ -144,14 +139,11 @@ def check_boxes(boxes: BoxMaker, seconds: float) -> None:
         (Path(folder) / "answer.py").write_text(WRONG)
         (Path(folder) / "test_answer.py").write_text(TEST)
         task = RepositoryTask("a known answer", base, fail_to_pass=("test_answer.py::test_answer",))
-        box = boxes.open(base)
-        try:
+        with closing(boxes.open(base)) as box:
             wrong = judge_in(box, task, seconds)
             box.restore(b"")
             box.write("answer.py", RIGHT.encode())
             right = judge(boxes, task, box.save(), seconds)
-        finally:
-            box.close()
     if wrong.passed or not right.passed:
         which, why = ("wrong", "its test passed") if wrong.passed else ("right", right.why)
         raise UserError(

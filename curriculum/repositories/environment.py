@@ -3,17 +3,18 @@
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
 from typing import Any
 
-from halfway.curriculum import Problem, Unit, UserError, require
-from halfway.curriculum.boxes import BOXES
+from halfway.curriculum import Problem, require
+from halfway.curriculum.boxes import make_boxes
 from halfway.curriculum.boxes.box import Box, BoxFullError, BoxLostError, BoxMaker, Executed
 from halfway.curriculum.boxes.determinism import normalise
 from halfway.curriculum.boxes.trees import digest
-from halfway.curriculum.environments.contract import StepResult
+from halfway.curriculum.environments.contract import Environment, StepResult
 from halfway.curriculum.repositories.checking import check_boxes
 from halfway.curriculum.repositories.judge import begin, judge
 from halfway.curriculum.repositories.task import RepositoryTask, from_text
@@ -47,7 +48,7 @@ class RepositoryEpisode:
 
 
 @dataclass(frozen=True)
-class Repository:
+class Repository(Environment[RepositoryEpisode]):
     """Each response is one shell command, or the word submit, in a block of ```bash.
 
     Every command starts in a fresh box from the state after the previous command, so its result depends on nothing
@@ -74,6 +75,9 @@ class Repository:
     parallel: int = 0
     box: dict[str, Any] = field(default_factory=lambda: {"bubblewrap": {}})
 
+    unit = "steps"
+    slow_tools = True  # attempts must not wait for each other's commands
+
     def __post_init__(self) -> None:
         require(self.max_turns >= 1, "repository.max_turns", self.max_turns, "give at least 1")
         for name in ("seconds", "test_seconds"):
@@ -83,28 +87,12 @@ class Repository:
         chars = self.observation_chars
         require(chars >= 200, "repository.observation_chars", chars, "give at least 200")
         require(self.parallel >= 0, "repository.parallel", self.parallel, "give 0 (= one per processor) or more")
-        require(len(self.box) == 1, "repository.box", self.box, "give one kind of box, such as {bubblewrap: {}}")
         assert self.boxes  # refuses unknown options
-
-    @property
-    def slow_tools(self) -> bool:
-        """True: attempts must not wait for each other's commands."""
-        return True
-
-    @property
-    def unit(self) -> Unit:
-        return "steps"
 
     @cached_property
     def boxes(self) -> BoxMaker:
         """The box maker that `box` names, with its options."""
-        [(name, options)] = self.box.items()
-        kind = BOXES.get(name)
-        try:
-            boxes: BoxMaker = kind(**(options or {}))
-        except TypeError as error:
-            raise UserError(f"repository.box.{name}: {error}; see the options of {kind.__name__}") from None
-        return boxes
+        return make_boxes(self.box, "repository.box")
 
     @property
     def forkable(self) -> bool:
@@ -189,20 +177,17 @@ class Repository:
     def _run(self, episode: RepositoryEpisode, command: str) -> tuple[RepositoryEpisode, Executed]:
         """Run a command in an episode. Raises BoxFullError if it leaves too many files."""
         commands = (*episode.commands, command)
-        box = self._box(episode)
-        try:
+        with ExitStack() as stack:
+            box = self._box(episode)
+            stack.callback(box.close)
             done = box.exec(command, self.seconds)
             spent = episode.tool_seconds + done.seconds
             after = replace(episode, commands=commands, tool_seconds=spent)
-            if not self.forkable:
-                self._live.put((episode.problem_id, commands), box)
-                return after, done
-            after = replace(after, saved=box.save())
-        except BaseException:
-            box.close()
-            raise
-        box.close()
-        return after, done
+            if self.forkable:
+                return replace(after, saved=box.save()), done
+            self._live.put((episode.problem_id, commands), box)
+            stack.pop_all()  # it stays open
+            return after, done
 
     def _box(self, episode: RepositoryEpisode) -> Box:
         """Open a box in the state of the episode."""
@@ -225,11 +210,8 @@ class Repository:
     def _judge(self, episode: RepositoryEpisode) -> StepResult[RepositoryEpisode]:
         saved = episode.saved
         if saved is None:
-            box = self._box(episode)
-            try:
+            with closing(self._box(episode)) as box:
                 saved = box.save()
-            finally:
-                box.close()
         verdict = judge(self.boxes, episode.task, saved, self.test_seconds)
         return StepResult(replace(episode, over=True), success=verdict.passed, seconds=verdict.seconds)
 

@@ -30,7 +30,7 @@ from halfway.curriculum import Problem, Stream, UserError, require
 from halfway.curriculum.boxes.box import Base, Box, BoxFullError
 from halfway.curriculum.repositories.task import TURN_BY_TURN, RepositoryTask, to_problem
 from halfway.curriculum.support.atomic import read_whole, walk
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.extras import blaming, one_line
 from halfway.curriculum.tasks.data_files import Bad
 from halfway.curriculum.tasks.files import keep_and_count
 from halfway.curriculum.tasks.sources import Loaded, Source
@@ -240,11 +240,9 @@ def _bring(box: Box, source: Path, target: str) -> None:
     """Copy a folder to an absolute path in a box, and replace the content. Raises BoxFullError if there is no room."""
     _require_moderate(source)
     packed = io.BytesIO()
-    try:
-        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-            archive.add(source, ".")
-    except OSError as error:
-        raise UserError(f"{source}: cannot be read ({one_line(error)}); put it back, or drop the task") from None
+    unread = blaming(f"{source}: cannot be read", "put it back, or drop the task", OSError)
+    with unread, tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.add(source, ".")
     name = f"/tmp/{secrets.token_hex(8)}.tar.gz"
     box.write(name, packed.getvalue())
     done = box.exec(UNPACK.format(folder=target, archive=name), SERVICE_SECONDS)

@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -153,14 +154,16 @@ def countable(entry: Entry, known: Untouched) -> bool:
         return False
     if not known.tests_apart and (parts[-1] in SETTINGS or parts[-1].endswith((".pyc", ".so", ".egg-link"))):
         return False
-    if not known.tests_apart and (_compared(entry.path, known) or any(_in(entry.path, one) for one in known.helpers)):
+    if not known.tests_apart and (
+        _is_compared(entry.path, known) or any(_in(entry.path, one) for one in known.helpers)
+    ):
         return False
     top = parts[1] if parts[0] == "src" and len(parts) > 1 else parts[0]
     beside = (name for folder, name in _places(entry.path, known) if f"{folder}/{name}" not in known.present)
     return not any(_replaces(name, known) for name in (*beside, *([] if top in known.tops else [top])))
 
 
-def _compared(path: str, known: Untouched) -> bool:
+def _is_compared(path: str, known: Untouched) -> bool:
     """True if tests may compare with this existing file: it is not code, and no faulty file has its ending."""
     kinds = CODE | {_ending(file) for file in known.faulty}
     return bool(known.faulty) and path in known.present and _ending(path) not in kinds
@@ -212,14 +215,12 @@ def judge(boxes: BoxMaker, task: RepositoryTask, saved: bytes, seconds: float) -
     Raises:
         BoxLostError: if the infrastructure fails.
     """
-    box = boxes.open(task.base)
     try:
-        box.restore(source_changes(box, task, saved))
-        return judge_in(box, task, seconds)
+        with closing(boxes.open(task.base)) as box:
+            box.restore(source_changes(box, task, saved))
+            return judge_in(box, task, seconds)
     except BoxFullError:
         return Judged(False, "no room on disk")
-    finally:
-        box.close()
 
 
 def judge_in(box: Box, task: RepositoryTask, seconds: float) -> Judged:

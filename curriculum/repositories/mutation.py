@@ -5,6 +5,7 @@ import difflib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 OPPOSITE: dict[type[ast.cmpop], str] = {
@@ -160,17 +161,13 @@ def _return(node: Any) -> Iterator[Edit]:
         yield "return", node, "return None"
 
 
-def _assignment(node: Any) -> Iterator[Edit]:
-    yield "remove_assignment", node, "pass"
-
-
 def _bare_call(node: Any) -> Iterator[Edit]:
     if isinstance(node.value, ast.Call):
         yield "remove_call", node, "pass"
 
 
-def _loop(node: Any) -> Iterator[Edit]:
-    yield "remove_loop", node, "pass"
+def _remove(what: str, node: Any) -> Iterator[Edit]:
+    yield f"remove_{what}", node, "pass"
 
 
 EDITS: tuple[tuple[Any, Callable[[Any], Iterator[Edit]]], ...] = (
@@ -182,9 +179,9 @@ EDITS: tuple[tuple[Any, Callable[[Any], Iterator[Edit]]], ...] = (
     ((ast.If, ast.While, ast.IfExp), _branch),
     (ast.Call, _call),
     (ast.Return, _return),
-    ((ast.Assign, ast.AugAssign), _assignment),
+    ((ast.Assign, ast.AugAssign), partial(_remove, "assignment")),
     (ast.Expr, _bare_call),
-    (ast.For, _loop),
+    (ast.For, partial(_remove, "loop")),
 )
 
 

@@ -93,8 +93,8 @@ def task_of(values: Mapping[str, Any], kind: str, trees: str = "", command: str 
     name = str(values.get("instance_id") or values.get("commit_hash") or "")
     if not name:
         return Bad("no instance_id")
-    tests = _expected(values) if kind == "r2e_gym" else _listed(values, "FAIL_TO_PASS")
-    going = () if kind == "r2e_gym" else _listed(values, "PASS_TO_PASS")
+    tests = _read_expected(values) if kind == "r2e_gym" else _read_list(values, "FAIL_TO_PASS")
+    going = () if kind == "r2e_gym" else _read_list(values, "PASS_TO_PASS")
     if isinstance(tests, Bad) or isinstance(going, Bad):
         return tests if isinstance(tests, Bad) else Bad("PASS_TO_PASS is not a list of tests")
     if not tests:
@@ -120,7 +120,7 @@ def _base(values: Mapping[str, Any], kind: str, name: str, trees: str) -> Base:
     return Base(image=image, place="/testbed")
 
 
-def _listed(values: Mapping[str, Any], column: str) -> tuple[str, ...] | Bad:
+def _read_list(values: Mapping[str, Any], column: str) -> tuple[str, ...] | Bad:
     value = values.get(column)
     try:
         value = json.loads(value) if isinstance(value, str) else value
@@ -133,7 +133,7 @@ def _listed(values: Mapping[str, Any], column: str) -> tuple[str, ...] | Bad:
     return tuple(value)
 
 
-def _expected(values: Mapping[str, Any]) -> tuple[str, ...] | Bad:
+def _read_expected(values: Mapping[str, Any]) -> tuple[str, ...] | Bad:
     try:
         outcomes = json.loads(values["expected_output_json"])
         return tuple(test for test, outcome in outcomes.items() if outcome == "PASSED")

@@ -5,9 +5,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from halfway.curriculum import Problem, UserError
+from halfway.curriculum import Problem
 from halfway.curriculum.boxes.box import Base
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.extras import blaming
 from halfway.curriculum.tasks.sources import content_id
 
 PYTEST = "python3 -m pytest -q --tb=no -rpfE --color=no -o addopts= -p no:cacheprovider {tests}"
@@ -114,16 +114,13 @@ def as_text(task: RepositoryTask) -> str:
 
 def from_text(text: str, problem_id: str) -> RepositoryTask:
     """The inverse of `as_text`. Raises UserError for other text."""
-    try:
+    what = f"environment repository: problem {problem_id!r} is of another task"
+    remedy = "use a source of repositories, such as repository_rows"
+    with blaming(what, remedy, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         facts = json.loads(text)
         base = Base(**facts.pop("base"))
         fail_to_pass, pass_to_pass = (tuple(facts.pop(name)) for name in ("fail_to_pass", "pass_to_pass"))
         return RepositoryTask(base=base, fail_to_pass=fail_to_pass, pass_to_pass=pass_to_pass, **facts)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise UserError(
-            f"environment repository: problem {problem_id!r} is of another task ({one_line(error)}); use a source of "
-            "repositories, such as repository_rows"
-        ) from error
 
 
 TEST_FILE = re.compile(r"(^|/)(test_[^/]*|[^/]*_tests?\.py|conftest\.py|tests?\.py)$")

@@ -1,6 +1,7 @@
-"""Loads packages of Halfway's extras, and formats values for one-line messages."""
+"""Loads packages of Halfway's extras, and formats values and errors for one-line messages."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -65,3 +66,14 @@ def clean(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+@contextmanager
+def blaming(what: str, remedy: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn errors of these kinds in a `with` block into a UserError: what is wrong, the error, the remedy."""
+    try:
+        yield
+    except UserError:
+        raise
+    except errors as error:
+        raise UserError(f"{what} ({one_line(error)}); {remedy}") from error

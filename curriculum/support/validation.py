@@ -51,12 +51,7 @@ def construct(kind: type[Options], data: Any, path: str = "") -> Options:
 
 
 def _make(
-    kind: type[Options],
-    data: Mapping[str, Any],
-    path: str,
-    root: str,
-    default: Options | None,
-    errors: list[UserError],
+    kind: type[Options], data: Mapping[str, Any], path: str, root: str, default: Options | None, errors: list[UserError]
 ) -> Options | None:
     """Make an instance; missing fields come from `default`. Errors of a dataclass itself get `root` in front.
 

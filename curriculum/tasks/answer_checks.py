@@ -62,7 +62,7 @@ class AnswerChecks:
             return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
         return ()
 
-    def checked(self, numbers: Sequence[int], made: Sequence[Problem | Bad]) -> list[Problem | Bad]:
+    def check(self, numbers: Sequence[int], made: Sequence[Problem | Bad]) -> list[Problem | Bad]:
         """Check rows; a problem whose verifier cannot read its answer becomes a `Bad`.
 
         Args:

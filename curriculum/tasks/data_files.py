@@ -14,7 +14,7 @@ import re
 import stat
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from decimal import Decimal
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -23,11 +23,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from halfway.curriculum import UserError
+from halfway.curriculum import UserError, unknown
 from halfway.curriculum.support.atomic import has_more_values
 from halfway.curriculum.support.database import VALUE_BYTES, connect, name_in_sql, size_in_sql, sum_in_sql, text_in_sql
-from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.support.registry import unknown
+from halfway.curriculum.support.extras import blaming, one_line
 from halfway.curriculum.support.seal import require_sealed
 
 KINDS = {
@@ -167,15 +166,9 @@ def stem(path: str) -> str:
     return plain.name
 
 
-@contextmanager
-def path_errors(path: str) -> Iterator[None]:
-    """Raise UserError for an impossible path, or one that the system cannot look up."""
-    try:
-        yield
-    except UserError:
-        raise
-    except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(f"path {one_line(path)}: {one_line(error)}; correct it") from None
+def path_errors(path: str) -> AbstractContextManager[None]:
+    """A scope for a path that may be impossible, or one that the system cannot look up: raises UserError."""
+    return blaming(f"path {one_line(path)}: cannot be looked up", "correct it", OSError, ValueError, RuntimeError)
 
 
 def matches(folder: Path, pattern: str, links: bool = True) -> list[Path]:
@@ -610,7 +603,7 @@ def _csv_by_python(path: Path, packed: str, names: Sequence[str], delimiter: str
     lines = io.TextIOWrapper(io.BytesIO(b"".join(_pieces(path, packed))), "utf-8-sig", newline="")
     filled = islice(filter(None, csv.reader(lines, delimiter=delimiter, strict=True)), 1 + skipped, None)
     first = 1
-    try:
+    with blaming(f"{path}: not a table in CSV", "correct it", csv.Error, UnicodeError):
         while cells := list(islice(filled, MOST_ROWS)):
             for number, found in enumerate(cells, first):
                 if len(found) != len(names):
@@ -619,8 +612,6 @@ def _csv_by_python(path: Path, packed: str, names: Sequence[str], delimiter: str
             rows = _dicts(names, (tuple(_plain_cells(cell or None for cell in found)) for found in cells))
             yield Block(path, range(first, first + len(rows)), rows, "row ")
             first += len(rows)
-    except (csv.Error, UnicodeError) as error:
-        raise UserError(f"{path}: not a table in CSV ({one_line(error)}); correct it") from error
 
 
 def _plain_cells(cells: Iterable[str | None]) -> list[Any]:
@@ -647,11 +638,9 @@ def _heading(path: Path, packed: str) -> tuple[list[str], str, int]:
     line = re.split("[\r\n]", text, maxsplit=1)[0]
     stated = EXCEL_DELIMITER.fullmatch(line)
     delimiter = stated[1] if stated else max(DELIMITERS, key=line.count)
-    try:
+    with blaming(f"{path}: not a table in CSV", "correct it", csv.Error):
         lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         return next(islice(lines, 1, None) if stated else lines, []), delimiter, int(bool(stated))
-    except csv.Error as error:
-        raise UserError(f"{path}: not a table in CSV ({one_line(error)}); correct it") from error
 
 
 TABLE = "FROM read_parquet(?, hive_partitioning = false)"
@@ -660,7 +649,7 @@ TABLE = "FROM read_parquet(?, hive_partitioning = false)"
 def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[Block]:
     """Like `blocks`, for a Parquet table; floating-point numbers are read in their shortest decimal form."""
     what = "a Parquet file"
-    kinds = _described(path)
+    kinds = _describe(path)
     chosen = dict(_column(path, name, kinds) for name in (kinds if columns is None else columns))
     types = _types(path, ", ".join(f"{cell} AS {name_in_sql(name)}" for name, cell in chosen.items()))
     floats = [name for name, kind in types.items() if kind in ("FLOAT", "DOUBLE")]
@@ -677,10 +666,10 @@ def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[
 
 def require_moderate_table(path: Path) -> None:
     """Raise UserError for a Parquet file that is damaged, or whose rows would fill the memory."""
-    _moderate_sizes(path, [(name_in_sql(name), kind) for name, kind in _described(path).items()], "")
+    _moderate_sizes(path, [(name_in_sql(name), kind) for name, kind in _describe(path).items()], "")
 
 
-def _described(path: Path) -> dict[str, str]:
+def _describe(path: Path) -> dict[str, str]:
     """Read the types of the columns of a Parquet file, if it is whole and says that it holds no more than it may."""
     require_sealed(path)
     query = "SELECT greatest(sum(total_uncompressed_size), 8 * sum(num_values)) FROM parquet_metadata(?)"

@@ -19,12 +19,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from halfway.curriculum import Problem, Stream, UserError
-from halfway.curriculum.problems import Message
+from halfway.curriculum import Message, Problem, Stream, UserError, require, unknown
 from halfway.curriculum.support.atomic import write_text
-from halfway.curriculum.support.errors import require
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.answer_checks import AnswerChecks
 from halfway.curriculum.tasks.data_files import (
     SPEAKERS,
@@ -39,7 +36,7 @@ from halfway.curriculum.tasks.data_files import (
     stem,
     value_at,
 )
-from halfway.curriculum.tasks.layouts import BOX, CONVERSATIONS, VERL_ANSWER, are_objects, recognised, unseen_options
+from halfway.curriculum.tasks.layouts import BOX, CONVERSATIONS, VERL_ANSWER, are_objects, recognise, unseen_options
 from halfway.curriculum.tasks.numbers import final_answer
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id, content_ids
 from halfway.curriculum.tasks.verifiers import ANY_OF, VERIFIERS, find_verifier
@@ -167,7 +164,7 @@ class Rows(Source):
         """
         files = self.files()
         rows = next(filter(None, map(sample, files)), [])
-        layout = recognised(rows, self)
+        layout = recognise(rows, self)
         plain = replace(self, **layout.columns) if layout else self
         with without_collection():
             reader = _Reader(plain).read(files)
@@ -178,7 +175,7 @@ class Rows(Source):
             raise UserError(reader.complaint())
         if not problems:
             raise UserError(f"{files[0]}: the file has no rows; give a file with at least one problem")
-        problems = _shuffled(problems, stream.integer().to_bytes(8, "little"))
+        problems = _shuffle(problems, stream.integer().to_bytes(8, "little"))
         examples = tuple(f"{where} {why}" for where, why in [*reader.examples, *reader.repeated][:MAX_EXAMPLES])
         options = unseen_options(rows, plain)
         unseen = f"warning: prompts do not show the options in the column {options}; write them into the prompts"
@@ -269,7 +266,7 @@ class Surveyed(File):
     rates: ClassVar[tuple[str, ...]] = ("pass_rate",)
 
 
-def _shuffled(problems: Sequence[Problem], key: bytes) -> list[Problem]:
+def _shuffle(problems: Sequence[Problem], key: bytes) -> list[Problem]:
     """The problems in an order that depends on their ids and the key alone: that of the ids' digests."""
     begun, digests = blake2b(key=key), []
     for problem in problems:
@@ -374,9 +371,9 @@ class _Reader:
         start = self._starts[-1]
         self._blocks.append(block._replace(rows=()))
         self._starts.append(start + len(block.rows))
-        made = self._made(block.rows)
+        made = self._make(block.rows)
         if self.file.check_answers:
-            made = checks.checked(block.numbers, made)
+            made = checks.check(block.numbers, made)
         for place, problem in enumerate([] if self._all_new(made, start) else made, start):
             if isinstance(problem, Problem):
                 problem = self._new(problem, place)
@@ -412,7 +409,7 @@ class _Reader:
         self._places.append(place)
         return problem
 
-    def _made(self, rows: Sequence[Row]) -> list[Problem | Bad]:
+    def _make(self, rows: Sequence[Row]) -> list[Problem | Bad]:
         """Make the problem of each row. Rows of two texts, without further columns, take half the time."""
         if not self._plain:
             return [self._problem(row) for row in rows]
@@ -525,7 +522,7 @@ class _Reader:
         if not file.answer_after or isinstance(answer, Bad):
             return answer
         if file.answer_after == BOX:
-            return _boxed(answer) or Bad(f"{file.answer_column} has no {BOX}", one_line(answer))
+            return _read_box(answer) or Bad(f"{file.answer_column} has no {BOX}", one_line(answer))
         _, found, last = answer.rpartition(file.answer_after)
         lacking = Bad(f"{file.answer_column} has nothing after {file.answer_after}", one_line(answer))
         return (found and last.strip()) or lacking
@@ -618,7 +615,7 @@ def _is_one_text(listed: Any) -> bool:
     return isinstance(listed, list) and len(listed) == 1 and isinstance(listed[0], str)
 
 
-def _boxed(solution: str) -> str:
+def _read_box(solution: str) -> str:
     """The content of a solution's last box; "" if there is none."""
     text = BARE_BOX.sub(r"\\boxed{\1}", solution)
     return (final_answer(text) or "").strip() if BOX in text else ""

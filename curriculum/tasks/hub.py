@@ -9,7 +9,7 @@ from typing import Any, Literal
 from halfway.curriculum import UserError, require
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.atomic import reading
-from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.curriculum.support.extras import blaming, load_extra, one_line
 from halfway.curriculum.tasks.data_files import ABOUT, KINDS, SPLITS, in_order, kind_of, require_all
 from halfway.curriculum.tasks.files import Rows
 from halfway.curriculum.tasks.sources import Source
@@ -192,9 +192,8 @@ def _configs(readme: Path) -> list[Mapping[str, Any]]:
     if not head.startswith("---"):
         return []
     yaml = load_extra("yaml", "a data set's README")
-    try:
+    remedy = "give the data as files"
+    with blaming(f"{readme}: its head is not YAML", remedy, yaml.YAMLError, ValueError, LookupError, RecursionError):
         found = yaml_bases.load(head.removeprefix("---").encode())
-    except (yaml.YAMLError, ValueError, LookupError, RecursionError) as error:
-        raise UserError(f"{readme}: its head is not YAML ({one_line(error)}); give the data as files") from error
     configs = found.get("configs") if isinstance(found, dict) else None
     return [each for each in configs if isinstance(each, Mapping)] if isinstance(configs, list) else []

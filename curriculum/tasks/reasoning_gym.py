@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum import Problem, Stream, UserError
+from halfway.curriculum import Problem, Stream, UserError, unknown
 from halfway.curriculum.support.blocks import find_between
 from halfway.curriculum.support.extras import load_extra, one_line
-from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks import helpers
 from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.numbers import plain_number, stated_number

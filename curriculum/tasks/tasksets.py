@@ -13,8 +13,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any
 
-from halfway.curriculum import Problem, Stream, UserError
-from halfway.curriculum.problems import Message
+from halfway.curriculum import Message, Problem, Stream, UserError
 from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.data_files import Bad

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from halfway.curriculum.environments.contract import check
 from halfway.experiments.comparing.additions import extend, restrict
 from halfway.experiments.comparing.jobs import Failure, Job
 from halfway.experiments.comparing.processes import Start
@@ -33,7 +32,7 @@ def prepare_comparison(
     """
     runs = [config.run(arm, config.seeds[0]) for arm in config.arms]
     for run in {repr(run.environment): run for run in runs}.values():
-        check(run.environment.part)
+        run.environment.part.check()
     if earlier := _started(folder):
         config = extend(earlier, config)
         refuse_other_settings(differences(earlier, restrict(config, earlier)), folder)

@@ -57,7 +57,7 @@ MODULES = (
     "halfway.trainers.engines.transformers.engine",
     "halfway.trainers.learner.learner",
     "halfway.trainers.loop.checkpoint",
-    "halfway.trainers.loop.evaluation",
+    "halfway.trainers.loop.held_out",
     "halfway.trainers.loop.training",
     "halfway.trainers.rollouts.collector",
 )

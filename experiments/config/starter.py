@@ -12,7 +12,7 @@ from halfway.curriculum.registries import SOURCES
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.tasks.data_files import blocks, kind_of, sample
 from halfway.curriculum.tasks.files import Rows
-from halfway.curriculum.tasks.layouts import recognised
+from halfway.curriculum.tasks.layouts import recognise
 from halfway.curriculum.tasks.task_rewards import NAME
 from halfway.experiments.config.paths import exists, find
 from halfway.trainers.model_folder import read_object
@@ -94,7 +94,7 @@ def _source(data: str) -> tuple[str, str, str, int]:
     source: Rows = SOURCES.get(kind)(**options)
     there = kind == "hub" or exists(Path(data))
     files = source.files() if there else []
-    layout = recognised(next(filter(None, map(sample, files)), []), source) if there else None
+    layout = recognise(next(filter(None, map(sample, files)), []), source) if there else None
     listed = {**options, **(layout.columns if layout else {})}
     read = str(layout) if layout else f"columns {source.prompt_column} and {source.answer_column}"
     written = ", ".join(f"{name}: {_yaml(value)}" for name, value in listed.items())

@@ -25,7 +25,7 @@ from halfway.experiments.config.run import (
 )
 from halfway.trainers.policy import ModelOptions
 from halfway.trainers.propel.domains import DOMAINS
-from halfway.trainers.propel.domains.base import Domain
+from halfway.trainers.propel.domains.domain import Domain
 from halfway.trainers.propel.probes.probe_options import ActivationOptions, SweepOptions
 from halfway.trainers.propel.propel_options import (
     Band,

@@ -32,7 +32,7 @@ from halfway.trainers.propel.corpus import (
     try_all,
     write_rows,
 )
-from halfway.trainers.propel.evaluation import (
+from halfway.trainers.propel.generator_scores import (
     CheckpointHealth,
     check_health,
     choose_checkpoint,

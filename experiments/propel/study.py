@@ -14,7 +14,7 @@ from halfway.curriculum.environments.single_turn import SingleTurn
 from halfway.curriculum.support.components import plain
 from halfway.experiments.config.paths import find_model, openable
 from halfway.experiments.propel.config import PropelConfig
-from halfway.trainers.engines.base import Engine
+from halfway.trainers.engines.contract import Engine
 from halfway.trainers.learner.adapters import add_adapters
 from halfway.trainers.learner.learner_options import LoraOptions
 from halfway.trainers.policy import ModelOptions, Policy, load_policy, prepare_torch

@@ -26,7 +26,7 @@ class Trial:
         import torch
 
         from halfway.experiments.proving.learner import build_model
-        from halfway.trainers.engines.base import EngineSetup
+        from halfway.trainers.engines.contract import EngineSetup
         from halfway.trainers.engines.vllm_servers.part import VllmServers
         from halfway.trainers.learner.learner import PolicyGradientLearner
         from halfway.trainers.learner.learner_options import LearnerOptions

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halfway.curriculum import ProblemSet, Session, Stream, UserError
-from halfway.curriculum.environments.contract import check
 from halfway.curriculum.session import ALWAYS_PROVIDED
 from halfway.curriculum.support.extras import clean
 from halfway.curriculum.tasks.sources import ProblemSplit, split, with_also, with_generated
@@ -36,7 +35,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
         UserError: if a problem source, the model or its tokenizer cannot be loaded, or this machine cannot run the
             environment.
     """
-    check(config.environment.part)
+    config.environment.part.check()
     problems = build_problems(config)
     for note in problems.report.notes:
         print(clean(note), file=sys.stderr)
@@ -45,7 +44,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     from halfway.experiments.running.parts import build_parts
     from halfway.trainers.learner.critic import ValuedRollouts
     from halfway.trainers.loop.checkpoint import Checkpoints
-    from halfway.trainers.loop.evaluation import evaluate
+    from halfway.trainers.loop.held_out import evaluate
     from halfway.trainers.loop.training import Training
     from halfway.trainers.rollouts.file_store import FileStore
 

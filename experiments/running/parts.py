@@ -15,7 +15,7 @@ from halfway.trainers.contracts import AppraisingLearner, Rollouts
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.colocated import Colocated
 from halfway.trainers.distributed.workers import WorkerGroup
-from halfway.trainers.engines.base import Engine, SleepingEngine
+from halfway.trainers.engines.contract import Engine, SleepingEngine
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.loop.samples import Decode

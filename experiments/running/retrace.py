@@ -14,8 +14,8 @@ import numpy as np
 from halfway.curriculum import Group, Request, Session, Stream, UserError
 from halfway.curriculum.support.atomic import read_json_lines, reading
 from halfway.trainers.loop.checkpoint import Checkpoints
-from halfway.trainers.loop.evaluation import Evaluation, summarize
 from halfway.trainers.loop.events import logged_group
+from halfway.trainers.loop.held_out import Evaluation, summarize
 from halfway.trainers.loop.loop_options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.progress import Stopwatch
 from halfway.trainers.loop.training import Training

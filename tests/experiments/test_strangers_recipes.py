@@ -24,8 +24,7 @@ from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.experiments.cli import app
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.launch import commands
-from halfway.trainers.engines.vllm_servers.start import vllm_servers_engine
-from halfway.trainers.engines.vllm_servers.weights.folder import CLAIM, PREFIX, own_folder
+from halfway.trainers.engines.vllm_servers.start import CLAIM, PREFIX, own_folder, vllm_servers_engine
 from halfway.trainers.policy import ModelOptions, load_policy
 
 RUN = "problems: {source: running_sums}\ncontrollers: [uniform]\nbudget: {steps: 4}\n"

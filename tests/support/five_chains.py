@@ -32,11 +32,13 @@ from virtual_pool import VirtualPool
 
 from halfway.controllers.chains import from_yaml
 from halfway.curriculum import Group, Request, Stream, Unit, UserError
+from halfway.curriculum.environments.single_turn import SingleTurn
 from halfway.testing.simulator import SimulatedRollouts
+from halfway.trainers.contracts import Rollouts
 from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.training import Training
+from halfway.trainers.rollouts.collector import Judging
 from halfway.trainers.rollouts.file_store import FileStore
-from halfway.trainers.rollouts.judging import Judging
 from halfway.trainers.rollouts.ray_pool import RayPool
 
 CHAINS: dict[str, list[Any]] = {
@@ -107,7 +109,7 @@ class Scripted:
     """Simulated rollouts in the place of a collector."""
 
     engine: Engine = field(default_factory=Engine)
-    environment: Any = None
+    environment: Any = field(default_factory=SingleTurn)
     judging: Judging = field(default_factory=Judging)
     judge_seconds: float = 0.0
 
@@ -117,7 +119,7 @@ class Scripted:
 
 
 @dataclass
-class RayRollouts:
+class RayRollouts(Rollouts):
     """Simulated rollouts in Ray actors. While both work on a call, the fourth or later, `kill` is called."""
 
     pool: RayPool

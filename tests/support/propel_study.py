@@ -16,7 +16,7 @@ from halfway.curriculum.tasks.lab.sums import SumsOptions
 from halfway.experiments.propel.config import PropelConfig, load_study
 from halfway.experiments.propel.stages import run_corpus, run_curve, run_evaluation, run_sweep, run_training
 from halfway.experiments.propel.study import Study
-from halfway.trainers.engines.base import Completion
+from halfway.trainers.engines.contract import Completion
 from halfway.trainers.propel.domains.maths import BEGIN
 from halfway.trainers.propel.domains.sheets import Sums
 

@@ -13,7 +13,7 @@ from halfway.curriculum.boxes.box import Base, BoxLostError
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
 from halfway.curriculum.repositories.mutation import patch
 from halfway.curriculum.repositories.task import RepositoryTask, to_problem
-from halfway.trainers.engines.base import Completion, Finished
+from halfway.trainers.engines.contract import Completion, Finished
 
 SOUND = '''"""Means."""
 

@@ -1,5 +1,7 @@
 """The mark of tests that need a sandbox, which are skipped where there is none."""
 
+from contextlib import closing
+
 import pytest
 
 from halfway.curriculum import UserError
@@ -11,7 +13,7 @@ def _trouble() -> str:
     if is_accepted(WITHOUT_SANDBOX):
         return f"{VARIABLE} says {WITHOUT_SANDBOX}"
     try:
-        with Sandbox(SandboxOptions()) as sandbox:
+        with closing(Sandbox(SandboxOptions())) as sandbox:
             sandbox.run([Job("def f(): return 1", "f", ("()",))])
     except UserError as error:
         return str(error)

@@ -6,10 +6,11 @@ from typing import Any
 
 from halfway.curriculum import Group, Request, Stream
 from halfway.curriculum.stored import Store, put_group
+from halfway.trainers.contracts import Rollouts
 
 
 @dataclass
-class StoredRollouts:
+class StoredRollouts(Rollouts):
     """Rollouts whose arrays go into a store."""
 
     rollouts: Any

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import require
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import distributed
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 
 # Longer than anything that one process does alone. gloo notices a dead process at once, by its closed connections.
 PATIENCE = timedelta(days=1)

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from halfway.curriculum.groups import Group
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Group, Stream
 from halfway.trainers.contracts import AppraisingLearner
 
 

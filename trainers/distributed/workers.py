@@ -11,13 +11,11 @@ from typing import Any, Protocol
 
 from torch import distributed
 
-from halfway.curriculum.groups import Group, Request
+from halfway.curriculum import Group, Request, Stream, UserError
 from halfway.curriculum.spreading import spread
-from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import reason
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helpers import add_counts, take_counts
-from halfway.trainers.contracts import DividingLearner, Rollouts, judge_seconds
+from halfway.trainers.contracts import DividingLearner, Rollouts
 from halfway.trainers.distributed.collectives import control_group, lost_processes
 
 LEADER = 0
@@ -156,9 +154,9 @@ class WorkerGroup:
             On the leader, for every process, its groups, the seconds of its judging, and how many responses no verifier
             could judge, by reason. None elsewhere.
         """
-        before = judge_seconds(self._rollouts)
+        before = self._rollouts.judge_seconds
         own = self._rollouts.run(requests, stream)
         gathered: list[Any] | None = [None] * self.size if self.rank == LEADER else None
-        gathering = (own, judge_seconds(self._rollouts) - before, take_counts())
+        gathering = (own, self._rollouts.judge_seconds - before, take_counts())
         distributed.gather_object(gathering, gathered, dst=LEADER, group=self._group)
         return gathered

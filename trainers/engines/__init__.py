@@ -1,6 +1,6 @@
 """Rollout engines by name. Importing this package loads none of them.
 
-- `base`: the contract: continue contexts, take the learner's weights
+- `contract`: continue contexts, take the learner's weights
 - `part`: the interface of an engine before it is built: options, checks, memory, servers
 - `sync_check`: checks that engine and learner still hold the same policy
 - `transformers`: in this process, with a `transformers` module
@@ -8,7 +8,7 @@
 - `vllm_servers`: through vLLM servers, here or on other hosts
 """
 
-from halfway.curriculum.support.registry import Registry
+from halfway.curriculum import Registry
 
 ENGINES = Registry(
     what="rollouts.engine",

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+from halfway.curriculum import require
 from halfway.curriculum.support.acceptance import require_accepted
-from halfway.curriculum.support.errors import require
 from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
-from halfway.trainers.engines.base import Engine, EngineSetup
+from halfway.trainers.engines.contract import Engine, EngineSetup
 
 GIB = 2**30
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
@@ -158,12 +158,8 @@ class EnginePart(ABC):
             UserError: one line that names the field by its path, from `rollouts` on.
         """
         limit, room = run.max_response_tokens, self.max_length
-        require(
-            room == 0 or limit < room,
-            "rollouts.max_response_tokens",
-            limit,
-            f"the engine's max_length={room} is for prompt and response together; lower the one or raise the other",
-        )
+        remedy = f"the engine's max_length={room} is for prompt and response together; lower the one or raise the other"
+        require(room == 0 or limit < room, "rollouts.max_response_tokens", limit, remedy)
 
     def services(self, run: PlannedRun, host: str) -> Sequence[Service]:
         """The servers on a rollout host; empty if the engine works only inside the training processes.

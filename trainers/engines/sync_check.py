@@ -6,11 +6,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from halfway.curriculum.rollouts import FloatArray, IntArray
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import FloatArray, IntArray, Stream, UserError
 from halfway.trainers.distributed.collectives import broadcast_from_first
-from halfway.trainers.engines.base import Completion, Engine
+from halfway.trainers.engines.contract import Completion, Engine
 
 # Long enough to fill blocks of a prefix cache, so that a stale cache is detected too.
 CONTEXT_TOKENS, NEW_TOKENS = 160, 16

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from halfway.curriculum.session import Ticket
+from halfway.curriculum import Ticket
 from halfway.trainers.hosts.hosting import Hosting
 
 

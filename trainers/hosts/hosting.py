@@ -12,12 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.controller import PassRateController, members_of
-from halfway.curriculum.groups import Group
-from halfway.curriculum.rollouts import Rollout
-from halfway.curriculum.session import Session, Ticket
+from halfway.curriculum import Group, PassRateController, Rollout, Session, Ticket, UserError
+from halfway.curriculum.controller import members_of
 from halfway.curriculum.support.atomic import ANOTHER, read_state, reading, write_json
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import clean
 from halfway.trainers.hosts.rows import Rows
 from halfway.trainers.loop.fill import GroupOutcome
@@ -213,7 +210,7 @@ class Hosting:
     def save(self, folder: Path, name: str = STATE_FILE) -> None:
         """Write the state and its checksum into the folder of a host's checkpoint."""
         if self.writes:
-            write_json(folder / name, sealed(self.state_dict()))
+            write_json(folder / name, seal_state(self.state_dict()))
 
     def load(self, folder: Path, name: str = STATE_FILE) -> None:
         """Continue from the state that `save` wrote into a checkpoint's folder.
@@ -225,7 +222,7 @@ class Hosting:
         if not path.exists():
             raise UserError(f"{folder}: holds no {name}; resume from a checkpoint that was saved with Halfway")
         ids = [problem.id for problem in self.rows.problems]
-        with opened(read_state(path, ids), path) as state:
+        with open_state(read_state(path, ids), path) as state:
             self.load_state_dict(state)
 
     @cached_property
@@ -238,13 +235,13 @@ class Hosting:
         return self._seconds + time.monotonic() - self._since
 
 
-def sealed(state: Any) -> dict[str, Any]:
+def seal_state(state: Any) -> dict[str, Any]:
     """Add a checksum to a state of plain JSON data."""
     return {"state": state, "sha256": _digest(state)}
 
 
 @contextmanager
-def opened(saved: Any, place: Path | str) -> Iterator[Any]:
+def open_state(saved: Any, place: Path | str) -> Iterator[Any]:
     """Check a sealed state and open it; errors within the scope become a one-line UserError.
 
     Args:

@@ -1,13 +1,13 @@
-"""Turns a host's reward into a success, and its tokens into a rollout."""
+"""Turns a request into a prompt and the start of its responses, a reward into a success, and tokens into a rollout."""
 
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.rollouts import Rollout, Turn
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Request, Rollout, Turn, UserError
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,30 @@ class Judge:
         return bool(reward)
 
 
+def add_hint(prompt: Any, request: Request) -> Any:
+    """The prompt, text or messages, with the request's hint appended if the hint belongs in the prompt."""
+    hint = request.hint
+    if hint is None or hint.place == "response":
+        return prompt
+    added = hint.opening + hint.text
+    if isinstance(prompt, str):
+        return prompt + added
+    *before, last = prompt
+    return [*before, {**last, "content": last["content"] + added}]
+
+
+def start_of(request: Request, tokenizer: Any) -> list[int]:
+    """First tokens of a response: those of a prefix, of a hint for the response, or none."""
+    tokens: list[int] = []
+    if request.prefix is not None:
+        tokens = request.prefix.turns[0].tokens_T.tolist()
+    elif request.hint is not None and request.hint.place == "response":
+        tokens = tokenizer.encode(request.hint.text, add_special_tokens=False)
+    return tokens
+
+
 def rollout_of(
-    tokens: Sequence[int],
-    success: bool,
-    reward: float,
-    ends: Collection[int],
-    version: int,
-    num_replayed: int = 0,
+    tokens: Sequence[int], success: bool, reward: float, ends: Collection[int], version: int, num_replayed: int = 0
 ) -> Rollout:
     """Make a single-turn rollout from a host's report. Log-probabilities and entropies are unknown and set to 0.
 

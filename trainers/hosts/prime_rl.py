@@ -19,13 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.problems import Problem, ProblemSet
-from halfway.curriculum.rollouts import Rollout
-from halfway.curriculum.session import Ticket
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import PassRateController, Problem, ProblemSet, Rollout, Ticket, UserError, require
 from halfway.trainers.hosts.fetching import Fetching
-from halfway.trainers.hosts.hosting import Host, Hosting, opened, sealed
+from halfway.trainers.hosts.hosting import Host, Hosting, open_state, seal_state
 from halfway.trainers.hosts.outcomes import Judge
 from halfway.trainers.hosts.rows import Rows, as_text
 
@@ -65,9 +61,7 @@ class SessionSampler:
         require(isinstance(tasks, Sequence), "tasks", type(tasks).__name__, "set num_tasks; a chain has a finite set")
         self.tasks = {str(task.key): task for task in tasks}
         problems = ProblemSet([Problem(str(t.key), as_text(getattr(t.data, "prompt", None)), "") for t in tasks])
-        folder = Path(batches.folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        rows, host = Rows(problems, None, ()), Host("prime-rl")
+        rows, host, folder = Rows(problems, None, ()), Host("prime-rl"), Path(batches.folder)
         hosting = Hosting(controller, rows, batches.group_size, folder, host, batches.seed)
         self.batches, self.judge = batches, Judge("reward", batches.threshold)
         self.fetching = Fetching(hosting, batches.groups)
@@ -107,11 +101,11 @@ class SessionSampler:
         return self.fetching.hosting.metrics()
 
     def state_dict(self) -> dict[str, Any]:
-        return sealed({"hosting": self.fetching.hosting.state_dict(), "observed": self._observed})
+        return seal_state({"hosting": self.fetching.hosting.state_dict(), "observed": self._observed})
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore a `state_dict`. Tickets that were in flight are lost, and offered again."""
-        with opened(state_dict, "prime-rl's checkpoint") as state:
+        with open_state(state_dict, "prime-rl's checkpoint") as state:
             self.fetching.hosting.load_state_dict(state["hosting"], reissue=True)
             self.fetching.drawn, self.fetching.handed, self.fetching.begun = [], set(), True
             self._observed = int(state["observed"])

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, overload
 
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.problems import Message, Problem, ProblemSet, ProblemTable
-from halfway.curriculum.support.errors import UserError, refusal
+from halfway.curriculum import Message, PassRateController, Problem, ProblemSet, UserError, refusal
+from halfway.curriculum.problems import ProblemTable
 from halfway.curriculum.support.extras import clean
 
 TICKET = "halfway_ticket"

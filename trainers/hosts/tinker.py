@@ -16,9 +16,7 @@ from typing import Any
 
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset
 
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.rollouts import Rollout
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import PassRateController, Rollout, UserError
 from halfway.trainers.hosts.hosting import Host, Hosting
 from halfway.trainers.hosts.outcomes import Judge
 from halfway.trainers.hosts.rows import rows_of
@@ -66,7 +64,6 @@ class SessionDataset(DatasetBase):  # type: ignore[misc]
             UserError: if a controller needs more than rewards.
         """
         self.batches, self.builder_of, self.folder = batches, builder_of, Path(batches.folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
         rows = rows_of(problems, controller)
         host = Host(f"tinker-cookbook {version('tinker-cookbook')}")
         self.hosting = Hosting(controller, rows, batches.group_size, self.folder, host, batches.seed)

@@ -17,10 +17,8 @@ from typing import Any
 from trinity.buffer.selector.selector import BaseSelector
 
 from halfway.controllers.chains import from_yaml
-from halfway.curriculum.problems import Problem, ProblemSet
-from halfway.curriculum.rollouts import Rollout
-from halfway.curriculum.support.errors import UserError
-from halfway.trainers.hosts.hosting import Host, Hosting, opened, sealed
+from halfway.curriculum import Problem, ProblemSet, Rollout, UserError
+from halfway.trainers.hosts.hosting import Host, Hosting, open_state, seal_state
 from halfway.trainers.hosts.rows import Rows
 
 Base: Any = BaseSelector
@@ -44,7 +42,6 @@ class HalfwaySelector(Base):  # type: ignore[misc]
         problems = ProblemSet([Problem(str(i), "", "") for i in range(data_source.dataset_size)])
         controller = from_yaml(options["chain"])
         folder = Path(options["folder"])
-        folder.mkdir(parents=True, exist_ok=True)
         host = Host(f"Trinity-RFT {version('trinity-rft')}")
         size = int(options["num_rollouts"])
         self.hosting = Hosting(controller, Rows(problems, None, ()), size, folder, host, int(config.seed))
@@ -77,13 +74,13 @@ class HalfwaySelector(Base):  # type: ignore[misc]
         self._steps += 1
 
     def state_dict(self) -> dict[str, Any]:
-        return {"current_index": 0, "halfway": sealed({"hosting": self.hosting.state_dict(), "steps": self._steps})}
+        return {"current_index": 0, "halfway": seal_state({"hosting": self.hosting.state_dict(), "steps": self._steps})}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore a `state_dict`. Tickets that were in flight are lost, and offered again."""
         if "halfway" not in state_dict:
             return
-        with opened(state_dict["halfway"], f"{self.hosting.host.name}'s checkpoint") as state:
+        with open_state(state_dict["halfway"], f"{self.hosting.host.name}'s checkpoint") as state:
             self.hosting.load_state_dict(state["hosting"], reissue=True)
             self._waiting.clear()
             self._steps, self._begun = int(state["steps"]), True

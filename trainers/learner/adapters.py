@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from halfway.curriculum import require
 from halfway.curriculum.support.atomic import ANOTHER, read_json
-from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.curriculum.support.extras import blaming, load_extra
 from halfway.trainers.learner.learner_options import LoraOptions
 
 ADAPTER_FOLDER, WEIGHTS_FILE = "adapter", "adapter_model.safetensors"
@@ -39,12 +39,9 @@ def add_adapters(policy: Any, options: LoraOptions) -> None:
         task_type="CAUSAL_LM",
         base_model_name_or_path=policy.config.name_or_path,
     )
-    try:
+    remedy = "name layers of the model"
+    with blaming(f"model.lora.targets: {list(options.targets)} do not fit the model", remedy, ValueError):
         peft.inject_adapter_in_model(config, policy, adapter_name=NAME)
-    except ValueError as error:
-        raise UserError(
-            f"model.lora.targets: {list(options.targets)} do not fit the model: {one_line(error)}"
-        ) from None
     for parameter in adapter_parameters(policy).values():
         parameter.data = parameter.data.float()
 

@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import ANOTHER, read_json
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.distributed.ports import use_interface_towards
 from halfway.trainers.learner.adapters import adapter_parameters, has_adapters, load_adapters, save_adapters
@@ -113,12 +113,7 @@ class PlainBackend:
         save_tensors(self.optimizer.state_dict(), folder / OPTIMIZER_FILE)
 
     def load(self, folder: Path) -> None:
-        if (folder / FORM).exists():
-            stage = read_json(folder / FORM, ANOTHER)["zero_stage"]
-            raise UserError(
-                f"learner.deepspeed.zero_stage: null cannot read {folder}, written with {stage}; "
-                f"resume with learner.deepspeed.zero_stage={stage}"
-            )
+        require_stage(folder, None)
         policy = self.policy
         try:
             if has_adapters(policy):
@@ -254,6 +249,18 @@ def os_errors() -> Iterator[None]:
         if number is None and not isinstance(error, SafetensorError):
             raise
         raise OSError(int(number[1]) if number else errno.EIO, str(error)) from error
+
+
+def require_stage(folder: Path, stage: int | None) -> dict[str, Any]:
+    """Read how DeepSpeed wrote a checkpoint; empty if it did not. Raises UserError for another stage of ZeRO."""
+    form = read_json(folder / FORM, ANOTHER) if (folder / FORM).exists() else {"zero_stage": None}
+    if form["zero_stage"] != stage:
+        own, written = ("null" if each is None else each for each in (stage, form["zero_stage"]))
+        raise UserError(
+            f"learner.deepspeed.zero_stage: {own} cannot read {folder}, written with {written}; "
+            f"resume with learner.deepspeed.zero_stage={written}"
+        )
+    return form
 
 
 def other_model(folder: Path) -> UserError:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.curriculum.groups import Group
-from halfway.curriculum.rollouts import LATE, IntArray, Origin, Rollout
-from halfway.curriculum.support.errors import UserError, refusal
+from halfway.curriculum import Group, IntArray, Origin, Rollout, UserError, refusal
+from halfway.curriculum.rollouts import LATE
 from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.objective.advantages import advantages
 

@@ -13,11 +13,8 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.rollouts import FloatArray, Rollout
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
-from halfway.trainers.contracts import Appraiser, Rollouts, judge_seconds
+from halfway.curriculum import FloatArray, Group, Request, Rollout, Stream, UserError
+from halfway.trainers.contracts import Appraiser, Rollouts
 from halfway.trainers.learner.backend import apply_gradients, keep_settings, load_tensors, save_tensors, set_lr
 from halfway.trainers.learner.batch import Floats, Join, TrainingSequence, make_sequence
 from halfway.trainers.learner.learner_options import LearnerOptions
@@ -168,7 +165,7 @@ class ValuedRollouts:
 
     @property
     def judge_seconds(self) -> float:
-        return judge_seconds(self.rollouts)
+        return self.rollouts.judge_seconds
 
     def run(self, requests: Sequence[Request], stream: Stream) -> list[Group]:
         return self.learner.with_values(self.rollouts.run(requests, stream))
@@ -179,7 +176,7 @@ def generated_sequences(groups: Sequence[Group], join: Join = np.concatenate) ->
     return [make_sequence(g.prompt_tokens_P, r, 0.0, join) for g in groups for r in g.rollouts if r.num_generated]
 
 
-def valued_groups(groups: Sequence[Group], values: Iterable[Floats]) -> list[Group]:
+def value_groups(groups: Sequence[Group], values: Iterable[Floats]) -> list[Group]:
     """Add values to the turns of groups; a rollout without a generated token gets zeros.
 
     Args:
@@ -187,13 +184,13 @@ def valued_groups(groups: Sequence[Group], values: Iterable[Floats]) -> list[Gro
     """
     rows = iter(values)
 
-    def valued(rollout: Rollout, num_prompt: int) -> Rollout:
+    def value(rollout: Rollout, num_prompt: int) -> Rollout:
         if rollout.num_generated:
             return add_values(rollout, next(rows)[num_prompt:].astype(np.float32))
         length = sum(len(turn.tokens_T) + len(turn.observation_tokens_O) for turn in rollout.turns)
         return add_values(rollout, np.zeros(length, np.float32))
 
-    return [replace(g, rollouts=tuple(valued(r, len(g.prompt_tokens_P)) for r in g.rollouts)) for g in groups]
+    return [replace(g, rollouts=tuple(value(r, len(g.prompt_tokens_P)) for r in g.rollouts)) for g in groups]
 
 
 def add_values(rollout: Rollout, values_T: FloatArray) -> Rollout:

@@ -5,7 +5,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,19 @@ import torch
 from accelerate import Accelerator, PartialState
 from torch import Tensor, nn
 
-from halfway.curriculum.support.atomic import ANOTHER, read_json
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.curriculum.support.extras import load_extra, one_line
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port, use_interface_towards
-from halfway.trainers.learner.backend import FORM, build_optimizer, keep_settings, other_model, save_policy, set_lr
+from halfway.trainers.learner.backend import (
+    FORM,
+    build_optimizer,
+    keep_settings,
+    other_model,
+    require_stage,
+    save_policy,
+    set_lr,
+)
 from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.learner.shards import SHARDS, TAG, UNIVERSAL, convert, opening_safely
 
@@ -122,11 +129,8 @@ class DeepSpeedBackend:
     def policy(self) -> Any:
         return self._engine.module
 
-    def microbatch(self, last: bool) -> AbstractContextManager[None]:
-        return self._boundary(last)
-
     @contextmanager
-    def _boundary(self, last: bool) -> Iterator[None]:
+    def microbatch(self, last: bool) -> Iterator[None]:
         self._engine.set_gradient_accumulation_boundary(is_boundary=last)
         yield
 
@@ -155,22 +159,13 @@ class DeepSpeedBackend:
             self._engine.save_checkpoint(str(folder / SHARDS), tag=TAG, client_state=dict(UNIVERSAL_INFO))
         save_policy(self.policy, folder, self.accelerator.is_main_process)
         if self.accelerator.is_main_process:
-            (folder / FORM).write_text(json.dumps(self._form()))
+            form = {"zero_stage": self._stage, "processes": self.accelerator.num_processes}
+            (folder / FORM).write_text(json.dumps(form))
         wait_for_all()  # with a long timeout: the main process writes the whole policy alone
 
     def load(self, folder: Path) -> None:
         """Restore a checkpoint; one from another number of processes is converted first, beside its shards."""
-        if not (folder / FORM).exists():
-            raise UserError(
-                f"learner.deepspeed.zero_stage: {self._stage} cannot read {folder}, written without DeepSpeed; "
-                "resume with learner.deepspeed.zero_stage=null"
-            )
-        form = read_json(folder / FORM, ANOTHER)
-        if form["zero_stage"] != self._stage:
-            raise UserError(
-                f"learner.deepspeed.zero_stage: {self._stage} cannot read {folder}, written with {form['zero_stage']}; "
-                f"resume with learner.deepspeed.zero_stage={form['zero_stage']}"
-            )
+        form = require_stage(folder, self._stage)
         universal = form["processes"] != self.accelerator.num_processes and self._stage != 0
         if universal and self.accelerator.is_main_process and not (folder / UNIVERSAL).exists():
             convert(folder)
@@ -187,17 +182,10 @@ class DeepSpeedBackend:
             raise other_model(folder) from error
         finally:
             config.load_universal_checkpoint = False
-        self._keep_settings()
-
-    def _keep_settings(self) -> None:
-        """Restore this learner's own settings, which loading has replaced."""
         optimizer = self._engine.optimizer
         keep_settings(optimizer, self.options)
         if hasattr(optimizer, "clip_grad"):  # without a wrapper the engine clips, by its own configuration
             optimizer.clip_grad = self.options.max_grad_norm
-
-    def _form(self) -> dict[str, Any]:
-        return {"zero_stage": self._stage, "processes": self.accelerator.num_processes}
 
 
 @contextmanager

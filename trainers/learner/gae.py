@@ -61,12 +61,7 @@ def with_targets(
     ends = np.cumsum([len(values_K) for values_K in values])[:-1]
     parts = (np.split(array_M, ends) for array_M in (advantages_M, values_M, returns_M))
     filled = [
-        replace(
-            s,
-            advantages_T=_place(s, advantages_K),
-            values_T=_place(s, values_K),
-            returns_T=_place(s, returns_K),
-        )
+        replace(s, advantages_T=_place(s, advantages_K), values_T=_place(s, values_K), returns_T=_place(s, returns_K))
         for s, advantages_K, values_K, returns_K in zip(sequences, *parts, strict=True)
     ]
     variance = returns_M.var()

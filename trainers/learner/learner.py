@@ -17,17 +17,14 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from halfway.curriculum.groups import Group
-from halfway.curriculum.rollouts import FloatArray, IntArray
+from halfway.curriculum import FloatArray, Group, IntArray, Stream, UserError, refusal
 from halfway.curriculum.stored import join
-from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import ANOTHER, read_json
-from halfway.curriculum.support.errors import UserError, refusal
 from halfway.trainers.distributed.collectives import lost_processes
 from halfway.trainers.learner.adapters import add_adapters, has_adapters, require_same_scale
 from halfway.trainers.learner.backend import POLICY_FOLDER, Backend, PlainBackend, os_errors
 from halfway.trainers.learner.batch import Batch, Floats, TrainingSequence, continuation, lags_of, make_batch
-from halfway.trainers.learner.critic import Critic, generated_sequences, valued_groups
+from halfway.trainers.learner.critic import Critic, generated_sequences, value_groups
 from halfway.trainers.learner.gae import with_targets
 from halfway.trainers.learner.learner_options import LearnerOptions, LoraOptions
 from halfway.trainers.learner.microbatches import count_minibatches, split_minibatches
@@ -199,7 +196,7 @@ class PolicyGradientLearner:
         Args:
             values: what `values_with` returned for these groups; None = they are computed here.
         """
-        return valued_groups(groups, self._values(generated_sequences(groups)) if values is None else values)
+        return value_groups(groups, self._values(generated_sequences(groups)) if values is None else values)
 
     def value_shares(self, groups: Sequence[Group]) -> list[Share]:
         """Divide the groups into one share per process, for `values_with`."""

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import require
 
 
 def list_changes(options: Any) -> dict[str, Any]:
@@ -207,77 +207,46 @@ class LearnerOptions:
         require(self.num_minibatches >= 1, "learner.num_minibatches", self.num_minibatches, "give at least 1")
         held = self.minibatch_groups
         require(held >= 0, "learner.minibatch_groups", held, "give 0 (= use num_minibatches) or a number of groups")
-        require(
-            held == 0 or self.num_minibatches == 1,
-            "learner.num_minibatches",
-            self.num_minibatches,
-            f"minibatch_groups={held} sets the number of mini-batches; set num_minibatches=1, or minibatch_groups=0",
-        )
+        one = held == 0 or self.num_minibatches == 1
+        remedy = f"minibatch_groups={held} sets their number; set num_minibatches=1, or minibatch_groups=0"
+        require(one, "learner.num_minibatches", self.num_minibatches, remedy)
         require(self.num_epochs >= 1, "learner.num_epochs", self.num_epochs, "give at least 1")
 
     def _check_schedule(self) -> None:
-        require(
-            self.normalization != "constant" or self.normalization_length > 0,
-            "learner.normalization_length",
-            self.normalization_length,
-            "normalization=constant needs a length in tokens, for example rollouts.max_response_tokens",
-        )
+        known = self.normalization != "constant" or self.normalization_length > 0
+        remedy = "normalization=constant needs a length in tokens, for example rollouts.max_response_tokens"
+        require(known, "learner.normalization_length", self.normalization_length, remedy)
         for name in ("normalization_length", "total_updates"):
             require(vars(self)[name] >= 0, f"learner.{name}", vars(self)[name], "give 0 (= unused) or more")
-        require(
-            self.schedule == "constant" or self.total_updates == 0 or self.total_updates > self.warmup_steps,
-            "learner.total_updates",
-            self.total_updates,
-            f"schedule={self.schedule} needs more optimizer steps than warmup_steps={self.warmup_steps}, or 0 for "
-            "the run's whole budget",
-        )
+        updates, warm = self.total_updates, self.warmup_steps
+        remedy = f"schedule={self.schedule} needs more than warmup_steps={warm}, or 0 for the run's whole budget"
+        require(self.schedule == "constant" or updates == 0 or updates > warm, "learner.total_updates", updates, remedy)
 
     def _check_advantages(self) -> None:
-        require(
-            self.advantage == "gae" or self.critic == CriticOptions(),
-            "learner.critic",
-            list_changes(self.critic),
-            f"advantage={self.advantage} has no critic; use learner.advantage=gae, or leave learner.critic out",
-        )
-        require(
-            self.advantage != "gae" or not self.divide_by_std,
-            "learner.divide_by_std",
-            self.divide_by_std,
-            "advantage=gae has no groups; use learner.critic.whiten",
-        )
+        gae = self.advantage == "gae"
+        remedy = f"advantage={self.advantage} has no critic; use learner.advantage=gae, or leave learner.critic out"
+        require(gae or self.critic == CriticOptions(), "learner.critic", list_changes(self.critic), remedy)
+        remedy = "advantage=gae has no groups; use learner.critic.whiten"
+        require(not (gae and self.divide_by_std), "learner.divide_by_std", self.divide_by_std, remedy)
         stage = self.deepspeed.zero_stage
-        require(
-            self.advantage != "gae" or stage is None,
-            "learner.deepspeed.zero_stage",
-            stage,
-            "the critic of advantage=gae does not support DeepSpeed; give null",
-        )
+        remedy = "the critic of advantage=gae does not support DeepSpeed; give null"
+        require(not gae or stage is None, "learner.deepspeed.zero_stage", stage, remedy)
 
     def _check_loss(self) -> None:
         for name in ("weight_decay", "max_grad_norm", "warmup_steps", "kl_coefficient", "entropy_coefficient"):
             require(vars(self)[name] >= 0, f"learner.{name}", vars(self)[name], "give 0 (= off) or more")
-        require(
-            self.mismatch == "none" or self.old_logprobs == "learner",
-            "learner.mismatch",
-            self.mismatch,
-            "old_logprobs=engine already corrects by the clipped ratio; use old_logprobs=learner, or mismatch=none",
-        )
+        corrected = self.mismatch == "none" or self.old_logprobs == "learner"
+        remedy = "old_logprobs=engine corrects by the clipped ratio; use old_logprobs=learner, or mismatch=none"
+        require(corrected, "learner.mismatch", self.mismatch, remedy)
         require(self.mismatch_cap >= 1, "learner.mismatch_cap", self.mismatch_cap, "give at least 1")
         floor = self.mismatch_floor
         require(0 <= floor <= 1, "learner.mismatch_floor", floor, "give a number from 0 to 1")
         tokens = self.max_microbatch_tokens
         require(tokens >= 1, "learner.max_microbatch_tokens", tokens, "give at least 1")
-        require(
-            not (self.share_contexts and self.activation_checkpointing),
-            "learner.share_contexts",
-            True,
-            "activation_checkpointing keeps no keys and values to share; turn one off",
-        )
-        require(
-            not (self.share_contexts and self.deepspeed.zero_stage == 3),
-            "learner.share_contexts",
-            True,
-            "at zero_stage=3 all processes must take equally many passes; take zero_stage=2, or share_contexts=false",
-        )
+        remedy = "activation_checkpointing keeps no keys and values to share; turn one off"
+        require(not (self.share_contexts and self.activation_checkpointing), "learner.share_contexts", True, remedy)
+        remedy = "at zero_stage=3 all processes take equally many passes; take zero_stage=2, or share_contexts=false"
+        split = self.deepspeed.zero_stage == 3
+        require(not (self.share_contexts and split), "learner.share_contexts", True, remedy)
         padding = self.max_padding
         require(0 <= padding <= 1, "learner.max_padding", padding, "give a share from 0 to 1, such as 0.25")

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Stream
 from halfway.trainers.learner.batch import Floats, TrainingSequence
 from halfway.trainers.learner.learner_options import LearnerOptions
 
@@ -216,10 +216,7 @@ def share_contexts(
 
 
 def pad(
-    sequences: Sequence[TrainingSequence],
-    pad_token_id: int,
-    device: "torch.device | str" = "cpu",
-    share: bool = False,
+    sequences: Sequence[TrainingSequence], pad_token_id: int, device: "torch.device | str" = "cpu", share: bool = False
 ) -> Padded:
     """Pad at least one sequence on the right, as tensors. An optional array is present in all sequences or in none.
 
@@ -227,25 +224,25 @@ def pad(
         share: whether to look for shared contexts.
     """
 
-    def stacked(rows: Sequence[NDArray[Any]], fill: float = 0, dtype: "np.dtype[Any] | None" = None) -> Tensor:
+    def stack(rows: Sequence[NDArray[Any]], fill: float = 0, dtype: "np.dtype[Any] | None" = None) -> Tensor:
         return torch.as_tensor(_stack(rows, fill, dtype), device=device)
 
     def optional(rows: Sequence[Floats | None]) -> Tensor | None:
         present = [row_T for row_T in rows if row_T is not None]
         assert len(present) in (0, len(rows)), "an optional array is missing in some of the sequences"
-        return stacked(present) if present else None
+        return stack(present) if present else None
 
     return Padded(
-        tokens_BT=stacked([s.tokens_T for s in sequences], pad_token_id, np.dtype(np.int64)),
-        mask_BT=stacked([s.mask_T for s in sequences]),
+        tokens_BT=stack([s.tokens_T for s in sequences], pad_token_id, np.dtype(np.int64)),
+        mask_BT=stack([s.mask_T for s in sequences]),
         advantages_BT=torch.as_tensor(_advantages(sequences), device=device),
-        engine_logprobs_BT=stacked([s.engine_logprobs_T for s in sequences]),
+        engine_logprobs_BT=stack([s.engine_logprobs_T for s in sequences]),
         old_logprobs_BT=optional([s.old_logprobs_T for s in sequences]),
         reference_logprobs_BT=optional([s.reference_logprobs_T for s in sequences]),
         values_BT=optional([s.values_T for s in sequences]),
         returns_BT=optional([s.returns_T for s in sequences]),
         shared=share_contexts(sequences, pad_token_id, device) if share else None,
-        lags_BT=stacked([np.zeros(s.length, np.int32) if s.lags_T is None else s.lags_T for s in sequences]),
+        lags_BT=stack([np.zeros(s.length, np.int32) if s.lags_T is None else s.lags_T for s in sequences]),
     )
 
 

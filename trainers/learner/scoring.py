@@ -28,11 +28,7 @@ class TokenScores(NamedTuple):
 
 
 def token_logprobs(
-    model: nn.Module,
-    tokens_BT: Tensor,
-    mask_BT: Tensor,
-    temperature: float = 1.0,
-    entropy_gradient: bool = False,
+    model: nn.Module, tokens_BT: Tensor, mask_BT: Tensor, temperature: float = 1.0, entropy_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Compute natural-log probabilities and entropies (nats) of the masked tokens, see `score_tokens`."""
     scores = score_tokens(model, tokens_BT, mask_BT, temperature, entropy_gradient)

@@ -17,8 +17,8 @@ from pickle import UnpicklingError
 
 import torch
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import replacing_folder
-from halfway.curriculum.support.errors import UserError
 
 # Below a checkpoint's folder: the shards of every process, and the same converted for any number of processes.
 SHARDS, UNIVERSAL = "shards", "universal"

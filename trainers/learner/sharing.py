@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.curriculum.rollouts import NO_TOKENS, IntArray
+from halfway.curriculum import NO_TOKENS, IntArray
 from halfway.trainers.learner.batch import Batch, Floats, TrainingSequence
 
 Array = NDArray[Any]

@@ -10,6 +10,6 @@
 - `arrays`: binary files for the arrays of checkpoints and of the event log
 - `checkpoint`: one folder per step, complete or absent
 - `manifest`: sizes and checksums of a checkpoint's files
-- `evaluation`: held-out pass@1 and pass@k
+- `held_out`: held-out pass@1 and pass@k
 - `loop_options`: settings: fill, budget, evaluation, checkpoints
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from halfway.curriculum.groups import Group
+from halfway.curriculum import Group, UserError
 from halfway.curriculum.states import Get, Put, from_plain, to_plain
 from halfway.curriculum.support.atomic import (
     DAMAGED,
@@ -21,7 +21,6 @@ from halfway.curriculum.support.atomic import (
     require_no_link,
     require_regular_files,
 )
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.loop.arrays import CheckpointArrays, Place
 from halfway.trainers.loop.loop_options import CheckpointOptions

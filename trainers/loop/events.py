@@ -24,11 +24,10 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from halfway.curriculum.groups import Group
-from halfway.curriculum.session import Ticket
+from halfway.curriculum import Group, Ticket
 from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.support.atomic import LONGEST_LINE, reading
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.support.extras import blaming
 from halfway.trainers.loop.arrays import EventArrays, get_event_array
 from halfway.trainers.loop.records import Bytes, JsonLines
 
@@ -84,13 +83,10 @@ def pack(group: Group, tokens: bool = True) -> tuple[str, bytes]:
 
 def unpack(text: str, content: bytes = b"") -> Group:
     """The inverse of `pack`. Raises UserError if either is damaged."""
-    try:
+    remedy = "retrace the run where the whole file is"
+    with blaming("events.jsonl: a group is damaged", remedy, ValueError, zlib.error, msgspec.MsgspecError):
         plain = zlib.decompressobj().decompress(base64.b64decode(text), MOST_BYTES)
         group: Group = from_plain(Group, msgspec.msgpack.decode(plain), partial(get_event_array, content))
-    except (ValueError, zlib.error, msgspec.MsgspecError) as error:
-        raise UserError(
-            f"events.jsonl: a group is damaged ({error}); retrace the run where the whole file is"
-        ) from error
     return group
 
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from halfway.curriculum.groups import Group
-from halfway.curriculum.rollouts import Origin
+from halfway.curriculum import Group, Origin
 from halfway.trainers.loop.loop_options import FillOptions
 
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import require
 
 MOST_HELD_OUT = 50_000
 """Maximum size of the held-out set, which reports resample."""
@@ -48,32 +48,17 @@ class FillOptions:
         factor, request = self.request_factor, self.request_groups
         require(0 < factor < math.inf, "fill.request_factor", factor, "give a positive number such as 1.5")
         require(request >= 0, "fill.request_groups", request, "give 0 (= by fill.request_factor) or more")
-        require(
-            request == 0 or factor == 1,
-            "fill.request_groups",
-            request,
-            f"fill.request_factor={factor:g} has the same effect; leave it at 1, or this at 0",
-        )
+        remedy = f"fill.request_factor={factor:g} has the same effect; leave it at 1, or this at 0"
+        require(request == 0 or factor == 1, "fill.request_groups", request, remedy)
         require(self.min_request >= 1, "fill.min_request", self.min_request, "give at least 1")
         require(self.safety >= 1, "fill.safety", self.safety, "give at least 1")
-        require(
-            self.policy == "refill" or self.request == "fixed",
-            "fill.request",
-            self.request,
-            "an adaptive request needs fill.policy=refill",
-        )
-        require(
-            self.policy == "once" or self.zero_variance == "drop",
-            "fill.zero_variance",
-            self.zero_variance,
-            "fill.policy=refill samples until enough groups are mixed; use fill.policy=once to keep all",
-        )
-        require(
-            self.policy == "refill" or self.surplus == "discard",
-            "fill.surplus",
-            self.surplus,
-            "fill.policy=once leaves no surplus to carry; use fill.policy=refill",
-        )
+        refill, kept = self.policy == "refill", self.zero_variance
+        fixed = refill or self.request == "fixed"
+        require(fixed, "fill.request", self.request, "an adaptive request needs fill.policy=refill")
+        remedy = "fill.policy=refill samples until enough groups are mixed; use fill.policy=once to keep all"
+        require(not refill or kept == "drop", "fill.zero_variance", kept, remedy)
+        remedy = "fill.policy=once leaves no surplus to carry; use fill.policy=refill"
+        require(refill or self.surplus == "discard", "fill.surplus", self.surplus, remedy)
 
     @property
     def first_request(self) -> int:
@@ -103,9 +88,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         amounts = {k: v for k, v in vars(self).items() if v is not None}
-        require(
-            len(amounts) == 1, "budget", amounts, "set exactly one of rollouts, tokens, steps, seconds, tool_seconds"
-        )
+        remedy = "set exactly one of rollouts, tokens, steps, seconds, tool_seconds"
+        require(len(amounts) == 1, "budget", amounts, remedy)
         require(next(iter(amounts.values())) > 0, f"budget.{self.unit}", self.total, "give a positive number")
 
     @property

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from halfway.curriculum.support.errors import UserError
-from halfway.trainers.loop.evaluation import Evaluation
+from halfway.curriculum import UserError
 from halfway.trainers.loop.fill import Filling
+from halfway.trainers.loop.held_out import Evaluation
 from halfway.trainers.loop.loop_options import Budget
 from halfway.trainers.loop.records import tool_seconds
 
@@ -59,15 +59,9 @@ class Progress:
     @property
     def spent(self) -> dict[str, float]:
         """The amounts in the record of a step; those of tools and of an oracle only if there is one."""
-        return {
-            "rollouts": self.rollouts,
-            "tokens": self.tokens,
-            "trained_tokens": self.trained_tokens,
-            "seconds": self.seconds,
-            **({"tool_seconds": self.tool_seconds} if self.tool_seconds else {}),
-            "judge_seconds": self.judge_seconds,
-            **({"measured": self.measured} if self.measured else {}),
-        }
+        names = ("rollouts", "tokens", "trained_tokens", "seconds", "tool_seconds", "judge_seconds", "measured")
+        amounts = {name: vars(self)[name] for name in names}
+        return {name: amount for name, amount in amounts.items() if amount or name not in ("tool_seconds", "measured")}
 
     def after(self, filling: Filling, learned: Mapping[str, float], clock: "Stopwatch") -> "Progress":
         """The progress after one more step. `learned`: the learner's metrics of the step."""
@@ -135,11 +129,7 @@ def evaluation_record(progress: Progress, evaluation: Evaluation, unjudged: Mapp
     """
     return {
         "step": progress.step,
-        "rollouts": progress.rollouts,
-        "tokens": progress.tokens,
-        "trained_tokens": progress.trained_tokens,
-        "seconds": progress.seconds,
-        "judge_seconds": progress.judge_seconds,
+        **{name: spent for name, spent in progress.spent.items() if name not in ("tool_seconds", "measured")},
         "pass_at_1": evaluation.pass_at_1,
         "stderr": evaluation.stderr,
         "problems": evaluation.num_problems,

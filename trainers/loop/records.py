@@ -11,13 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halfway.curriculum import Group, Origin, Skip, UserError
 from halfway.curriculum.decision_log import group_record, skip_records
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Skip
-from halfway.curriculum.rollouts import Origin
 from halfway.curriculum.stored import identity
 from halfway.curriculum.support.atomic import open_own, writing
-from halfway.curriculum.support.errors import UserError
 from halfway.trainers.loop.fill import GroupOutcome
 from halfway.trainers.loop.samples import Samples
 

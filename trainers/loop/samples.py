@@ -14,9 +14,8 @@ from typing import Any
 
 import msgspec
 
+from halfway.curriculum import Group, Origin, Rollout
 from halfway.curriculum.decision_log import GroupRecord, sort_records
-from halfway.curriculum.groups import Group
-from halfway.curriculum.rollouts import Origin, Rollout
 from halfway.curriculum.support.atomic import blocks_of_lines, reading
 
 PROBLEMS, EACH, LETTERS = 8, 2, 4000

@@ -10,19 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.groups import Group
-from halfway.curriculum.plan import Skip
-from halfway.curriculum.session import Session, Ticket, start_group
+from halfway.curriculum import Group, Session, Skip, Stream, Ticket, UserError
+from halfway.curriculum.session import start_group
 from halfway.curriculum.states import Put
-from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.atomic import write_json
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helpers import separate_counts, take_counts
-from halfway.trainers.contracts import Learner, Recorder, Rollouts, judge_seconds
+from halfway.trainers.contracts import Learner, Recorder, Rollouts
 from halfway.trainers.loop.checkpoint import MISLED, Checkpoints, LoopState
-from halfway.trainers.loop.evaluation import Evaluation
 from halfway.trainers.loop.events import Events
 from halfway.trainers.loop.fill import Filling
+from halfway.trainers.loop.held_out import Evaluation
 from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.progress import Progress, Stopwatch, evaluation_record
 from halfway.trainers.loop.records import FinishedStep, RunLog
@@ -132,8 +129,8 @@ class Training:
         step = self.progress.step
         self.measure_if_due(clock)
         judging = self.pool or self.rollouts
-        judged = judge_seconds(judging)
-        filling = Filling.begin(self.fill, [self.aged(group) for group in self.carried])
+        judged = judging.judge_seconds
+        filling = Filling.begin(self.fill, [self.add_lag(group) for group in self.carried])
         while (wanted := self.wanted(filling)) or (self.session.continues and filling.rounds < self.fill.max_rounds):
             self.draw(wanted, clock)
             due = list(self.waiting)[: wanted if self.staleness else None]
@@ -148,7 +145,7 @@ class Training:
             spent = self.progress.share(self.budget)
             learned = self.learner.update(filling.trained, self.stream.at(step, "update"), spent)
         self.hand_over(clock)
-        clock.judged += judge_seconds(judging) - judged
+        clock.judged += judging.judge_seconds - judged
         self.carried = filling.surplus if self.fill.surplus == "carry" else ()
         self.progress = self.progress.after(filling, learned, clock)
         self.record(filling, skips, learned, clock)
@@ -212,12 +209,12 @@ class Training:
         taken = [group for ticket in tickets if (group := self.waiting.pop(ticket)) is not None]
         for group in taken:
             if group.request.stored is None:
-                self.recorded(self.aged(group))
+                self._record(self.add_lag(group))
         self.session.age(self.learner.policy_version)  # one that has waited is later than when it was recorded
         in_hand = {group.request.ticket: group for group in self.session.in_hand()}
-        return [in_hand.get(group.request.extends or group.request.ticket, self.aged(group)) for group in taken]
+        return [in_hand.get(group.request.extends or group.request.ticket, self.add_lag(group)) for group in taken]
 
-    def recorded(self, group: Group) -> None:
+    def _record(self, group: Group) -> None:
         """Record a group in the session."""
         ticket = group.request.ticket
         self.session.record_group(ticket, group)
@@ -231,7 +228,7 @@ class Training:
         if self._events:
             self._events.append(event, self._pool.time(), **fields)
 
-    def aged(self, group: Group) -> Group:
+    def add_lag(self, group: Group) -> Group:
         """The group with its lag."""
         ahead = self.learner.policy_version - group.policy_version if group.policy_versions else 0
         return replace(group, lag=ahead) if ahead > 0 else group

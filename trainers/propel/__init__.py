@@ -7,7 +7,7 @@
 - `corpus`: texts of the base generator with labels, as Parquet files
 - `rewards`: rewards of generated tasks
 - `rollouts`: generator training as an ordinary run
-- `evaluation`: real solver rollouts on fresh tasks; choice of a checkpoint
+- `generator_scores`: real solver rollouts on fresh tasks; choice of a checkpoint
 - `guessed_problems`: problems with predicted pass rates, for solver training
 - `propel_options`: options of all these
 """

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Stream, UserError
 from halfway.curriculum.support.atomic import reading, replacing, require_few_values
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
 from halfway.curriculum.support.seal import BLANK, KEY, seal
 from halfway.curriculum.tasks.data_files import require_moderate_table

@@ -9,15 +9,13 @@ from typing import Any
 
 from scipy.special import expit
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.support.atomic import reading, require_few_values
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import load_extra
 from halfway.curriculum.support.seal import require_sealed
 from halfway.trainers.propel.corpus import PROVENANCE, write_table
-from halfway.trainers.propel.domains.base import Domain
 from halfway.trainers.propel.domains.candidates import Candidate, read
+from halfway.trainers.propel.domains.domain import Domain
 from halfway.trainers.propel.probes.heads import Probe, Site
 from halfway.trainers.propel.rewards import Reader
 from halfway.trainers.propel.writing import Author, Written

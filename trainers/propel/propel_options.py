@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import require
 from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.propel.domains.diversity import Units
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import expit
 from torch import nn
 
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Stream
 from halfway.trainers.propel.probes.activations import Features, Reading, read
 from halfway.trainers.propel.probes.heads import Probe, Site
 from halfway.trainers.propel.probes.probe_options import ActivationOptions

@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.environments.contract import StepResult
-from halfway.curriculum.groups import Group, Request
-from halfway.curriculum.problems import Problem, ProblemSet
-from halfway.curriculum.rollouts import Unit
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Group, Problem, ProblemSet, Request, Stream
+from halfway.curriculum.environments.contract import Environment, StepResult
 from halfway.curriculum.tasks.sources import content_id
 from halfway.trainers.contracts import Learner, Rollouts
-from halfway.trainers.propel.domains.base import Domain
 from halfway.trainers.propel.domains.diversity import top_share
+from halfway.trainers.propel.domains.domain import Domain
 from halfway.trainers.propel.domains.oracles import Panel
 from halfway.trainers.propel.propel_options import RewardOptions
 from halfway.trainers.propel.rewards import Reward, below_invalid
@@ -24,16 +21,11 @@ from halfway.trainers.rollouts.chat import Tokenizer
 
 
 @dataclass(frozen=True)
-class Writing:
+class Writing(Environment[Problem]):
     """An environment in which an attempt is one text. `RewardedRollouts` judges the texts of a batch at once."""
 
-    @property
-    def unit(self) -> Unit:
-        return "tokens"
-
-    @property
-    def max_turns(self) -> int:
-        return 1
+    unit = "tokens"
+    max_turns = 1
 
     def start(self, problems: Sequence[Problem]) -> list[Problem]:
         return list(problems)
@@ -49,7 +41,7 @@ def prompt_set(domain: Domain[Any], wanted: int, stream: Stream) -> ProblemSet:
 
 
 @dataclass
-class RewardedRollouts:
+class RewardedRollouts(Rollouts):
     """Rolls out a generator. A rollout succeeds if its text is a valid task, and is trained on its reward.
 
     Attributes:

@@ -3,12 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from halfway.curriculum.groups import Request
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.rollouts import Origin
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Origin, Problem, Request, Stream
 from halfway.trainers.contracts import Rollouts
-from halfway.trainers.engines.base import Engine
+from halfway.trainers.engines.contract import Engine
 from halfway.trainers.propel.propel_options import Band
 from halfway.trainers.rollouts.chat import Prompts
 

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
-from halfway.trainers.engines.base import Engine
-from halfway.trainers.propel.domains.base import Domain, Invalid
+from halfway.curriculum import Problem, Stream
+from halfway.trainers.engines.contract import Engine
 from halfway.trainers.propel.domains.candidates import Candidate, read
+from halfway.trainers.propel.domains.domain import Domain, Invalid
 from halfway.trainers.propel.domains.oracles import Panel
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer
 

@@ -9,6 +9,5 @@
 - `overlapping`: runs tools and engine at once; judges in another thread while the engine samples
 - `chat`: turns prompts and observations into tokens, with or without a chat template
 - `template`: renders chat templates in a process with limits
-- `judging`: measures the time of an environment
 - `rollout_options`: options of sampling
 """

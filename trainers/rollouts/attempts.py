@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
+from halfway.curriculum import Decision, Group, Origin, Prefix, Problem, Request, Rollout, Stream, Turn, Unit, UserError
 from halfway.curriculum.environments.replay import Divergence
-from halfway.curriculum.groups import Decision, Group, ReplayCost, Request
-from halfway.curriculum.prefix import Prefix
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.rollouts import LATE, NO_TOKENS, IntArray, Origin, Rollout, Turn, Unit
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.groups import ReplayCost
+from halfway.curriculum.rollouts import LATE, NO_TOKENS, IntArray
 from halfway.curriculum.support.extras import clean
-from halfway.trainers.engines.base import Completion
+from halfway.trainers.engines.contract import Completion
 
 LOST, LONGEST_REASON = "lost", 60
 

@@ -7,11 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from msgspec import structs
 
-from halfway.curriculum.groups import Request
-from halfway.curriculum.problems import Message, Problem
-from halfway.curriculum.rollouts import NO_TOKENS, IntArray
-from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum import NO_TOKENS, IntArray, Message, Problem, Request, UserError
+from halfway.curriculum.support.extras import blaming, one_line
 from halfway.trainers.model_folder import catching_panics
 from halfway.trainers.rollouts.template import render
 
@@ -120,11 +117,7 @@ class Prompts:
         return render(tokenizer, plain)
 
     def _encode(self, text: str, special: bool = False) -> IntArray:
-        try:
-            with catching_panics():  # as of a costly pattern
-                return np.asarray(self.tokenizer.encode(text, add_special_tokens=special), np.int32)
-        except Exception as error:  # a tokenizer without an unknown token raises an exception type of its library
-            raise UserError(
-                f"problems: the model's tokenizer cannot encode {one_line(text)}: {one_line(error)}; change the "
-                "prompt, or take another model.path"
-            ) from error
+        what = f"problems: the model's tokenizer cannot encode {one_line(text)}"
+        # It panics at a costly pattern, and without an unknown token raises an exception of its library.
+        with blaming(what, "change the prompt, or take another model.path", Exception), catching_panics():
+            return np.asarray(self.tokenizer.encode(text, add_special_tokens=special), np.int32)

@@ -1,27 +1,49 @@
 """Turns requests into scored groups with an engine and an environment, turn by turn."""
 
 import math
+import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import Any
 
 import numpy as np
 
+from halfway.curriculum import Group, IntArray, Request, Stream, Turn, UserError
 from halfway.curriculum.environments.contract import Environment, StepResult
 from halfway.curriculum.environments.replay import Divergence, replay
-from halfway.curriculum.groups import Group, ReplayCost, Request
-from halfway.curriculum.rollouts import IntArray, Turn
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.support.extras import one_line
-from halfway.trainers.engines.base import Completion, Engine, Finished
+from halfway.trainers.engines.contract import Completion, Engine, Finished
 from halfway.trainers.rollouts.attempts import Attempt, Cohort, Replays, begun_anew, response_of, short_reason
 from halfway.trainers.rollouts.chat import Prompts, Tokenizer
-from halfway.trainers.rollouts.judging import Judging
 from halfway.trainers.rollouts.overlapping import BackgroundCalls, Overlapping
+
+
+class Judging:
+    """Measures the time of an environment: verifiers, tests, tools. Several threads may use it; their times add up.
+
+    Attributes:
+        seconds: wall-clock time of all calls that have ended.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Measure the time inside, even if it ends with an exception."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            with self._lock:
+                self.seconds += spent
 
 
 @dataclass(frozen=True)
@@ -37,7 +59,7 @@ class Collector:
     `Group.dropped` counts lost rollouts: by the environment's message if it failed (`short_reason`), as "no_room" if
     the prefix leaves no token to generate.
 
-    All attempts take their turns together, unless the environment has an attribute `slow_tools = True`: then an attempt
+    All attempts take their turns together, unless the environment has `slow_tools`: then an attempt
     continues as soon as its own tool has returned, while other tools and the engine are working. The engine's batches
     then depend on timing, and so may the last digits of its sums.
 
@@ -71,7 +93,7 @@ class Collector:
 
     @property
     def judge_seconds(self) -> float:
-        """See `halfway.trainers.contracts.judge_seconds`."""
+        """See `halfway.trainers.contracts.Judged`."""
         return self.judging.seconds
 
     @property
@@ -92,12 +114,12 @@ class Collector:
         attempts = [attempt for cohort in cohorts for attempt in cohort.attempts]
         try:
             deadline = time.monotonic() + (self.max_seconds or math.inf)
-            if getattr(self.environment, "slow_tools", False):
+            if self.environment.slow_tools:
                 self._overlap(attempts, deadline)
             else:
                 self._in_step(attempts, deadline)
         finally:
-            getattr(self.environment, "close", lambda: None)()
+            self.environment.close()
         return [cohort.group(self.environment.unit) for cohort in cohorts]
 
     def _in_step(self, attempts: Sequence[Attempt], deadline: float) -> None:
@@ -137,9 +159,8 @@ class Collector:
 
         If a replay differs from the record, its request becomes a fresh request with fresh attempts.
         """
-        forkable = getattr(self.environment, "forkable", True)
         stepped = {
-            i: cohort.attempts[:1] if forkable else cohort.attempts
+            i: cohort.attempts[:1] if self.environment.forkable else cohort.attempts
             for i, cohort in enumerate(cohorts)
             if (prefix := cohort.request.prefix) is not None and prefix.unit == "steps"
         }

@@ -9,8 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from halfway.curriculum.support.atomic import open_own, reason, writing
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
+from halfway.curriculum.support.atomic import open_own, writing
+from halfway.curriculum.support.extras import blaming
 
 
 class FileStore:
@@ -50,14 +51,10 @@ class StoredFile:
         return _stored_file, (self.path, self.owner)
 
     def read(self, start: int, size: int) -> bytes:
-        try:
-            with open(self.path, "rb") as file:
-                file.seek(start)
-                content = file.read(size)
-        except OSError as error:
-            raise UserError(
-                f"rollouts.payloads: {self.path} cannot be read ({reason(error)}); resume the run"
-            ) from error
+        what = f"rollouts.payloads: {self.path} cannot be read"
+        with blaming(what, "resume the run", OSError), open(self.path, "rb") as file:
+            file.seek(start)
+            content = file.read(size)
         if len(content) < size:
             raise UserError(f"rollouts.payloads: {self.path} is cut off; resume the run")
         return content

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from halfway.curriculum.groups import Group, Request
+from halfway.curriculum import Group, Request, Stream
 from halfway.curriculum.stored import Store, put_group
-from halfway.curriculum.streams import Stream
-from halfway.trainers.contracts import Rollouts
+from halfway.trainers.contracts import Judged, Rollouts
 
 
-class Pool(Protocol):
+class Pool(Judged, Protocol):
     """Rolls out requests, possibly while the caller does other work.
 
     The groups depend on the requests, their streams and the weights, never on the time of `take`.

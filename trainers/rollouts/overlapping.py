@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Self, TypeVar
 
+from halfway.curriculum import Turn
 from halfway.curriculum.environments.contract import StepResult
-from halfway.curriculum.rollouts import Turn
 from halfway.trainers.rollouts.attempts import Attempt
 
 Item = TypeVar("Item")

@@ -16,10 +16,8 @@ from uuid import uuid4
 import numpy as np
 from torch import distributed
 
-from halfway.curriculum.groups import Request
-from halfway.curriculum.streams import Stream
-from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import load_extra, one_line
+from halfway.curriculum import Request, Stream, UserError
+from halfway.curriculum.support.extras import blaming, load_extra, one_line
 from halfway.trainers.distributed.collectives import broadcast_from_first, wait_for_all
 from halfway.trainers.rollouts.collector import Collector
 from halfway.trainers.rollouts.sampling_process import Done, Sampler, WorkerPool
@@ -243,7 +241,5 @@ class RayScatter:
         return self._call("take", distributed.get_rank())
 
     def _call(self, method: str, argument: Any) -> Any:
-        try:
+        with blaming("rollouts.workers: Ray lost an update", "resume the run", self.ray.exceptions.RayError):
             return self.ray.get(getattr(self.shares, method).remote(argument))
-        except self.ray.exceptions.RayError as error:
-            raise UserError(f"rollouts.workers: Ray lost an update ({one_line(error)}); resume the run") from error

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+from halfway.curriculum import require
 from halfway.curriculum.support.components import WANTED, Component, component
-from halfway.curriculum.support.errors import require
 from halfway.curriculum.support.validation import Reader
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.engines.part import EnginePart
@@ -76,12 +76,8 @@ class RolloutOptions:
         return GAP_FLOAT32 if exact else GAP_ROUNDED
 
     def __post_init__(self) -> None:
-        require(
-            self.num_rollouts >= 2,
-            "rollouts.num_rollouts",
-            self.num_rollouts,
-            "give at least 2; a group of 1 teaches nothing",
-        )
+        number = self.num_rollouts
+        require(number >= 2, "rollouts.num_rollouts", number, "give at least 2; a group of 1 teaches nothing")
         require(self.temperature > 0, "rollouts.temperature", self.temperature, "give a positive number")
         limit = self.max_response_tokens
         require(limit >= 2, "rollouts.max_response_tokens", limit, "give at least 2 tokens")
@@ -99,6 +95,5 @@ class RolloutOptions:
         one = self.workers == "process" or self.payloads == "memory"
         require(one, "rollouts.payloads", self.payloads, "leave it out: Ray's workers use its object store")
         ahead = not self.in_flight or self.staleness > 0
-        require(
-            ahead, "rollouts.in_flight", self.in_flight, "weights change under rollouts only with staleness of 1 to 8"
-        )
+        remedy = "weights change under rollouts only with staleness of 1 to 8"
+        require(ahead, "rollouts.in_flight", self.in_flight, remedy)

@@ -16,16 +16,13 @@ from multiprocessing.managers import BaseManager
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from halfway.curriculum.groups import Group, Request
+from halfway.curriculum import Group, Request, Stream, UserError
 from halfway.curriculum.spreading import spread
 from halfway.curriculum.stored import Store, put_group
-from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.end_with_parent import end_with_parent
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.tasks.helpers import add_counts, take_counts
-from halfway.trainers.rollouts.collector import Collector
+from halfway.trainers.rollouts.collector import Collector, Judging
 from halfway.trainers.rollouts.in_flight import Pool
-from halfway.trainers.rollouts.judging import Judging
 
 
 class Done(NamedTuple):
@@ -54,12 +51,14 @@ class WorkerPool(Pool):
         store: keeps the arrays of submitted groups; it is pickled. None = the groups hold them.
     """
 
+    judge_seconds: float = 0.0
+
     def __init__(self, workers: int, at_once: int = 1, store: Store | None = None):
         """
         Args:
             at_once: submissions that a worker works on at once; the engine must allow several callers.
         """
-        self.judge_seconds, self.store = 0.0, store
+        self.store = store
         self.times: dict[str, tuple[float, float]] = {}
         self._jobs: dict[str, Future[Done]] = {}
         self._done: dict[str, Group] = {}
@@ -198,8 +197,7 @@ class Sampler:
 
     def run(self, requests: Sequence[Request], stream: Stream, store: Store | None = None) -> Done:
         """See `Collector.run`. Runs overlap, so each gets its own environment, if the environment can be copied."""
-        began, environment = time.time(), self._collector.environment
-        own = getattr(environment, "copy_for_collection", lambda: environment)()
+        began, own = time.time(), self._collector.environment.copy_for_collection()
         collector = replace(self._collector, environment=own, judging=Judging())
         groups = collector.run(requests, stream)
         if store:

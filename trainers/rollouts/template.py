@@ -6,7 +6,7 @@ The process imports only this module of the run.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.helpers import Unjudged, get_helpers
 

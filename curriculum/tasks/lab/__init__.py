@@ -5,5 +5,5 @@ starting policy imitates.
 - `operators`: operator sheets and their marking: many skills that are learnt separately
 - `sheets`: shared by both: prompts, counting of wrong lines, and bounds
 - `ledger`: several turns, with an account in the environment
-- `sources`: problems of these tasks, by name
+- `lab_sources`: problems of these tasks, by name
 """

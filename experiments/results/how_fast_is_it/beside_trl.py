@@ -139,7 +139,7 @@ def build_learner(model: Any) -> Any:
 
 
 def run_halfway(task: Task, steps: int, clock: Clock) -> None:
-    from halfway.trainers.engines.base import EngineSetup
+    from halfway.trainers.engines.contract import EngineSetup
     from halfway.trainers.engines.transformers.engine import TransformersEngine
 
     tokenizer, model = load(task.model)

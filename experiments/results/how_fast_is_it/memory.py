@@ -61,7 +61,7 @@ def peak_gib(size: str, checkpointing: bool) -> float:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
-    from halfway.trainers.engines.base import EngineSetup
+    from halfway.trainers.engines.contract import EngineSetup
     from halfway.trainers.engines.transformers.engine import TransformersEngine
     from halfway.trainers.learner.learner import PolicyGradientLearner
 

@@ -34,6 +34,7 @@ from rich.console import Console
 
 from halfway.controllers.chains import from_yaml
 from halfway.curriculum import Group, Problem, ProblemSet, Request, Rollout, Session, Stream
+from halfway.curriculum.environments.single_turn import SingleTurn
 from halfway.curriculum.session import ALWAYS_PROVIDED
 from halfway.curriculum.stored import join
 from halfway.curriculum.support.atomic import write_json
@@ -48,7 +49,7 @@ from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.loop_options import Budget, CheckpointOptions, FillOptions
 from halfway.trainers.loop.progress import Stopwatch
 from halfway.trainers.loop.training import Training
-from halfway.trainers.rollouts.judging import Judging
+from halfway.trainers.rollouts.collector import Judging
 from halfway.trainers.rollouts.ray_pool import RayPool, Shares
 from halfway.trainers.rollouts.sampling_process import ProcessPool
 
@@ -78,7 +79,7 @@ class Made:
 
     length: int
     engine: Engine = field(default_factory=Engine)
-    environment: Any = None
+    environment: Any = field(default_factory=SingleTurn)
     judging: Judging = field(default_factory=Judging)
     judge_seconds: float = 0.0
 

@@ -10,7 +10,7 @@ from halfway.curriculum.environments.contract import Environment
 from halfway.curriculum.rollouts import IntArray
 
 if TYPE_CHECKING:
-    from halfway.trainers.engines.base import Completion, Engine
+    from halfway.trainers.engines.contract import Completion, Engine
 
 CONTEXTS = 6
 LIMIT = 12

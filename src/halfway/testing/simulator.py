@@ -11,6 +11,7 @@ import numpy as np
 
 from halfway.curriculum import Group, Hint, Prefix, Problem, Request, Rollout, Stream, Turn, Unit
 from halfway.curriculum.rollouts import NO_TOKENS, FloatArray, IntArray
+from halfway.trainers.contracts import Rollouts
 
 PROMPT_LENGTH = 4
 STEP_TOKENS = 3
@@ -20,7 +21,7 @@ ANSWER_TOKENS.setflags(write=False)
 
 
 @dataclass
-class SimulatedRollouts:
+class SimulatedRollouts(Rollouts):
     """Takes the place of real rollouts, to exercise controllers and the loop.
 
     A rollout of a problem succeeds with probability 1 / (1 + exp(-(skill - difficulty + push))). Skill grows by

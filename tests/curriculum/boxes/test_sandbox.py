@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +36,7 @@ SECRET = "results-of-an-earlier-program"
 
 @pytest.fixture(scope="module")
 def sandbox() -> Iterator[Sandbox]:
-    with Sandbox(OPTIONS, ("math",)) as started:
+    with closing(Sandbox(OPTIONS, ("math",))) as started:
         yield started
 
 
@@ -216,7 +216,7 @@ def test_only_the_interpreters_parts_of_its_folder_are_visible(monkeypatch: pyte
         for part in ("bin", "lib"):
             (Path(home) / part).symlink_to(Path(sys.base_prefix) / part)
         monkeypatch.setattr(sys, "base_prefix", home)
-        with Sandbox(OPTIONS) as sandbox:
+        with closing(Sandbox(OPTIONS)) as sandbox:
             (seen,) = sandbox.run([hostile(f"import os\nreturn sorted(os.listdir({home!r}))")])
     assert seen == (Result("['bin', 'lib']", "['bin', 'lib']"),)
 
@@ -230,7 +230,7 @@ def test_the_lanes_differ_in_hash_order_and_agree_otherwise(sandbox: Sandbox) ->
 
 @needs_sandbox
 def test_a_worker_that_was_killed_is_replaced() -> None:
-    with Sandbox(OPTIONS) as sandbox:
+    with closing(Sandbox(OPTIONS)) as sandbox:
         assert sandbox.run([neighbour()]) == [EXPECTED]
         for line in workers():
             if "bwrap" in line:
@@ -242,7 +242,7 @@ def test_a_worker_that_was_killed_is_replaced() -> None:
 @needs_sandbox
 def test_an_answer_that_comes_late_reaches_no_other_program(monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(workers())
-    with Sandbox(OPTIONS) as sandbox:
+    with closing(Sandbox(OPTIONS)) as sandbox:
         sandbox.run([neighbour()])
         processes = [int(line.split()[1]) for line in set(workers()) - before]
         monkeypatch.setattr(module, "GRACE_SECONDS", 0.2)
@@ -278,7 +278,7 @@ for numbered in (lambda number: number, lambda number: {numbered}):
 @needs_sandbox
 def test_closing_leaves_no_process() -> None:
     before = set(workers())
-    with Sandbox(OPTIONS) as sandbox:
+    with closing(Sandbox(OPTIONS)) as sandbox:
         sandbox.run([neighbour(), neighbour(1)])
         assert len(set(workers()) - before) >= 2
     deadline = time.monotonic() + 5
@@ -321,7 +321,7 @@ def test_a_sandbox_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch,
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'no namespaces here' >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    with Sandbox(OPTIONS) as sandbox, pytest.raises(UserError, match=says("no namespaces here")):
+    with closing(Sandbox(OPTIONS)) as sandbox, pytest.raises(UserError, match=says("no namespaces here")):
         sandbox.run([neighbour()])
 
 
@@ -336,7 +336,7 @@ def test_anything_but_the_word_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_with_the_word_it_runs_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(VARIABLE, f"environment:A,{WITHOUT_SANDBOX}")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with Sandbox(OPTIONS) as sandbox:
+    with closing(Sandbox(OPTIONS)) as sandbox:
         assert sandbox.run([neighbour(0), neighbour(1)]) == [EXPECTED, EXPECTED]
         (endless,) = sandbox.run([hostile("while True:\n    pass")])
         assert endless == Failure("timeout")

@@ -10,7 +10,7 @@ from messages import says
 
 from halfway.curriculum import Problem, Unit, UserError
 from halfway.curriculum.environments.contract import Environment, StepResult
-from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
+from halfway.curriculum.environments.ledger_turns import Ledger, LedgerEpisode
 from halfway.curriculum.environments.replay import Divergence, replay
 from halfway.curriculum.environments.single_turn import SingleTurn, SingleTurnEpisode
 from halfway.curriculum.tasks.lab.ledger import Account
@@ -166,7 +166,7 @@ def test_responses_without_observations_are_a_mistake_of_the_caller() -> None:
 
 
 @dataclass
-class Fickle:
+class Fickle(Environment[int]):
     """Answers with the number of steps it has taken in all, so that no replay is like the recording."""
 
     calls: int = 0

@@ -32,7 +32,7 @@ from halfway.curriculum.support.extras import load_extra, remedy
 from halfway.curriculum.support.validation import construct
 from halfway.curriculum.tasks.function_induction import last_python_block
 from halfway.experiments.output_flags import natural
-from halfway.trainers.propel.domains.base import Invalid
+from halfway.trainers.propel.domains.domain import Invalid
 from halfway.trainers.propel.domains.induction import FunctionInduction
 from halfway.trainers.propel.domains.maths import Maths
 

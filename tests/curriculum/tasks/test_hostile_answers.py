@@ -20,7 +20,7 @@ from halfway.curriculum.tasks import expressions, reasoning_gym
 from halfway.curriculum.tasks.function_induction import Reference
 from halfway.curriculum.tasks.helpers import take_counts
 from halfway.curriculum.tasks.lab import sums
-from halfway.curriculum.tasks.lab.sources import OperatorSheets
+from halfway.curriculum.tasks.lab.lab_sources import OperatorSheets
 from halfway.curriculum.tasks.numbers import after_thoughts, stated_number
 from halfway.curriculum.tasks.reasoning_gym import ARITHMETIC, EVALUATING, LITERAL, ReasoningGym, require_harmless
 from halfway.curriculum.tasks.verifiers import VERIFIERS, verify_all

@@ -18,7 +18,7 @@ from halfway.curriculum.tasks import reasoning_gym
 from halfway.curriculum.tasks.files import File, Pool, Surveyed, write_problems
 from halfway.curriculum.tasks.helpers import Unjudged, count, separate_counts, take_counts
 from halfway.curriculum.tasks.lab import ledger, sums
-from halfway.curriculum.tasks.lab.sources import LedgerAccounts, OperatorSheets, RunningSums
+from halfway.curriculum.tasks.lab.lab_sources import LedgerAccounts, OperatorSheets, RunningSums
 from halfway.curriculum.tasks.reasoning_gym import EVALUATING, LITERAL, ReasoningGym, _unpack_answer, is_formula
 from halfway.curriculum.tasks.sources import (
     Loaded,

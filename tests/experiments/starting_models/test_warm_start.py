@@ -42,7 +42,7 @@ from halfway.experiments.starting_models.warm_start import (
     draw_batch,
     warm_start,
 )
-from halfway.trainers.loop.evaluation import Evaluation
+from halfway.trainers.loop.held_out import Evaluation
 from halfway.trainers.propel.domains.candidates import read
 from halfway.trainers.propel.domains.sheets import Operators, Sums
 from halfway.trainers.rollouts.chat import Prompts

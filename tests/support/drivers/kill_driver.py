@@ -25,7 +25,7 @@ HEAVY = (
     "transformers.models.qwen3.modeling_qwen3",
     "halfway.trainers.rollouts.collector",
     "halfway.trainers.engines.transformers.engine",
-    "halfway.trainers.loop.evaluation",
+    "halfway.trainers.loop.held_out",
     "halfway.trainers.learner.learner",
 )
 MOMENTS = ("propose", "rollout", "update", "record", "checkpoint")

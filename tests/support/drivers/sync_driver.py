@@ -15,7 +15,7 @@ from accelerate.state import AcceleratorState
 from drivers.vllm_driver import PAD, TEMPERATURE, build_policy
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn
-from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.contract import EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm.engine import VllmEngine
 from halfway.trainers.engines.vllm.part import Vllm

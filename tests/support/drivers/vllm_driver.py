@@ -17,7 +17,7 @@ from torch import nn
 from halfway.curriculum import UserError
 from halfway.curriculum.rollouts import IntArray
 from halfway.experiments.starting_models.warm_start import WarmStart, build_model, build_tokenizer
-from halfway.trainers.engines.base import Completion, EngineSetup
+from halfway.trainers.engines.contract import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm import worker
 from halfway.trainers.engines.vllm.engine import VllmEngine

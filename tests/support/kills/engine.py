@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from halfway.curriculum.rollouts import IntArray
-from halfway.trainers.engines.base import Completion, Finished
+from halfway.trainers.engines.contract import Completion, Finished
 from halfway.trainers.engines.transformers.engine import ElsewhereEngine, ReplicaEngine, TransformersEngine
 
 PIECE = 4

@@ -11,7 +11,7 @@ from controller_harness import coin
 
 from halfway.curriculum.tasks.verifiers import VERIFIERS
 from halfway.trainers.engines import ENGINES
-from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.contract import EngineSetup
 from halfway.trainers.engines.part import SplitEngine
 from halfway.trainers.engines.transformers.part import Transformers
 from kills.judging import judged_coin

@@ -32,10 +32,9 @@ from halfway.experiments.running.parts import sync_weights
 from halfway.trainers.distributed import workers
 from halfway.trainers.distributed.collectives import lost_processes, wait_for_all
 from halfway.trainers.distributed.workers import WorkerGroup
-from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.contract import EngineSetup
 from halfway.trainers.engines.vllm.part import Vllm
-from halfway.trainers.engines.vllm_servers.part import VllmServers
-from halfway.trainers.engines.vllm_servers.server_options import server_flags
+from halfway.trainers.engines.vllm_servers.part import VllmServers, server_flags
 from halfway.trainers.learner import learner
 from halfway.trainers.learner.learner_options import LearnerOptions
 

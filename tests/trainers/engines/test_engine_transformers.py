@@ -10,7 +10,7 @@ from messages import says
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, Qwen3ForCausalLM
 
 from halfway.curriculum import UserError
-from halfway.trainers.engines.base import Completion, EngineSetup
+from halfway.trainers.engines.contract import Completion, EngineSetup
 from halfway.trainers.engines.transformers.engine import ReplicaEngine, TransformersEngine, sample
 
 END, PAD = 1, 0

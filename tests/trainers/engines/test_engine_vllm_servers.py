@@ -23,7 +23,7 @@ from learner_harness import assert_close, gradient_by_hand, make_group, recorded
 from messages import says
 
 from halfway.curriculum import Rollout, Stream, UserError
-from halfway.trainers.engines.base import Completion, EngineSetup
+from halfway.trainers.engines.contract import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_servers.auth import VARIABLE, headers
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine

@@ -30,7 +30,7 @@ from halfway.curriculum.support import end_with_parent
 from halfway.curriculum.support.acceptance import VARIABLE
 from halfway.trainers.distributed import cluster
 from halfway.trainers.distributed.cluster import ClusterOptions, ShapeOptions
-from halfway.trainers.engines.base import Completion, EngineSetup
+from halfway.trainers.engines.contract import Completion, EngineSetup
 from halfway.trainers.engines.part import PlannedRun
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_servers import auth, start
@@ -40,8 +40,13 @@ from halfway.trainers.engines.vllm_servers.server import connection as vllm_serv
 from halfway.trainers.engines.vllm_servers.server.protocol import GENERATE, ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.engines.vllm_servers.spreading import Client, Errand, room_for_connections
-from halfway.trainers.engines.vllm_servers.start import own_devices, require_own_devices
-from halfway.trainers.engines.vllm_servers.weights.folder import PREFIX, own_folder, require_room_for_weights
+from halfway.trainers.engines.vllm_servers.start import (
+    PREFIX,
+    own_devices,
+    own_folder,
+    require_own_devices,
+    require_room_for_weights,
+)
 
 TOKEN = "a_token_of_this_test"
 CONTEXT = np.asarray([5, 6, 7], np.int32)
@@ -150,7 +155,7 @@ def test_servers_given_by_address_get_weights_before_the_first_sequence(
 
 
 def test_folders_of_killed_runs_are_removed_and_those_of_others_are_not(tmp_path: Path) -> None:
-    imports = "import sys; from halfway.trainers.engines.vllm_servers.weights.folder import own_folder"
+    imports = "import sys; from halfway.trainers.engines.vllm_servers.start import own_folder"
     code = f"{imports}; print(own_folder(sys.argv[1]), flush=True)"
     words = [sys.executable, "-c", f"{code}; sys.stdin.read()", str(tmp_path)]
     unknown = tmp_path / f"{PREFIX}unknown"
@@ -422,7 +427,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
 import numpy as np
 from pathlib import Path
-from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.contract import EngineSetup
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server.server import Server

@@ -22,7 +22,7 @@ import atexit, sys
 from pathlib import Path
 from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
-from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.contract import EngineSetup
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 
 folder = Path(sys.argv[1]) / "of the run"

@@ -23,7 +23,7 @@ from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.proving.prove import WAITS
 from halfway.experiments.running.runs import CONFIG, prepare
 from halfway.trainers.engines import ENGINES
-from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.contract import EngineSetup
 from halfway.trainers.learner.deepspeed import build_accelerator
 from halfway.trainers.learner.learner_options import DeepSpeedOptions, LearnerOptions
 

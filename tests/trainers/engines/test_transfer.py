@@ -20,7 +20,7 @@ from torch.distributed import TCPStore
 
 from halfway.curriculum import UserError
 from halfway.trainers.distributed.ports import own_address
-from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.contract import EngineSetup
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
@@ -160,7 +160,7 @@ def test_a_full_disk_is_a_mistake_of_one_line(tmp_path: Path, monkeypatch: pytes
 
 def test_a_member_that_never_broadcasts_raises_in_time() -> None:
     server = Receiver("silent")
-    transfer = Broadcast(2.0)
+    transfer = Broadcast(Path(), 2.0)
     transfer.send(weights(), [server], "1")
     begun = time.monotonic()
     with pytest.raises(RuntimeError):
@@ -185,7 +185,7 @@ def test_a_broadcast_has_a_timeout_without_which_nccl_reports_nothing() -> None:
 def test_a_broadcast_reaches_every_server_and_joins_a_restarted_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halfway.trainers.engines.vllm_servers.weights.transfer.PART_BYTES", 50)
     one, two = servers = [Receiver("one"), Receiver("two")]
-    transfer = Broadcast(10.0)
+    transfer = Broadcast(Path(), 10.0)
     transfer.catch_up(one, "0")
     assert one.version == "0"  # nothing was sent, so it has the weights it started with
     for version in ("1", "2"):
@@ -205,7 +205,7 @@ def test_a_broadcast_reaches_every_server_and_joins_a_restarted_one(monkeypatch:
 
 def test_a_broadcast_is_arranged_on_one_address_with_a_key_of_its_own() -> None:
     one, two = Receiver("one"), Receiver("two")
-    first, second = Broadcast(10.0), Broadcast(10.0)
+    first, second = Broadcast(Path(), 10.0), Broadcast(Path(), 10.0)
     first.send(weights(), [one], "1")
     second.send(weights(), [two], "1")
     assert listening_addresses(one.told["port"]) == {"127.0.0.1"}
@@ -219,7 +219,7 @@ def test_a_stranger_is_turned_away_from_the_store_of_a_broadcast(said: bytes, mo
     """Without the door, torch's store told everybody its keys, with the prefix that was to be a secret."""
     monkeypatch.setattr("halfway.trainers.engines.vllm_servers.weights.private_store.DOOR_SECONDS", 0.3)
     one, two = Receiver("one"), Receiver("two")
-    transfer = Broadcast(10.0)
+    transfer = Broadcast(Path(), 10.0)
     transfer.send(weights(), [one], "1")
     with socket.create_connection(("127.0.0.1", one.told["port"]), timeout=5) as stranger:
         stranger.sendall(said)
@@ -256,7 +256,7 @@ def listening_addresses(port: int) -> set[str]:
 def test_a_server_lost_during_a_broadcast_ends_the_run_with_a_remedy() -> None:
     good, bad = Receiver("good"), Receiver("bad", refuses=True)
     with pytest.raises(UserError, match=says("transfer", "'broadcast'", "lost", "resume")):
-        Broadcast(2.0).send(weights(), [good, bad], "1")
+        Broadcast(Path(), 2.0).send(weights(), [good, bad], "1")
     assert (good.version, bad.version) == (None, None)
 
 

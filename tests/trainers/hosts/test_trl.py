@@ -45,6 +45,7 @@ from halfway.curriculum import (  # noqa: E402
     chain,
 )
 from halfway.curriculum.problems import Message  # noqa: E402
+from halfway.trainers.contracts import Rollouts  # noqa: E402
 from halfway.trainers.loop.loop_options import Budget, FillOptions  # noqa: E402
 from halfway.trainers.rollouts.chat import Prompts  # noqa: E402
 
@@ -117,7 +118,7 @@ def test_replayed_tokens_have_no_gradient_and_do_not_count(tmp_path: Path, monke
 
 
 @dataclass
-class Script:
+class Script(Rollouts):
     """Passes every problem's n-th group with n successes, one after the other: here, and in Halfway's own loop."""
 
     visits: Counter[str] = field(default_factory=Counter)
@@ -189,14 +190,14 @@ def test_prompts_may_be_conversations(name: str, through: Any, tmp_path: Path) -
 def test_prompts_have_the_special_tokens_that_trl_gives_them(tiny_tokenizer: Any, ends: str, template: str) -> None:
     from trl import GRPOTrainer
 
-    from halfway.trainers.hosts.trl.rollout_func import encoded
+    from halfway.trainers.hosts.trl.rollout_func import encode_prompts
 
     tokenizer = tokenizer_that(tiny_tokenizer, ends, template)
     trainer: Any = SimpleNamespace(processing_class=tokenizer, chat_template=None, chat_template_kwargs={})
     trainer.tools, trainer.environment_factories, trainer._is_vlm = None, None, False
     asked = [{"role": "user", "content": "2+3"}]
     for prompt, messages in (("2+3", ()), (asked, (Message("user", "2+3"),))):
-        [ids] = encoded(trainer, [prompt])
+        [ids] = encode_prompts(trainer, [prompt])
         assert [ids] == GRPOTrainer._tokenize_prompts(trainer, [prompt])[0]
         assert ids == Prompts(tokenizer).of_problem(Problem("p", "2+3", "5", messages=messages)).tolist()
 

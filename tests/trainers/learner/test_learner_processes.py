@@ -17,7 +17,7 @@ from paths import IMPORTABLE
 from torch import distributed
 
 from halfway.curriculum import Group, Origin, Stream
-from halfway.trainers.engines.base import Completion
+from halfway.trainers.engines.contract import Completion
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.learner.backend import build_accelerator
 from halfway.trainers.learner.learner import PolicyGradientLearner

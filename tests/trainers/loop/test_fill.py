@@ -14,8 +14,8 @@ from messages import says
 
 from halfway.curriculum import Group, Origin, Problem, Request, Rollout, Stream, UserError
 from halfway.curriculum.rollouts import NO_TOKENS
-from halfway.trainers.loop.evaluation import evaluate, pass_at_k, summarize
 from halfway.trainers.loop.fill import Filling, adaptive_request
+from halfway.trainers.loop.held_out import evaluate, pass_at_k, summarize
 from halfway.trainers.loop.loop_options import FillOptions
 from halfway.trainers.loop.records import FinishedStep
 

@@ -45,7 +45,7 @@ def test_all_chains_do_what_they_are_for(tmp_path: Path) -> None:
 
 
 @dataclass
-class WithoutTokens:
+class WithoutTokens(Rollouts):
     """Rollouts whose arrays have a length and nothing else: all their zeros are one."""
 
     rollouts: Rollouts

@@ -31,13 +31,14 @@ from halfway.controllers.prefix_sampling import PrefixSampling
 from halfway.controllers.replay import Replay
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, Session, UserError, chain
+from halfway.curriculum.environments.single_turn import SingleTurn
 from halfway.curriculum.session import ALWAYS_PROVIDED
 from halfway.experiments.running.retrace import retrace
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.training import Training
+from halfway.trainers.rollouts.collector import Judging
 from halfway.trainers.rollouts.in_flight import Pool
-from halfway.trainers.rollouts.judging import Judging
 from halfway.trainers.rollouts.sampling_process import ProcessPool
 
 ONCE = FillOptions(groups=GROUPS, zero_variance="keep")
@@ -270,7 +271,7 @@ class Simulated:
     """The simulator in the place of a collector."""
 
     engine: SimulatedRollouts = field(default_factory=lambda: SimulatedRollouts(length=12))
-    environment: Any = None
+    environment: Any = field(default_factory=SingleTurn)
     judging: Judging = field(default_factory=Judging)
     judge_seconds: float = 0.0
 

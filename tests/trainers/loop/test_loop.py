@@ -36,10 +36,9 @@ from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.support import atomic
 from halfway.curriculum.tasks.helpers import Unjudged, count, take_counts
 from halfway.testing.simulator import SimulatedRollouts
-from halfway.trainers.contracts import judge_seconds
 from halfway.trainers.loop import progress
 from halfway.trainers.loop import training as loop
-from halfway.trainers.loop.evaluation import Evaluation
+from halfway.trainers.loop.held_out import Evaluation
 from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.loop.training import Training
 from halfway.trainers.rollouts.in_flight import InlinePool
@@ -169,7 +168,7 @@ class Judged(SimulatedRollouts):
 class JudgingPool(InlinePool):
     @property
     def judge_seconds(self) -> float:
-        return judge_seconds(self.rollouts)
+        return self.rollouts.judge_seconds
 
 
 def test_judged_seconds_are_those_of_training(tmp_path: Path) -> None:

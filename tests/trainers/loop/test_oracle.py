@@ -20,7 +20,7 @@ from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Session, Stream, UserError, chain
 from halfway.curriculum.session import ALWAYS_PROVIDED
 from halfway.testing.simulator import SimulatedRollouts
-from halfway.trainers.loop.evaluation import Evaluation, evaluate, summarize
+from halfway.trainers.loop.held_out import Evaluation, evaluate, summarize
 from halfway.trainers.loop.loop_options import Budget, FillOptions
 
 MEASURED = PassRateBelief(kind="measured")

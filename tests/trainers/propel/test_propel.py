@@ -32,9 +32,9 @@ from halfway.trainers.propel.corpus import (
     surface,
     try_all,
 )
-from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.candidates import Candidate, read
-from halfway.trainers.propel.evaluation import (
+from halfway.trainers.propel.domains.domain import Invalid
+from halfway.trainers.propel.generator_scores import (
     CheckpointHealth,
     check_health,
     choose_checkpoint,

@@ -13,13 +13,13 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from halfway.curriculum import Group, Origin, Prefix, Problem, Request, Rollout, Stream, Unit, UserError, cut
 from halfway.curriculum.decision_log import group_record
-from halfway.curriculum.environments.contract import StepResult
-from halfway.curriculum.environments.ledger import Ledger, LedgerEpisode
-from halfway.trainers.engines.base import Completion, EngineSetup, Finished
+from halfway.curriculum.environments.contract import Environment, StepResult
+from halfway.curriculum.environments.ledger_turns import Ledger, LedgerEpisode
+from halfway.trainers.engines.contract import Completion, EngineSetup, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.learner.batch import make_batch
 from halfway.trainers.learner.learner_options import LearnerOptions
-from halfway.trainers.rollouts import judging
+from halfway.trainers.rollouts import collector as judging
 from halfway.trainers.rollouts.attempts import Replays
 from halfway.trainers.rollouts.collector import Collector
 from halfway.trainers.rollouts.sampling_process import Sampler
@@ -72,7 +72,7 @@ class Script:
 
 
 @dataclass
-class OneTurn:
+class OneTurn(Environment[Problem]):
     """Passes if the response is the answer."""
 
     unit: Unit = "tokens"
@@ -98,7 +98,7 @@ class Count:
 
 
 @dataclass
-class Counting:
+class Counting(Environment[Count]):
     """ "+d" adds to a total, which is shown; anything else ends the episode, which passes at the target."""
 
     unit: Unit = "steps"
@@ -344,7 +344,7 @@ def test_replay_reconstructs_the_recorded_episode_without_the_engine(
 
 
 @dataclass
-class Watched:
+class Watched(Environment[LedgerEpisode]):
     """The ledger, and every episode that was stepped in it."""
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -429,10 +429,15 @@ def test_other_requests_do_not_change_what_is_begun_anew(tiny_tokenizer: PreTrai
     assert drawn[0] < drawn[1] and drawn[0] < drawn[2]  # two such requests draw apart from each other
 
 
+class Single(Counting):
+    """Cannot continue one episode twice."""
+
+    forkable: bool = False
+
+
 def test_a_request_is_replayed_once_and_every_rollout_forks(tiny_tokenizer: PreTrainedTokenizerFast) -> None:
     engine = Script(tiny_tokenizer, count_to_the_target)
-    environment, single = Counting(), Counting()
-    single.forkable = False  # type: ignore[attr-defined]
+    environment, single = Counting(), Single()
     base = problem()
     (parent,) = Collector(engine, Counting(), tiny_tokenizer, 40).run([Request(base, 1)], STREAM)
     request = prefixed(base, parent.rollouts[0], 3, "steps", num_rollouts=4)

@@ -17,7 +17,7 @@ from transformers.cache_utils import DynamicLayer
 from halfway.curriculum.rollouts import IntArray
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
-from halfway.trainers.engines.base import Completion, EngineSetup, Finished
+from halfway.trainers.engines.contract import Completion, EngineSetup, Finished
 from halfway.trainers.learner.scoring import cache_name
 from halfway.trainers.learner.weights import copy_weights
 
@@ -55,7 +55,7 @@ class TransformersEngine:
         seeds: Sequence[int],
         finished: Finished | None = None,
     ) -> list[Completion]:
-        """Continue each context, see `halfway.trainers.engines.base.Engine.generate`.
+        """Continue each context, see `halfway.trainers.engines.contract.Engine.generate`.
 
         Contexts of similar length are decoded together. The policy keeps its mode (train or eval).
 

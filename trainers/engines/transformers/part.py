@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from halfway.trainers.distributed.cluster import ShapeOptions
-from halfway.trainers.engines.base import Engine, EngineSetup
+from halfway.trainers.engines.contract import Engine, EngineSetup
 from halfway.trainers.engines.part import EngineMemory, EnginePart, PlannedRun, SplitEngine, bytes_of
 
 

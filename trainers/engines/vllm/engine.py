@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from halfway.curriculum.rollouts import FloatArray, IntArray, Stop
-from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import load_extra, one_line
-from halfway.trainers.engines.base import Completion, EngineSetup, Finished
+from halfway.curriculum import FloatArray, IntArray, UserError
+from halfway.curriculum.support.extras import blaming, load_extra
+from halfway.trainers.engines.contract import STOPS, Completion, EngineSetup, Finished
 from halfway.trainers.engines.part import GIB
-from halfway.trainers.engines.vllm.vllm_options import FREE_SHARE, VllmOptions, require_length, sampling_parameters
+from halfway.trainers.engines.vllm.part import FREE_SHARE, VllmOptions, require_length, sampling_parameters
 from halfway.trainers.engines.vllm.worker import WeightLoader
 from halfway.trainers.learner.batch import continuation
 from halfway.trainers.learner.microbatches import pad, split_microbatches
@@ -41,7 +40,8 @@ def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = Fals
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     vllm = load_extra("vllm", NEEDED_BY, "vllm")
-    try:
+    remedy = "see vLLM's own messages"
+    with blaming(f"{NEEDED_BY} cannot run the model of model.path", remedy, ValueError, RuntimeError, OSError):
         llm = vllm.LLM(
             setup.model_path,
             dtype=options.weight_dtype(str(setup.policy.dtype).removeprefix("torch.")),
@@ -64,8 +64,6 @@ def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = Fals
         engine = VllmEngine(llm, vllm.SamplingParams, setup, entropies)
         # Unsupported kernels fail only at the first forward pass, which also compiles a little.
         engine.generate([np.full(2, setup.pad_token_id, np.int32)], [1], [0])
-    except (ValueError, RuntimeError, OSError) as error:
-        raise UserError(f"{NEEDED_BY} cannot run the model of model.path: {one_line(error)}") from error
     return engine
 
 
@@ -101,7 +99,7 @@ class VllmEngine:
         seeds: Sequence[int],
         finished: Finished | None = None,
     ) -> list[Completion]:
-        """Continue each context, see `halfway.trainers.engines.base.Engine.generate`. All are submitted at once.
+        """Continue each context, see `halfway.trainers.engines.contract.Engine.generate`. All are submitted at once.
 
         Entropies come from another forward pass over all sequences; with them, no sequence is reported before the end.
 
@@ -127,7 +125,10 @@ class VllmEngine:
     ) -> list[Completion]:
         names = self._llm.enqueue(
             [{"prompt_token_ids": context.tolist()} for context in contexts],
-            [self._sampling(limit, seed) for limit, seed in zip(max_new_tokens, seeds, strict=True)],
+            [
+                self._sampling_params(**sampling_parameters(self._temperature, limit, seed, self._eos_token_ids))
+                for limit, seed in zip(max_new_tokens, seeds, strict=True)
+            ],
             use_tqdm=False,
         )
         # Some versions add a dash and a random part to a request's name here, but not to its output's name.
@@ -154,9 +155,6 @@ class VllmEngine:
         if not self._llm.reset_prefix_cache():
             raise UserError(f"{NEEDED_BY} could not empty its prefix cache: a request is still running")
 
-    def _sampling(self, limit: int, seed: int) -> Any:
-        return self._sampling_params(**sampling_parameters(self._temperature, limit, seed, self._eos_token_ids))
-
 
 def completion(output: Any, policy_version: int) -> Completion:
     """Convert one of vLLM's outputs to a completion without entropies.
@@ -164,18 +162,10 @@ def completion(output: Any, policy_version: int) -> Completion:
     Raises:
         UserError: if vLLM gave up on the request.
     """
-    stops: dict[str, Stop] = {"stop": "end", "length": "length"}
-    if output.finish_reason not in stops:
+    if output.finish_reason not in STOPS:
         raise UserError(f"{NEEDED_BY} ended a request with {output.finish_reason!r}; see vLLM's own messages")
-    tokens_T = np.asarray(output.token_ids, np.int32)
     logprobs = [entry[token].logprob for entry, token in zip(output.logprobs, output.token_ids, strict=True)]
-    return Completion(
-        tokens_T=tokens_T,
-        logprobs_T=np.asarray(logprobs, np.float32),
-        entropies_T=np.full(len(tokens_T), np.nan, np.float32),
-        stop=stops[output.finish_reason],
-        policy_version=policy_version,
-    )
+    return Completion.without_entropies(output.token_ids, logprobs, STOPS[output.finish_reason], policy_version)
 
 
 @torch.no_grad()

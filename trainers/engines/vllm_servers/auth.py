@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum import require
+from halfway.curriculum.support.extras import blaming
 
 VARIABLE = "HALFWAY_SERVER_TOKEN"
 FILE_VARIABLE = f"{VARIABLE}_FILE"
@@ -57,15 +57,11 @@ def given_token() -> str | None:
 
 
 def _content(file: Path) -> str:
-    try:
-        with file.open() as opened:
-            mode = os.fstat(opened.fileno()).st_mode
-            require(not mode & OTHERS, FILE_VARIABLE, str(file), f"other users can read it; chmod 600 {file}")
-            return opened.readline().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{FILE_VARIABLE}: {str(file)!r} cannot be read ({one_line(error)}); name a readable file"
-        ) from error
+    what = f"{FILE_VARIABLE}: {str(file)!r} cannot be read"
+    with blaming(what, "name a readable file", OSError, UnicodeDecodeError), file.open() as opened:
+        mode = os.fstat(opened.fileno()).st_mode
+        require(not mode & OTHERS, FILE_VARIABLE, str(file), f"other users can read it; chmod 600 {file}")
+        return opened.readline().strip()
 
 
 def headers(token: str, method: str, address: str, path: str, body: bytes = b"") -> dict[str, str]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from multiprocessing.managers import BaseManager
 from typing import Any
 
-from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.contract import EngineSetup
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
 from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server

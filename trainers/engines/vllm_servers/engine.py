@@ -12,12 +12,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.trainers.distributed.collectives import wait_for_all
-from halfway.trainers.engines.base import EngineSetup
+from halfway.trainers.engines.contract import EngineSetup
+from halfway.trainers.engines.vllm_servers.part import FIELD, NEEDED_BY, VllmServers
 from halfway.trainers.engines.vllm_servers.server.protocol import OtherWeightsError, ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server
-from halfway.trainers.engines.vllm_servers.server_options import FIELD, NEEDED_BY, ServerOptions
 from halfway.trainers.engines.vllm_servers.spreading import Spreading
 from halfway.trainers.engines.vllm_servers.weights.transfer import TRANSFERS, Transfer, in_parallel
 from halfway.trainers.learner.weights import checkpoint_weights
@@ -37,7 +37,7 @@ class VllmServersEngine(Spreading):
     def __init__(
         self,
         servers: Sequence[Server],
-        options: ServerOptions,
+        options: VllmServers,
         setup: EngineSetup,
         folder: Path,
         dtype: torch.dtype | None = None,
@@ -107,25 +107,20 @@ class VllmServersEngine(Spreading):
     def sleep(self) -> None:
         """Clear the servers' devices until the next `sync`; own servers that are still starting are ended."""
         self._asleep = True
-        in_parallel(self._send_to_sleep, self.servers)
+        self._all(Server.sleep, Server.stop)
 
-    def _send_to_sleep(self, server: Server) -> None:
-        if server.usable:
+    def _all(self, usable: Callable[[Server, float], None], other: Callable[[Server], None]) -> None:
+        """Call a method of every usable server, and another of our own that are not usable."""
+
+        def act(server: Server) -> None:
+            if not server.usable:
+                return other(server) if server.command else None
             try:
-                server.sleep(self.options.seconds)
+                usable(server, self.options.seconds)
             except ServerError as error:
                 self._lost(server, error)
-        elif server.command:
-            server.stop()
 
-    def _wake(self, server: Server) -> None:
-        if server.usable:
-            try:
-                server.wake(self.options.seconds)
-            except ServerError as error:
-                self._lost(server, error)
-        elif server.command:
-            server.start()
+        in_parallel(act, self.servers)
 
     def sync(self, policy: nn.Module, version: int) -> None:
         """Send the weights of `policy` to every server that answers, a few tensors at a time, in the servers' dtype.
@@ -139,7 +134,7 @@ class VllmServersEngine(Spreading):
     def _sync(self, policy: nn.Module, version: int) -> None:
         if self._asleep:
             self._asleep = False
-            in_parallel(self._wake, self.servers)
+            self._all(Server.wake, Server.start)
         self._synced, self.policy_version = True, version
         ready = self._wait_for(self._answers)
         for server in self.servers:

@@ -1,34 +1,46 @@
-"""Starts the engine: its servers, their devices and their token."""
+"""Starts the engine: its servers, their devices, their token, and the folder of a run for weights and logs.
+
+The folder is checked for room, locked while the run lives, and removed after it dies.
+"""
 
 import atexit
+import fcntl
 import os
-from collections.abc import Sequence
+import shutil
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
 from torch import distributed, nn
 
-from halfway.curriculum.rollouts import IntArray
-from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import load_extra
+from halfway.curriculum import IntArray, UserError
+from halfway.curriculum.support.extras import blaming, load_extra
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
-from halfway.trainers.engines.base import Completion, Engine, EngineSetup, Finished
-from halfway.trainers.engines.part import require_known_servers
+from halfway.trainers.engines.contract import Completion, Engine, EngineSetup, Finished
+from halfway.trainers.engines.part import GIB, require_known_servers
 from halfway.trainers.engines.vllm_servers.auth import FILE_VARIABLE, VARIABLE, given_token, new_token
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
-from halfway.trainers.engines.vllm_servers.server.server import Server
-from halfway.trainers.engines.vllm_servers.server_options import (
+from halfway.trainers.engines.vllm_servers.part import (
     FIELD,
+    FILE_COPIES,
     NEEDED_BY,
     SERVER_ENVIRONMENT,
-    ServerOptions,
+    VllmServers,
     server_command,
 )
-from halfway.trainers.engines.vllm_servers.weights.folder import own_folder, require_room_for_weights
+from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.learner.weights import named_weights
 
+# This host's name: on a shared disk, another host's locks may not be visible.
+PREFIX, CLAIM = f"halfway-{socket.gethostname()}-", "in-use"
 
-def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
+
+def vllm_servers_engine(options: VllmServers, setup: EngineSetup) -> Engine:
     """Make the engine. Its servers are started here or given by address.
 
     With several training processes, the first one talks to the servers.
@@ -78,7 +90,7 @@ def token_of_servers() -> str:
     return token
 
 
-def with_own_weights(engine: Engine, options: ServerOptions, setup: EngineSetup) -> Engine:
+def with_own_weights(engine: Engine, options: VllmServers, setup: EngineSetup) -> Engine:
     """Send the policy's weights to the engine's servers, since servers given by address may have another run's.
 
     All processes must call it: each may hold a part of the weights.
@@ -103,7 +115,7 @@ def device_indices(number: int, width: int) -> list[int]:
     return [(number * width + i) % torch.cuda.device_count() for i in range(width)]
 
 
-def require_own_devices(options: ServerOptions, learner: int) -> None:
+def require_own_devices(options: VllmServers, learner: int) -> None:
     """Refuse a broadcast between processes that share a device: NCCL allows one process per device.
 
     Args:
@@ -142,3 +154,61 @@ class SyncOnlyEngine:
         wait_for_all()
         for _ in named_weights(policy):
             pass
+
+
+def require_room_for_weights(folder: str, policy: nn.Module, bytes_each: int) -> None:
+    """Refuse a folder without room for two versions of the weights. `own_folder` refuses a missing folder.
+
+    Raises:
+        UserError: if there is too little room, as in a container's default 64 MB of shared memory.
+    """
+    weights = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in policy.parameters())
+    wanted = FILE_COPIES * weights * bytes_each
+    with suppress(OSError):
+        free = shutil.disk_usage(folder).free
+        if free < wanted:
+            raise UserError(
+                f"{FIELD}.folder: {folder!r} has {free / GIB:.2f} GiB free but two versions of the weights need "
+                f"{wanted / GIB:.2f}; give a container more (docker run --shm-size, an emptyDir with medium: Memory), "
+                "or name another folder that every server can read"
+            )
+
+
+def own_folder(parent: str) -> Path:
+    """Make a folder for weights and logs; remove the folders of killed runs beside it.
+
+    A run locks a file in its folder while it lives. On a file system without locks, old folders stay.
+
+    Raises:
+        UserError: if the folder cannot be made.
+    """
+    for left in filter(_is_ours, Path(parent).glob(f"{PREFIX}*")):
+        with suppress(OSError), _claim(left):
+            shutil.rmtree(left, ignore_errors=True)
+    remedy = "make room there, or name a folder that every server can read"
+    with blaming(f"{FIELD}.folder: {parent!r} cannot be written to", remedy, OSError):
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+        own = os.open(folder / "claim", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # stays open until the process ends
+    with suppress(OSError):
+        fcntl.flock(own, fcntl.LOCK_EX)
+    (folder / "claim").rename(folder / CLAIM)  # the claim is never visible without its lock
+    return folder
+
+
+def _is_ours(folder: Path) -> bool:
+    """True if this user made a folder: in shared memory, others may plant links and folders of the same name."""
+    with suppress(OSError):
+        made = folder.lstat()
+        return stat.S_ISDIR(made.st_mode) and made.st_uid == os.geteuid()
+    return False
+
+
+@contextmanager
+def _claim(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder. Raises OSError if its run lives, or if the folder is not a run's."""
+    claim = os.open(folder / CLAIM, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(claim)

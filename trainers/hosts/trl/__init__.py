@@ -4,6 +4,6 @@
 - `settings`: refuses a `GRPOConfig` that cannot work
 - `late_rows`: a data set of empty slots, filled when the loader fetches them
 - `rollout_func`: `rollout_func`, which chooses problems when they are rolled out and masks replayed tokens
-- `rewards`: reward functions that record rollouts in the session
+- `observer`: reward functions that record rollouts in the session
 - `callback`: saves the session in TRL's checkpoints
 """

@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 from transformers import TrainerCallback
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.trainers.hosts.hosting import Hosting
-from halfway.trainers.hosts.trl.rewards import Observer
+from halfway.trainers.hosts.trl.observer import Observer
 from halfway.trainers.hosts.trl.rollout_func import ends_of
 from halfway.trainers.hosts.trl.settings import between_generations
 

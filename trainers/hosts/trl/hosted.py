@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from halfway.curriculum.controller import PassRateController
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import PassRateController, UserError, require
 from halfway.trainers.hosts.hosting import RECORDS, Host, Hosting
 from halfway.trainers.hosts.outcomes import Judge
 from halfway.trainers.hosts.rows import rows_of
 from halfway.trainers.hosts.trl import settings
 from halfway.trainers.hosts.trl.late_rows import LateRows
-from halfway.trainers.hosts.trl.rewards import Observer, judging, name_of
+from halfway.trainers.hosts.trl.observer import Observer, find_judge, name_of
 from halfway.trainers.hosts.trl.rollout_func import SessionRollouts
 
 Through = Literal["rows", "rollouts"]
@@ -55,7 +54,7 @@ def trl(
     folder = Path(args.output_dir) / RECORDS
     hosting = Hosting(chain, rows, args.num_generations, folder, host, args.seed, writes=index == 0)
     rewards = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-    judge = judging(rewards, success)
+    judge = find_judge(rewards, success)
     summed = getattr(args, "multi_objective_aggregation", "sum_then_normalize") == "sum_then_normalize"
     criterion = Judge(name_of(rewards[judge]), threshold)
     observer = Observer(hosting, criterion, rewards, judge, args.reward_weights, summed)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from halfway.curriculum.session import Ticket
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import Ticket, UserError
 from halfway.trainers.hosts.hosting import Hosting
+from halfway.trainers.hosts.outcomes import add_hint, start_of
 from halfway.trainers.hosts.rows import TICKET
 
 START, START_TEXT, SLOT = "halfway_start", "halfway_start_text", "halfway_slot"
@@ -61,7 +61,7 @@ class LateRows:
             for ticket in self.hosting.draw(self.groups - len(rows)):
                 row = {**self.hosting.row(ticket), TICKET: ticket.id}
                 if self._attaches:
-                    prompt, start, text = self._started(ticket, row["prompt"])
+                    prompt, start, text = self._start_response(ticket, row["prompt"])
                     row |= {"prompt": prompt, START: start, START_TEXT: text}
                 if row.get(START_TEXT, "") is None:
                     self.hosting.session.abandon(ticket.id, "retokenized")
@@ -69,7 +69,7 @@ class LateRows:
                     rows.append(row)
         return rows
 
-    def _started(self, ticket: Ticket, prompt: Any) -> tuple[Any, list[int], str | None]:
+    def _start_response(self, ticket: Ticket, prompt: Any) -> tuple[Any, list[int], str | None]:
         """The prompt with the start of the response appended, and that start as tokens and as text.
 
         If the start does not keep its tokens when decoded and encoded again, its text is None and the prompt unchanged.
@@ -82,14 +82,9 @@ class LateRows:
                 "through: 'rows' cannot attach a prefix to a prompt that is a list of messages; give through='rollouts'"
             )
         if request.hint is not None and request.hint.place == "prompt":
-            return prompt + request.hint.opening + request.hint.text, [], ""
-        if request.hint is not None:
-            text = request.hint.text
-            start = self.tokenizer.encode(text, add_special_tokens=False)
-        else:
-            assert request.prefix is not None
-            start = request.prefix.turns[0].tokens_T.tolist()
-            text = self.tokenizer.decode(start)
+            return add_hint(prompt, request), [], ""
+        start = start_of(request, self.tokenizer)
+        text = self.tokenizer.decode(start) if request.hint is None else request.hint.text
         if self._encode(prompt + text) != self._encode(prompt) + start:
             return prompt, start, None
         return prompt + text, start, text

@@ -8,9 +8,9 @@ decisions do not lag behind.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from halfway.curriculum.session import Ticket
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import Ticket, UserError, require
 from halfway.trainers.hosts.hosting import Hosting
+from halfway.trainers.hosts.outcomes import add_hint, start_of
 from halfway.trainers.hosts.rows import TICKET
 from halfway.trainers.hosts.trl.settings import process
 
@@ -31,7 +31,7 @@ class SessionRollouts:
     """
 
     def __init__(self, hosting: Hosting, args: Any, generate: Generate | None = None):
-        self.hosting, self.args, self.generate = hosting, args, generate or continued
+        self.hosting, self.args, self.generate = hosting, args, generate or continue_contexts
         paged = getattr(args, "use_transformers_continuous_batching", False)
         remedy = "give False; or set use_vllm=True, or through='rows'"
         require(not paged, "args.use_transformers_continuous_batching", paged, remedy)
@@ -49,15 +49,15 @@ class SessionRollouts:
 
     def __call__(self, prompts: list[Any], trainer: Any) -> dict[str, Any]:
         if not trainer.model.training:  # evaluation uses its own problems, not the session's
-            ids = encoded(trainer, prompts)
+            ids = encode_prompts(trainer, prompts)
             tokens, logprobs = self.generate(trainer, ids, trainer.num_generations_eval)
             return {"prompt_ids": ids, "completion_ids": tokens, "logprobs": logprobs}
         mine = self._mine(len(prompts))
         row_of = {ticket.id: self.hosting.row(ticket) for ticket in {t.id: t for t in mine}.values()}
         rows = [row_of[ticket.id] for ticket in mine]
-        prompts = [hinted(row["prompt"], ticket) for row, ticket in zip(rows, mine, strict=True)]
-        ids = encoded(trainer, prompts)
-        starts = [start_of(ticket, trainer.processing_class) for ticket in mine]
+        prompts = [add_hint(row["prompt"], ticket.request) for row, ticket in zip(rows, mine, strict=True)]
+        ids = encode_prompts(trainer, prompts)
+        starts = [start_of(ticket.request, trainer.processing_class) for ticket in mine]
         contexts = [context + start for context, start in zip(ids, starts, strict=True)]
         tokens, logprobs = self.generate(trainer, contexts, self.hosting.session.num_rollouts)
         limit = self.args.max_completion_length or max(map(len, tokens))
@@ -92,30 +92,7 @@ class SessionRollouts:
         return tickets[index * size : (index + 1) * size]
 
 
-def hinted(prompt: Any, ticket: Ticket) -> Any:
-    """The prompt, with the ticket's hint appended if the hint belongs in the prompt."""
-    hint = ticket.request.hint
-    if hint is None or hint.place == "response":
-        return prompt
-    added = hint.opening + hint.text
-    if isinstance(prompt, str):
-        return prompt + added
-    return [*prompt[:-1], {**prompt[-1], "content": prompt[-1]["content"] + added}]
-
-
-def start_of(ticket: Ticket, tokenizer: Any) -> list[int]:
-    """First tokens of a response: those of a prefix, of a hint for the response, or none."""
-    prefix, hint = ticket.request.prefix, ticket.request.hint
-    if prefix is not None:
-        replayed: list[int] = prefix.turns[0].tokens_T.tolist()
-        return replayed
-    if hint is None or hint.place == "prompt":
-        return []
-    tokens: list[int] = tokenizer.encode(hint.text, add_special_tokens=False)
-    return tokens
-
-
-def encoded(trainer: Any, prompts: list[Any]) -> list[list[int]]:
+def encode_prompts(trainer: Any, prompts: list[Any]) -> list[list[int]]:
     """Encode prompts as TRL does: messages through the chat template, text as it is."""
     tokenizer = trainer.processing_class
     if isinstance(prompts[0], str):
@@ -132,7 +109,7 @@ def encoded(trainer: Any, prompts: list[Any]) -> list[list[int]]:
     return templated
 
 
-def continued(
+def continue_contexts(
     trainer: Any, contexts: list[list[int]], generations: int
 ) -> tuple[list[list[int]], list[list[float | None]] | None]:
     """Continue contexts with TRL's vLLM if the trainer uses it, otherwise with `transformers`."""
@@ -141,10 +118,10 @@ def continued(
             prompts=contexts, images=None, num_generations=generations
         )
         return tokens, [[chosen[0] for chosen in scores] for scores in logprobs]
-    return generated(trainer, contexts), None
+    return generate(trainer, contexts), None
 
 
-def generated(trainer: Any, contexts: list[list[int]]) -> list[list[int]]:
+def generate(trainer: Any, contexts: list[list[int]]) -> list[list[int]]:
     """Continue contexts with the model's own `generate`. A response ends after its first end token.
 
     Raises:

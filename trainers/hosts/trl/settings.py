@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import UserError, require
 
 
 def check(args: Any) -> None:

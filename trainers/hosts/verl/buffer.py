@@ -11,12 +11,12 @@ from typing import Any
 import transfer_queue as tq
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
-from halfway.curriculum.support.errors import require
+from halfway.curriculum import require
 from halfway.trainers.hosts.outcomes import rollout_of
 from halfway.trainers.hosts.rows import TICKET
 from halfway.trainers.hosts.verl import steering
 from halfway.trainers.hosts.verl.prefix_loop import START
-from halfway.trainers.hosts.verl.steering import named
+from halfway.trainers.hosts.verl.steering import find_value
 
 FIELDS = ("rm_scores", "responses", "extra_fields", TICKET, START)
 
@@ -61,7 +61,7 @@ class Observing:
                 continue
             reward = float(data["rm_scores"][i].sum())
             extra = plain(data["extra_fields"][i]).get("reward_extra_info") or {}
-            success = steered.judge.success(named(extra, steered.success) if steered.success else reward)
+            success = steered.judge.success(find_value(extra, steered.success) if steered.success else reward)
             tag = self.partitions["train"][key]
             version = int(tag.get("min_global_steps") or tag["global_steps"])
             replayed = len(json.loads(plain(data[START][i])))

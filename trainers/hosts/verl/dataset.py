@@ -11,8 +11,8 @@ from typing import Any
 
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from halfway.curriculum.session import Ticket
-from halfway.trainers.hosts.hosting import opened, sealed
+from halfway.trainers.hosts.hosting import open_state, seal_state
+from halfway.trainers.hosts.outcomes import add_hint, start_of
 from halfway.trainers.hosts.rows import TICKET
 from halfway.trainers.hosts.verl import steering
 from halfway.trainers.hosts.verl.prefix_loop import LOOP, START
@@ -50,27 +50,18 @@ class SessionDataset(Base):  # type: ignore[misc]
             row: dict[str, Any] = super().__getitem__(index)
             return row
         ticket = self.steering.next_ticket()
-        row = super().__getitem__(self.steering.place(ticket)) | self._start(ticket) | {TICKET: ticket.id}
-        hint = ticket.request.hint
-        if hint is not None and hint.place == "prompt":
-            *before, last = row["raw_prompt"]
-            row["raw_prompt"] = [*before, {**last, "content": last["content"] + hint.opening + hint.text}]
+        # The column with the first tokens of the row's responses is a JSON list, maybe empty.
+        start = json.dumps(start_of(ticket.request, self.tokenizer))
+        row = super().__getitem__(self.steering.place(ticket)) | {START: start, TICKET: ticket.id}
+        row["raw_prompt"] = add_hint(row["raw_prompt"], ticket.request)
         if self.steering.hosting.session.controller.needs & {"prefixes", "hints"}:
             row["agent_name"] = LOOP
         return row
 
-    def _start(self, ticket: Ticket) -> dict[str, str]:
-        """The column with the first tokens of a row's responses: a JSON list, maybe empty."""
-        prefix, hint = ticket.request.prefix, ticket.request.hint
-        start: list[int] = prefix.turns[0].tokens_T.tolist() if prefix is not None else []
-        if hint is not None and hint.place == "response":
-            start = self.tokenizer.encode(hint.text, add_special_tokens=False)
-        return {START: json.dumps(start)}
-
     def state_dict(self) -> dict[str, Any]:
-        return {} if self.steering is None else sealed(self.steering.state_dict())
+        return {} if self.steering is None else seal_state(self.steering.state_dict())
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         if self.steering is not None:
-            with opened(saved, f"{self.steering.hosting.host.name}'s checkpoint") as state:
+            with open_state(saved, f"{self.steering.hosting.host.name}'s checkpoint") as state:
                 self.steering.load_state_dict(state)

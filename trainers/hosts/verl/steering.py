@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from halfway.controllers.chains import from_yaml
-from halfway.curriculum.support.errors import UserError, require
+from halfway.curriculum import UserError, require
 from halfway.trainers.hosts.fetching import Fetching
 from halfway.trainers.hosts.hosting import Host, Hosting
 from halfway.trainers.hosts.outcomes import Judge
@@ -64,9 +64,8 @@ def begin(data: Any, rows: Any, prompt: str, ends: frozenset[int]) -> Steering:
     problems = rows_of(rows, controller, Columns(prompt=prompt, answer="reward_model"))
     text = isinstance(rows[0][prompt], str)
     require(not text, "data.prompt_key", prompt, "give a column of messages; verl would read each letter as one")
-    folder = Path(options.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    hosting = Hosting(controller, problems, int(options.num_rollouts), folder, host, int(options.get("seed", 0)))
+    seed, folder = int(options.get("seed", 0)), Path(options.folder)
+    hosting = Hosting(controller, problems, int(options.num_rollouts), folder, host, seed)
     success = options.get("success")
     judge = Judge(success or "reward", options.get("threshold"))
     synchronous = options.get("mode", "sync") == "sync"
@@ -87,7 +86,7 @@ def current() -> Steering:
     return _current[0]
 
 
-def named(values: Mapping[str, Any], name: str) -> float:
+def find_value(values: Mapping[str, Any], name: str) -> float:
     """Find the value `name` among those that the user's reward function returned beside the reward.
 
     Raises:

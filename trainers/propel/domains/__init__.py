@@ -1,6 +1,6 @@
 """Domains of generated tasks: validity of a text, and its problem for the solver.
 
-- `base`: the contract of a domain
+- `domain`: the contract of a domain
 - `candidates`: turns generated texts into problems, or records why they are not valid
 - `oracles`: answers on which models agree, for tasks that come without an answer
 - `diversity`: diversity of a set of texts
@@ -9,7 +9,7 @@
 - `sheets`: the lab's running sums and operator sheets
 """
 
-from halfway.curriculum.support.registry import Registry
+from halfway.curriculum import Registry
 
 DOMAINS = Registry(
     what="domain",

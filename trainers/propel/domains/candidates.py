@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from halfway.curriculum.problems import Problem
-from halfway.trainers.propel.domains.base import Domain, Invalid, Task
+from halfway.curriculum import Problem
+from halfway.trainers.propel.domains.domain import Domain, Invalid, Task
 from halfway.trainers.propel.domains.oracles import Panel, PanelVerdict
 
 

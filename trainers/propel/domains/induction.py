@@ -12,15 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from halfway.curriculum import Problem, Stream, require
 from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, Result, SandboxOptions
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
 from halfway.curriculum.support.blocks import find_fenced
-from halfway.curriculum.support.errors import require
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.function_induction import Reference, run
 from halfway.curriculum.tasks.sources import content_id
-from halfway.trainers.propel.domains.base import Invalid
+from halfway.trainers.propel.domains.domain import Invalid
 from halfway.trainers.propel.domains.induction_rules import arguments, function_name
 
 CODE_IN_MESSAGE = re.compile(r"```|\bdef \w+\s*\(|\blambda\b[^.]*:|\breturn\s+[\w(\[{]+\s*[-+*/%]")
@@ -93,18 +91,10 @@ class FunctionInduction:
     processes: int = 1
 
     def __post_init__(self) -> None:
-        require(
-            self.inputs >= 2 and self.inputs % 2 == 0,
-            "induction.inputs",
-            self.inputs,
-            "give an even number above 0",
-        )
-        require(
-            1 <= self.distinct_results <= self.inputs,
-            "induction.distinct_results",
-            self.distinct_results,
-            f"give 1 to {self.inputs}, the number of inputs",
-        )
+        even = self.inputs >= 2 and self.inputs % 2 == 0
+        require(even, "induction.inputs", self.inputs, "give an even number above 0")
+        results, remedy = self.distinct_results, f"give 1 to {self.inputs}, the number of inputs"
+        require(1 <= results <= self.inputs, "induction.distinct_results", results, remedy)
         require(bool(self.seed_functions), "induction.seed_functions", self.seed_functions, "list at least one")
         for code in self.seed_functions:
             trouble = function_name(code)

@@ -11,13 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Problem, Stream, UserError, require
 from halfway.curriculum.support.blocks import find_between
-from halfway.curriculum.support.errors import UserError, require
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.extras import blaming, one_line
 from halfway.curriculum.tasks.sources import content_id
-from halfway.trainers.propel.domains.base import Invalid
+from halfway.trainers.propel.domains.domain import Invalid
 
 BEGIN = "!"
 ASK = """\
@@ -215,12 +213,8 @@ def example_pools(path: str) -> Mapping[str, Sequence[str]]:
     if not path:
         return POOLS
     pools: dict[str, list[str]] = {}
-    try:
+    with blaming(f"maths.examples_path: {path!r} cannot be read", "give a JSONL file", OSError, UnicodeDecodeError):
         lines = Path(path).read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"maths.examples_path: {path!r} cannot be read ({one_line(error)}); give a JSONL file"
-        ) from None
     for number, line in enumerate(lines, start=1):
         if line.strip():
             pool, text = _row(line, f"maths.examples_path: {path}:{number}")

@@ -10,9 +10,9 @@ from typing import Protocol
 
 from msgspec import structs
 
-from halfway.curriculum.problems import Problem
+from halfway.curriculum import Problem
 from halfway.curriculum.tasks.expressions import equivalent
-from halfway.trainers.propel.domains.base import Invalid
+from halfway.trainers.propel.domains.domain import Invalid
 
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import ClassVar, Generic, TypeVar
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Problem, Stream
 from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.lab import operators, sums
 from halfway.curriculum.tasks.sources import content_id
-from halfway.trainers.propel.domains.base import Invalid
+from halfway.trainers.propel.domains.domain import Invalid
 
 Sheet = TypeVar("Sheet")
 Bounds = sums.SumsOptions | operators.OperatorOptions

@@ -2,7 +2,7 @@
 
 - `activations`: hidden states of a model, in memory or on disk
 - `heads`: the heads, and probes as files
-- `training`: fits one probe
+- `fitting`: fits one probe
 - `rates`: a probe of the pass rate itself
 - `splits`: training, validation and test rows of a probe
 - `scores`: classification, ranking, calibration

@@ -19,12 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from halfway.curriculum.rollouts import IntArray
+from halfway.curriculum import IntArray, UserError, require, unknown
 from halfway.curriculum.support.atomic import read_json, require_no_link, write_json
 from halfway.curriculum.support.atomic import reading as reading_file
-from halfway.curriculum.support.errors import UserError, require
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.support.registry import unknown
 from halfway.trainers.propel.probes.probe_options import ActivationOptions
 
 Features = NDArray[np.float32]
@@ -74,12 +72,7 @@ def check_layers(model: nn.Module, layers: Sequence[int]) -> None:
     """Raise UserError for a layer that the model does not have."""
     count = len(decoder_blocks(model))
     for layer in layers:
-        require(
-            0 <= layer < count,
-            "activations.layers",
-            layer,
-            f"give a layer from 0 to {count - 1}",
-        )
+        require(0 <= layer < count, "activations.layers", layer, f"give a layer from 0 to {count - 1}")
 
 
 class _DeepEnoughError(Exception):

@@ -12,9 +12,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import reading, replacing, require_few_values
-from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.extras import blaming
 from halfway.trainers.propel.probes.probe_options import HEADS, HeadKind
 
 HIDDEN: dict[HeadKind, tuple[int, ...]] = {"linear": (), "mlp": (512, 128), "deep_mlp": (1024, 512, 256, 128)}
@@ -97,7 +97,7 @@ def load_probe(file: Path, reference: str | None = None) -> tuple[Probe, Site]:
     Raises:
         UserError: if the file is not a probe, or belongs to another reference model.
     """
-    try:
+    with blaming(f"{file}: not a probe", "train one", Exception):
         with reading(file, "train one"), safe_open(file, "pt") as tensors:
             metadata = tensors.metadata() or {}
             names: list[str] = tensors.keys()
@@ -107,8 +107,6 @@ def load_probe(file: Path, reference: str | None = None) -> tuple[Probe, Site]:
         site = Site(**described["site"])
         probe = Probe(next(head for head in HEADS if head == described["kind"]), len(state["mean"]))
         probe.load_state_dict(state)
-    except Exception as error:
-        raise UserError(f"{file}: not a probe ({one_line(error)}); train one") from error
     if reference is not None and site.reference != reference:
         raise UserError(f"{file}: holds another reference model's probe ({site.reference}); train one for this model")
     return probe.eval(), site

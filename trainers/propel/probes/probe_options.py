@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from halfway.curriculum.support.errors import require
-from halfway.curriculum.support.registry import unknown
+from halfway.curriculum import require, unknown
 
 HeadKind = Literal["linear", "mlp", "deep_mlp"]
 HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
@@ -41,12 +40,13 @@ class ActivationOptions:
 
 @dataclass(frozen=True)
 class ProbeTraining:
-    """AdamW with early stopping. The defaults are from PROPEL's table 10, which does not say what it stops on.
+    """AdamW with early stopping on the validation rows' loss, in which both classes weigh the same.
+
+    The defaults are from PROPEL's table 10, which does not say what it stops on.
 
     Attributes:
         lr, weight_decay, batch, epochs: as usual; batch in rows.
         patience: epochs without improvement after which training stops; the best epoch's weights are kept.
-        stop_on: "loss" or "balanced_accuracy", on the validation rows; in the loss, both classes weigh the same.
         standardize: whether to scale features to mean 0 and variance 1 over the training rows.
     """
 
@@ -55,7 +55,6 @@ class ProbeTraining:
     batch: int = 64
     epochs: int = 50
     patience: int = 7
-    stop_on: Literal["loss", "balanced_accuracy"] = "loss"
     standardize: bool = True
 
     def __post_init__(self) -> None:

@@ -7,11 +7,11 @@ from scipy.special import expit
 from scipy.stats import spearmanr
 
 from halfway.trainers.propel.probes.activations import Features
+from halfway.trainers.propel.probes.fitting import fit
 from halfway.trainers.propel.probes.heads import Probe
 from halfway.trainers.propel.probes.probe_options import HeadKind, ProbeTraining
 from halfway.trainers.propel.probes.scores import Floats
 from halfway.trainers.propel.probes.splits import Rows, RowSplit
-from halfway.trainers.propel.probes.training import fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def fit_rates(
     trials_NK = np.arange(attempts) < passed_N[:, None]
     labels_M, tasks_M = trials_NK.ravel(), np.repeat(np.arange(len(passed_N)), attempts)
     own = RowSplit(*(_trials(rows, attempts) for rows in split))
-    options = replace(training, batch=training.batch * attempts, stop_on="loss")
+    options = replace(training, batch=training.batch * attempts)
     return fit(features_ND[tasks_M], labels_M, own, head, options, weighted=False, seed=seed, equal=False)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.trainers.propel.probes.probe_options import SplitOptions
 
 DEFAULT_SPLIT = SplitOptions()

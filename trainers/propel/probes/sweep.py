@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import read_json_lines, reading, write_bytes
-from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.propel.probes.activations import ActivationStore, Features
+from halfway.trainers.propel.probes.fitting import fit
 from halfway.trainers.propel.probes.heads import Probe, Site, save_probe
 from halfway.trainers.propel.probes.probe_options import Balance, HeadKind, SweepOptions
 from halfway.trainers.propel.probes.scores import Floats, Scores, balanced_accuracy_interval, score
 from halfway.trainers.propel.probes.splits import Labels, Rows, RowSplit, random_split, thinned
-from halfway.trainers.propel.probes.training import fit
 
 CELLS = "cells.jsonl"
 RewardVariance = Callable[[Probe, Site], float]

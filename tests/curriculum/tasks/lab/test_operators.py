@@ -13,8 +13,8 @@ from messages import says
 
 from halfway.curriculum import Stream, UserError, hint_of
 from halfway.curriculum.tasks.lab import operators
+from halfway.curriculum.tasks.lab.lab_sources import OperatorSheets
 from halfway.curriculum.tasks.lab.operators import OPERATORS, STRATA, OperatorOptions, OperatorTeacher, Sheet
-from halfway.curriculum.tasks.lab.sources import OperatorSheets
 from halfway.curriculum.tasks.sources import split
 from halfway.curriculum.tasks.verifiers import verify
 from halfway.experiments.starting_models.warm_start import build_tokenizer

@@ -17,8 +17,8 @@ from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, Result, Sand
 from halfway.curriculum.tasks import function_induction
 from halfway.curriculum.tasks.function_induction import PURE_MODULES, Memory
 from halfway.curriculum.tasks.verifiers import verify, verify_all
-from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.candidates import read
+from halfway.trainers.propel.domains.domain import Invalid
 from halfway.trainers.propel.domains.induction import FunctionInduction, call_text
 from halfway.trainers.propel.domains.induction_rules import arguments, function_name
 

@@ -23,11 +23,11 @@ from halfway.experiments.propel.stages import run_corpus, run_evaluation, run_sw
 from halfway.experiments.propel.study import Study
 from halfway.experiments.propel.study_summary import write_summary
 from halfway.trainers.propel.corpus import load_corpus
-from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.candidates import read
+from halfway.trainers.propel.domains.domain import Invalid
 from halfway.trainers.propel.domains.maths import POOLS, Maths, MathsTask, example_pools
 from halfway.trainers.propel.domains.oracles import Panel, PanelVerdict, final_answer
-from halfway.trainers.propel.evaluation import check_health
+from halfway.trainers.propel.generator_scores import check_health
 from halfway.trainers.propel.propel_options import CheckpointRule
 from halfway.trainers.propel.writing import Written
 

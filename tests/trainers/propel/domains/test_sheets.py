@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from halfway.curriculum import Stream
 from halfway.curriculum.tasks.lab import operators, sums
+from halfway.curriculum.tasks.lab.lab_sources import OperatorSheets, RunningSums
 from halfway.curriculum.tasks.lab.operators import OPERATORS, STRATA, OperatorOptions
-from halfway.curriculum.tasks.lab.sources import OperatorSheets, RunningSums
 from halfway.curriculum.tasks.lab.sums import SumsOptions, SumsTeacher
 from halfway.curriculum.tasks.verifiers import verify
 from halfway.trainers.propel.domains import DOMAINS
-from halfway.trainers.propel.domains.base import Invalid
 from halfway.trainers.propel.domains.candidates import read
 from halfway.trainers.propel.domains.diversity import block_self_bleu_3, distinct_3, self_bleu_3, top_share, units
+from halfway.trainers.propel.domains.domain import Invalid
 from halfway.trainers.propel.domains.sheets import Operators, Sums
 
 BOUNDS = {"min_lines": 2, "max_lines": 3, "min_allowed": 0, "max_allowed": 2}

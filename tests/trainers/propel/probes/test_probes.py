@@ -22,6 +22,7 @@ from halfway.trainers.propel.probes.activations import (
     model_fingerprint,
     read,
 )
+from halfway.trainers.propel.probes.fitting import fit
 from halfway.trainers.propel.probes.heads import Probe, Site, load_probe, save_probe
 from halfway.trainers.propel.probes.probe_options import ActivationOptions, ProbeTraining, SplitOptions, SweepOptions
 from halfway.trainers.propel.probes.scores import (
@@ -43,7 +44,6 @@ from halfway.trainers.propel.probes.sweep import (
     read_cells,
     sweep,
 )
-from halfway.trainers.propel.probes.training import fit
 
 OPTIONS = ActivationOptions(layers=(0, 1), poolings=("last_token", "mean_full"))
 

@@ -41,10 +41,14 @@ class Connection:
     Attributes:
         address: "host:port".
         token: signs every request, see `auth`; empty = none.
+        failure: the last failure.
+        refuses: whether it needs another token; waiting does not help then.
     """
 
     address: str
     token: str = field(default="", repr=False, kw_only=True)
+    failure: str = field(default="", kw_only=True)
+    refuses: bool = field(default=False, kw_only=True)
     _slow: bool = field(default=False, init=False, repr=False)
     _probe: "asyncio.Future[bool] | None" = field(default=None, init=False, repr=False)
 
@@ -64,7 +68,7 @@ class Connection:
         payload = b"" if body is None else json.dumps(body).encode()
         try:
             async with session() as own, self._request(own, method, path, payload, timeout=limits) as response:
-                return await self._accepted(path, response, MOST_BYTES)
+                return await self._accept(path, response, MOST_BYTES)
         except (OSError, ClientError) as error:
             raise ServerError(f"{self.address}{path}: {one_line(error)}") from error
 
@@ -110,7 +114,7 @@ class Connection:
     async def _post(self, session: "ClientSession", path: str, body: Any) -> Any:
         most = MOST_BYTES + BYTES_A_TOKEN * body["sampling_params"]["max_tokens"]
         async with self._request(session, "POST", path, json.dumps(body).encode()) as response:
-            return await self._accepted(path, response, most, Generated)
+            return await self._accept(path, response, most, Generated)
 
     def _request(self, session: "ClientSession", method: str, path: str, payload: bytes, **limits: Any) -> Any:
         kinds = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
@@ -118,7 +122,7 @@ class Connection:
         url = f"http://{self.address}{path}"
         return session.request(method, url, data=payload or None, headers=headers, allow_redirects=False, **limits)
 
-    async def _accepted(self, path: str, response: "ClientResponse", most: int, kind: Any = Any) -> Any:
+    async def _accept(self, path: str, response: "ClientResponse", most: int, kind: Any = Any) -> Any:
         """Read a response of at most `most` bytes as this kind.
 
         Raises:
@@ -145,6 +149,9 @@ class Connection:
         """True if the server answers /health."""
         try:
             self.call("GET", "/health")
+        except OtherTokenError as error:
+            self.failure, self.refuses = str(error), True
+            return False
         except ServerError:
             return False
         return True

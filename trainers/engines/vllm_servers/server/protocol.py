@@ -4,12 +4,10 @@ import re
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-import numpy as np
 
-from halfway.curriculum.rollouts import Stop
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.curriculum.support.extras import one_line
-from halfway.trainers.engines.base import Completion
+from halfway.trainers.engines.contract import STOPS, Completion
 
 Kind = TypeVar("Kind")
 # Suffix of the name of weights that a server has only in part.
@@ -144,8 +142,7 @@ def require_version(address: str, choice: Choice, version: str, in_flight: bool)
 
 def completion(address: str, choice: Choice, limit: int, vocabulary: int) -> Completion:
     """Convert a sequence of at most `limit` tokens. Raises ServerError if its parts contradict each other."""
-    stops: dict[str | None, Stop] = {"stop": "end", "length": "length"}
-    if choice.finish_reason not in stops:
+    if choice.finish_reason not in STOPS:
         raise ServerError(f"{address}: ended a request with {one_line(choice.finish_reason)}")
     if max(choice.token_ids, default=0) >= vocabulary:
         raise ServerError(f"{address}: sampled a token outside the policy's vocabulary of {vocabulary}")
@@ -155,11 +152,6 @@ def completion(address: str, choice: Choice, limit: int, vocabulary: int) -> Com
     spans = [(version_in(span.version), span.end - span.start) for span in choice.weight_versions or ()]
     if len(spans) > 1 and (min(num for _, num in spans) < 1 or sum(num for _, num in spans) != count):
         raise ServerError(f"{address}: {count} tokens, but weight versions for {one_line(spans)}")
-    return Completion(
-        tokens_T=np.asarray(choice.token_ids, np.int32),
-        logprobs_T=np.asarray(logprobs, np.float32),
-        entropies_T=np.full(count, np.nan, np.float32),
-        stop=stops[choice.finish_reason],
-        policy_version=min(version for version, _ in spans),
-        spans=tuple(spans) if len(spans) > 1 else (),
-    )
+    version, stop = min(version for version, _ in spans), STOPS[choice.finish_reason]
+    several = tuple(spans) if len(spans) > 1 else ()
+    return Completion.without_entropies(choice.token_ids, logprobs, stop, version, several)

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from halfway.curriculum.rollouts import IntArray
-from halfway.curriculum.support.errors import UserError
-from halfway.trainers.engines.base import Completion
+from halfway.curriculum import IntArray, UserError
+from halfway.trainers.engines.contract import Completion
 from halfway.trainers.engines.vllm_servers import auth
 from halfway.trainers.engines.vllm_servers.server.connection import Connection
 from halfway.trainers.engines.vllm_servers.server.process import Process
@@ -17,7 +16,6 @@ from halfway.trainers.engines.vllm_servers.server.protocol import (
     Held,
     Kind,
     Models,
-    OtherTokenError,
     RefusedError,
     ServerError,
     completion,
@@ -40,8 +38,6 @@ class Server(Process, Connection):
         width: number of workers over which the model is split.
         vocabulary: number of tokens of the policy; completions with other tokens are refused.
         in_flight: whether running sequences continue with new weights; otherwise an update waits for them to finish.
-        failure: the last failure.
-        refuses: whether it needs another token; waiting does not help then.
     """
 
     version: str | None = None
@@ -49,8 +45,6 @@ class Server(Process, Connection):
     width: int = 1
     vocabulary: int = 2**31
     in_flight: bool = False
-    failure: str = ""
-    refuses: bool = False
 
     def __post_init__(self) -> None:
         self.environment = self.environment | {auth.VARIABLE: self.token}
@@ -81,16 +75,6 @@ class Server(Process, Connection):
             return False
         if held.endswith(UNFINISHED):
             self.failure = f"{self.address} was left in the middle of a weight update; restart this server"
-            return False
-        return True
-
-    def healthy(self) -> bool:
-        try:
-            self.call("GET", "/health")
-        except OtherTokenError as error:
-            self.failure, self.refuses = str(error), True
-            return False
-        except ServerError:
             return False
         return True
 

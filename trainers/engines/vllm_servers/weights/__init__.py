@@ -3,5 +3,4 @@
 - `transfer`: the learner's side: files, or a broadcast between devices
 - `receiver`: the servers' side
 - `private_store`: the authenticated store through which learner and servers connect for a broadcast
-- `folder`: the folder of a run for files and logs; folders of dead runs are removed
 """

@@ -15,12 +15,12 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, distributed
 
-from halfway.curriculum.support.errors import UserError
-from halfway.curriculum.support.extras import one_line
+from halfway.curriculum import UserError
+from halfway.curriculum.support.extras import blaming, one_line
 from halfway.trainers.distributed.ports import own_address
+from halfway.trainers.engines.vllm_servers.part import FIELD
 from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server
-from halfway.trainers.engines.vllm_servers.server_options import FIELD
 from halfway.trainers.engines.vllm_servers.weights.private_store import PrivateStore, open_store
 
 # Bytes of weights in one part: the most of the gathered model that the learner holds in memory at a time.
@@ -74,14 +74,12 @@ class Files:
         previous = {Path(path).parent for path in self._paths}
         self._sent += 1
         folder = self.folder / f"{version}.{self._sent}"
-        try:
+        remedy = "make room there, or name another folder that every server can read"
+        with blaming(
+            f"{FIELD}.folder: {str(self.folder.parent)!r} cannot store the weights", remedy, OSError, SafetensorError
+        ):
             folder.mkdir()
             self._paths = list(write_files(weights, folder))
-        except (OSError, SafetensorError) as error:  # safetensors raises the second on a full disk
-            raise UserError(
-                f"{FIELD}.folder: {str(self.folder.parent)!r} cannot store the weights ({one_line(error)}); "
-                "make room there, or name another folder that every server can read"
-            ) from error
         for old in previous:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -106,9 +104,10 @@ class Broadcast:
     A lost server comes back at the next `send`: only then do all learner processes gather the weights.
     """
 
-    def __init__(self, seconds: float):
+    def __init__(self, folder: Path, seconds: float):
         """
         Args:
+            folder: not needed.
             seconds: longest silence of a server over one part.
         """
         self.seconds = seconds
@@ -172,13 +171,9 @@ class Broadcast:
         self._door = door = open_store(address, size, limit)
         first = [1 + sum(server.width for server in servers[:i]) for i in range(len(servers))]
         with ThreadPoolExecutor(len(servers)) as pool:
+            about = {"address": address, "port": door.port, "key": door.key, "size": size, "seconds": self.seconds}
             answers = [
-                pool.submit(
-                    server.join,
-                    {"address": address, "port": door.port, "key": door.key, "rank": rank, "size": size}
-                    | {"seconds": self.seconds},
-                    self.seconds,
-                )
+                pool.submit(server.join, about | {"rank": rank}, self.seconds)
                 for server, rank in zip(servers, first, strict=True)
             ]
             self._group = make_group(door.store, 0, size, self._device, address, self.seconds)
@@ -187,10 +182,7 @@ class Broadcast:
         self._members = members
 
 
-TRANSFERS: dict[str, Callable[[Path, float], Transfer]] = {
-    "files": Files,
-    "broadcast": lambda folder, seconds: Broadcast(seconds),
-}
+TRANSFERS: dict[str, Callable[[Path, float], Transfer]] = {"files": Files, "broadcast": Broadcast}
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import UserError
 from halfway.trainers.hosts.hosting import Hosting
 from halfway.trainers.hosts.outcomes import Judge, rollout_of
 from halfway.trainers.hosts.rows import TICKET
@@ -91,7 +91,9 @@ class Observer:
         replayed = inputs.get(REPLAYED) or [len(start) for start in starts]
         tokens = [start + done for start, done in zip(starts, inputs["completion_ids"], strict=True)]
         judged = self._values[self.judging]
-        mine = [Scored(*row) for row in zip(inputs[TICKET], judged, tokens, replayed, self._trained(num), strict=True)]
+        mine = [
+            Scored(*row) for row in zip(inputs[TICKET], judged, tokens, replayed, self._list_trained(num), strict=True)
+        ]
         version = int(inputs["trainer_state"].global_step)
         trained_of: defaultdict[str, list[tuple[float, ...]]] = defaultdict(list)
         for scored in gather_object(mine):
@@ -111,7 +113,7 @@ class Observer:
         for name, value in self.hosting.metrics().items():
             inputs["log_metric"](name, value)
 
-    def _trained(self, num: int) -> list[tuple[float, ...]]:
+    def _list_trained(self, num: int) -> list[tuple[float, ...]]:
         """The values that TRL trains each response on: the sum of its weighted rewards, or each by itself."""
         rows = []
         for i in range(num):
@@ -180,7 +182,7 @@ def seen(inputs: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def judging(rewards: Sequence[Any], success: Any) -> int:
+def find_judge(rewards: Sequence[Any], success: Any) -> int:
     """Index of the reward function that decides success: the one named by `success`, or the only one.
 
     Raises:

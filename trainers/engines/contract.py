@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from halfway.curriculum.rollouts import FloatArray, IntArray, Stop
 
@@ -27,6 +29,17 @@ class Completion:
     policy_version: int
     spans: tuple[tuple[int, int], ...] = ()
 
+    @classmethod
+    def without_entropies(
+        cls, tokens: Sequence[int], logprobs: Sequence[float], stop: Stop, version: int, spans: Any = ()
+    ) -> "Completion":
+        """A completion of an engine that does not know entropies."""
+        unknown_T = np.full(len(tokens), np.nan, np.float32)
+        return cls(np.asarray(tokens, np.int32), np.asarray(logprobs, np.float32), unknown_T, stop, version, spans)
+
+
+STOPS: dict[str | None, Stop] = {"stop": "end", "length": "length"}
+"""The stop of a completion, by vLLM's reason to finish."""
 
 Finished = Callable[[int, Completion], None]
 """Called with the position of a sequence and its completion."""

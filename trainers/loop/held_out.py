@@ -9,9 +9,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from halfway.curriculum.groups import Request
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Problem, Request, Stream
 from halfway.trainers.contracts import Rollouts
 
 

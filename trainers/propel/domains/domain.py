@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from halfway.curriculum.problems import Problem
-from halfway.curriculum.streams import Stream
+from halfway.curriculum import Problem, Stream
 
 
 @dataclass(frozen=True, slots=True)

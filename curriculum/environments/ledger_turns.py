@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from halfway.curriculum import Problem, Unit, UserError, refusal
-from halfway.curriculum.environments.contract import StepResult
+from halfway.curriculum import Problem, UserError, require
+from halfway.curriculum.environments.contract import Environment, StepResult
 from halfway.curriculum.tasks.lab import ledger
 
 
@@ -26,7 +26,7 @@ class LedgerEpisode:
 
 
 @dataclass(frozen=True)
-class Ledger:
+class Ledger(Environment[LedgerEpisode]):
     """Each response is one command; see `halfway.curriculum.tasks.lab.ledger` for the task.
 
     Attributes:
@@ -36,13 +36,10 @@ class Ledger:
 
     max_turns: int = 9
 
-    def __post_init__(self) -> None:
-        if self.max_turns < 1:
-            raise refusal("environment.max_turns", self.max_turns, "give at least 1")
+    unit = "steps"
 
-    @property
-    def unit(self) -> Unit:
-        return "steps"
+    def __post_init__(self) -> None:
+        require(self.max_turns >= 1, "environment.max_turns", self.max_turns, "give at least 1")
 
     def start(self, problems: Sequence[Problem]) -> list[LedgerEpisode]:
         """Start one episode per problem. Raises UserError if a prompt does not belong to this task."""

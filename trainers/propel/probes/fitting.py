@@ -51,7 +51,7 @@ def fit(
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-            merit = _merit(probe, held_HD, held_H, training.stop_on, equal)
+            merit = _merit(probe, held_HD, held_H, equal)
             waited += 1
             if merit > best:
                 best, waited = merit, 0
@@ -77,12 +77,8 @@ def _equal_weights(labels_N: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _merit(probe: Probe, held_HD: Tensor, held_H: Tensor, stop_on: str, equal: bool) -> float:
+def _merit(probe: Probe, held_HD: Tensor, held_H: Tensor, equal: bool) -> float:
     """Higher is better. `equal`: both classes weigh the same."""
     probe.eval()
-    outputs_H2 = probe(held_HD)
     weights_2 = _equal_weights(held_H) if equal else torch.ones(2)
-    if stop_on == "loss":
-        return -float(functional.cross_entropy(outputs_H2, held_H, weights_2))
-    weights_H = weights_2[held_H]
-    return float((weights_H * (outputs_H2.argmax(1) == held_H)).sum() / weights_H.sum())
+    return -float(functional.cross_entropy(probe(held_HD), held_H, weights_2))
