@@ -2,13 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from halfway.curriculum.tasks.data_files import column_names, mapping_in, value_at
 from halfway.curriculum.tasks.verifiers import ANY_OF
-
-if TYPE_CHECKING:
-    from halfway.curriculum.tasks.files import Rows
 
 GYM_PROMPT = "responses_create_params.input"
 CONVERSATIONS = ("messages", "conversations", "conversation", "context_messages", GYM_PROMPT)
@@ -55,6 +52,23 @@ BOX = "\\boxed"
 """The mark of the answer proper in MATH's solutions, which stands in braces."""
 
 
+class Columns(Protocol):
+    """Options of a source that a layout fills in if they have their defaults."""
+
+    @property
+    def prompt_column(self) -> str: ...
+    @property
+    def answer_column(self) -> str: ...
+    @property
+    def context_column(self) -> str: ...
+    @property
+    def answer_after(self) -> str: ...
+    @property
+    def solution_column(self) -> str: ...
+    @property
+    def verifier(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Layout:
     """A layout's name and its options. As text, one line about how rows are read."""
@@ -72,7 +86,7 @@ class Layout:
         return f"read as {self.name}: {', '.join(read)}{mark}{several}"
 
 
-def recognise(rows: Sequence[Mapping[str, Any]], given: "Rows") -> Layout | None:
+def recognise(rows: Sequence[Mapping[str, Any]], given: Columns) -> Layout | None:
     """Recognise the layout of a file's first rows; None if they have the given columns, or no known layout."""
     known = dict.fromkeys(name for row in rows for name in column_names(row))
     filled = {name: True for name in known if any(value_at(row, name) is not None for row in rows)}
@@ -108,7 +122,7 @@ def answers_at(rows: Sequence[Mapping[str, Any]], column: str) -> list[str]:
     return [value for row in rows if isinstance(value := value_at(row, column), str) and value.strip()]
 
 
-def unseen_options(rows: Sequence[Mapping[str, Any]], given: "Rows") -> str:
+def unseen_options(rows: Sequence[Mapping[str, Any]], given: Columns) -> str:
     """Find the column of multiple-choice options that the prompts do not show; "" if there is none."""
     for name in OPTIONS:
         options = [(row, listed) for row in rows if (listed := _list_options(row.get(name)))]
@@ -118,7 +132,7 @@ def unseen_options(rows: Sequence[Mapping[str, Any]], given: "Rows") -> str:
     return ""
 
 
-def are_objects(rows: Sequence[Mapping[str, Any]], given: "Rows") -> bool:
+def are_objects(rows: Sequence[Mapping[str, Any]], given: Columns) -> bool:
     """True if most answers are JSON objects in text, such as the tests of programs."""
     answers = answers_at(rows, given.answer_column)
     return 2 * sum(answer.startswith("{") and bool(mapping_in(answer)) for answer in answers) > len(answers)

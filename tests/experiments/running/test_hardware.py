@@ -29,7 +29,7 @@ from halfway.experiments.running.runs import COMPARISON, CONFIG, claim, prepare
 from halfway.trainers.distributed import ports
 from halfway.trainers.distributed.cluster import ShapeOptions
 from halfway.trainers.engines.vllm_servers import auth
-from halfway.trainers.engines.vllm_servers.part import MIDDLEWARE
+from halfway.trainers.engines.vllm_servers.server_options import MIDDLEWARE
 from halfway.trainers.learner.learner_options import DeepSpeedOptions
 
 CLUSTER = REPOSITORY / "experiments" / "recipes" / "cluster"

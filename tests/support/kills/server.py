@@ -10,8 +10,9 @@ from paths import REPOSITORY
 
 from halfway.trainers.distributed.ports import free_port
 from halfway.trainers.engines.vllm_servers.auth import VARIABLE, new_token
-from halfway.trainers.engines.vllm_servers.part import SERVER_ENVIRONMENT, VllmServers, server_command
+from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server.server import Server
+from halfway.trainers.engines.vllm_servers.server_options import SERVER_ENVIRONMENT, server_command
 
 MODEL = "experiments/starting_models/sums_wide"
 POLL_SECONDS = 0.2

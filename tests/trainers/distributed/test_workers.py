@@ -34,7 +34,8 @@ from halfway.trainers.distributed.collectives import lost_processes, wait_for_al
 from halfway.trainers.distributed.workers import WorkerGroup
 from halfway.trainers.engines.contract import EngineSetup
 from halfway.trainers.engines.vllm.part import Vllm
-from halfway.trainers.engines.vllm_servers.part import VllmServers, server_flags
+from halfway.trainers.engines.vllm_servers.part import VllmServers
+from halfway.trainers.engines.vllm_servers.server_options import server_flags
 from halfway.trainers.learner import learner
 from halfway.trainers.learner.learner_options import LearnerOptions
 

@@ -13,7 +13,7 @@ from halfway.curriculum import FloatArray, IntArray, UserError
 from halfway.curriculum.support.extras import blaming, load_extra
 from halfway.trainers.engines.contract import STOPS, Completion, EngineSetup, Finished
 from halfway.trainers.engines.part import GIB
-from halfway.trainers.engines.vllm.part import FREE_SHARE, VllmOptions, require_length, sampling_parameters
+from halfway.trainers.engines.vllm.vllm_options import FREE_SHARE, VllmOptions, require_length, sampling_parameters
 from halfway.trainers.engines.vllm.worker import WeightLoader
 from halfway.trainers.learner.batch import continuation
 from halfway.trainers.learner.microbatches import pad, split_microbatches

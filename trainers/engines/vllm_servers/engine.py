@@ -15,9 +15,9 @@ from torch import nn
 from halfway.curriculum import UserError
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.engines.contract import EngineSetup
-from halfway.trainers.engines.vllm_servers.part import FIELD, NEEDED_BY, VllmServers
 from halfway.trainers.engines.vllm_servers.server.protocol import OtherWeightsError, ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server
+from halfway.trainers.engines.vllm_servers.server_options import FIELD, NEEDED_BY, ServerOptions
 from halfway.trainers.engines.vllm_servers.spreading import Spreading
 from halfway.trainers.engines.vllm_servers.weights.transfer import TRANSFERS, Transfer, in_parallel
 from halfway.trainers.learner.weights import checkpoint_weights
@@ -37,7 +37,7 @@ class VllmServersEngine(Spreading):
     def __init__(
         self,
         servers: Sequence[Server],
-        options: VllmServers,
+        options: ServerOptions,
         setup: EngineSetup,
         folder: Path,
         dtype: torch.dtype | None = None,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfway.curriculum import IntArray, UserError
 from halfway.trainers.engines.contract import Completion, EngineSetup, Finished
-from halfway.trainers.engines.vllm.part import require_length, sampling_parameters
-from halfway.trainers.engines.vllm_servers.part import FIELD, NEEDED_BY, VllmServers
+from halfway.trainers.engines.vllm.vllm_options import require_length, sampling_parameters
 from halfway.trainers.engines.vllm_servers.server.connection import session, wait_for
 from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server
+from halfway.trainers.engines.vllm_servers.server_options import FIELD, NEEDED_BY, ServerOptions
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -32,7 +32,7 @@ class Spreading(ABC):
 
     serves_all = concurrent = True
 
-    def __init__(self, options: VllmServers, setup: EngineSetup, num_servers: int):
+    def __init__(self, options: ServerOptions, setup: EngineSetup, num_servers: int):
         self.options = options
         self.max_length: int | None = None
         self.retried = 0

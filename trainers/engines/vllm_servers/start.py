@@ -25,22 +25,22 @@ from halfway.trainers.engines.contract import Completion, Engine, EngineSetup, F
 from halfway.trainers.engines.part import GIB, require_known_servers
 from halfway.trainers.engines.vllm_servers.auth import FILE_VARIABLE, VARIABLE, given_token, new_token
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
-from halfway.trainers.engines.vllm_servers.part import (
+from halfway.trainers.engines.vllm_servers.server.server import Server
+from halfway.trainers.engines.vllm_servers.server_options import (
     FIELD,
     FILE_COPIES,
     NEEDED_BY,
     SERVER_ENVIRONMENT,
-    VllmServers,
+    ServerOptions,
     server_command,
 )
-from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.learner.weights import named_weights
 
 # This host's name: on a shared disk, another host's locks may not be visible.
 PREFIX, CLAIM = f"halfway-{socket.gethostname()}-", "in-use"
 
 
-def vllm_servers_engine(options: VllmServers, setup: EngineSetup) -> Engine:
+def vllm_servers_engine(options: ServerOptions, setup: EngineSetup) -> Engine:
     """Make the engine. Its servers are started here or given by address.
 
     With several training processes, the first one talks to the servers.
@@ -90,7 +90,7 @@ def token_of_servers() -> str:
     return token
 
 
-def with_own_weights(engine: Engine, options: VllmServers, setup: EngineSetup) -> Engine:
+def with_own_weights(engine: Engine, options: ServerOptions, setup: EngineSetup) -> Engine:
     """Send the policy's weights to the engine's servers, since servers given by address may have another run's.
 
     All processes must call it: each may hold a part of the weights.
@@ -115,7 +115,7 @@ def device_indices(number: int, width: int) -> list[int]:
     return [(number * width + i) % torch.cuda.device_count() for i in range(width)]
 
 
-def require_own_devices(options: VllmServers, learner: int) -> None:
+def require_own_devices(options: ServerOptions, learner: int) -> None:
     """Refuse a broadcast between processes that share a device: NCCL allows one process per device.
 
     Args:

@@ -16,7 +16,7 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 
 from halfway.trainers.distributed.ports import own_address, use_interface_towards
 from halfway.trainers.engines.vllm.worker import repack_tied_heads
-from halfway.trainers.engines.vllm_servers.part import BACKEND
+from halfway.trainers.engines.vllm_servers.server_options import BACKEND
 from halfway.trainers.engines.vllm_servers.weights.private_store import join_store
 from halfway.trainers.engines.vllm_servers.weights.transfer import broadcast, make_group
 

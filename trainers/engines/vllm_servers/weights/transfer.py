@@ -18,9 +18,9 @@ from torch import Tensor, distributed
 from halfway.curriculum import UserError
 from halfway.curriculum.support.extras import blaming, one_line
 from halfway.trainers.distributed.ports import own_address
-from halfway.trainers.engines.vllm_servers.part import FIELD
 from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server
+from halfway.trainers.engines.vllm_servers.server_options import FIELD
 from halfway.trainers.engines.vllm_servers.weights.private_store import PrivateStore, open_store
 
 # Bytes of weights in one part: the most of the gathered model that the learner holds in memory at a time.
