@@ -107,16 +107,16 @@ class VllmServersEngine(Spreading):
     def sleep(self) -> None:
         """Clear the servers' devices until the next `sync`; own servers that are still starting are ended."""
         self._asleep = True
-        self._all(Server.sleep, Server.stop)
+        self._all(lambda server: server.sleep(self.options.seconds), lambda server: server.stop())
 
-    def _all(self, usable: Callable[[Server, float], None], other: Callable[[Server], None]) -> None:
+    def _all(self, usable: Callable[[Server], None], other: Callable[[Server], None]) -> None:
         """Call a method of every usable server, and another of our own that are not usable."""
 
         def act(server: Server) -> None:
             if not server.usable:
                 return other(server) if server.command else None
             try:
-                usable(server, self.options.seconds)
+                usable(server)
             except ServerError as error:
                 self._lost(server, error)
 
@@ -134,7 +134,7 @@ class VllmServersEngine(Spreading):
     def _sync(self, policy: nn.Module, version: int) -> None:
         if self._asleep:
             self._asleep = False
-            self._all(Server.wake, Server.start)
+            self._all(lambda server: server.wake(self.options.seconds), lambda server: server.start())
         self._synced, self.policy_version = True, version
         ready = self._wait_for(self._answers)
         for server in self.servers:
