@@ -81,16 +81,18 @@ def main() -> None:
     began, failed, setups = time.monotonic(), 0, SERVED if options.served else ON_RAY if options.on_ray else SETUPS
     if options.victims:
         VICTIMS.update(dict.fromkeys(setups, tuple(options.victims.split(","))))
-    preload()
+    left = [case for case in cases(setups, options.runs, options.only) if case not in done]
+    if left:
+        preload()
     folder = Path(tempfile.mkdtemp(prefix="kills-"))
     references = {
         (setup, recipe): Undisturbed(folder / f"{setup}, {recipe}".replace(" ", "-").replace(",", ""), setup, recipe)
         for setup in setups
         for recipe in RECIPES
     }
-    for setup, recipe, number in cases(setups, options.runs, options.only):
-        if (setup, recipe, number) in done or time.monotonic() - began > options.seconds:
-            continue
+    for setup, recipe, number in left:
+        if time.monotonic() - began > options.seconds:
+            break
         one = tried(references[setup, recipe], number, options.seed, options.spawned)
         with options.record.open("a") as file:
             file.write(json.dumps(one) + "\n")

@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,11 +28,54 @@ class Preloaded:
             meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
             meeting |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
             each = [{**meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+        assert self.statuses(self._begin(folder, output, words, each)) == [0] * ranks, output.read_text()[-3000:]
+
+    def begin(self, folder: Path, *words: object, **variables: str) -> "Command":
+        """Start a command in a folder, with further environment variables."""
+        errors = folder / "errors.txt"
+        errors.unlink(missing_ok=True)
+        [pid] = self._begin(folder, folder / "output.txt", words, [variables | {"ERRORS": str(errors)}])
+        return Command(self, pid, errors)
+
+    def statuses(self, pids: list[int]) -> list[int]:
+        """Wait for processes to end."""
+        return self._ask(pids)
+
+    def _begin(
+        self, folder: Path, output: Path, words: Iterable[object], each: Sequence[Mapping[str, str]]
+    ) -> list[int]:
+        return self._ask((list(map(str, words)), str(folder), str(output), each))
+
+    def _ask(self, line: object) -> list[int]:
         assert self._process.stdin is not None and self._process.stdout is not None
-        command = (list(map(str, words)), str(folder), str(output), each)
-        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.write(json.dumps(line) + "\n")
         self._process.stdin.flush()
-        assert json.loads(self._process.stdout.readline()) == [0] * ranks, output.read_text()[-3000:]
+        answer: list[int] = json.loads(self._process.stdout.readline())
+        return answer
+
+
+class Command:
+    """A command that runs."""
+
+    def __init__(self, preloaded: Preloaded, pid: int, errors: Path):
+        self.pid, self._preloaded, self._errors = pid, preloaded, errors
+
+    def runs(self) -> bool:
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def ended(self, seconds: float) -> tuple[int, str]:
+        """Its exit status and standard error, once it has ended; it is killed if it does not."""
+        deadline = time.monotonic() + seconds
+        while self.runs() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if late := self.runs():
+            os.kill(self.pid, signal.SIGKILL)
+        [status] = self._preloaded.statuses([self.pid])
+        assert not late, f"it does not end: {self._errors.read_text()}"
+        return status, self._errors.read_text()
 
 
 @contextmanager

@@ -1,19 +1,23 @@
 """SIGTERM and Ctrl-C: a run ends before or after its step, with a checkpoint, and continues to the same bits."""
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
 import pytest
 from paths import IMPORTABLE, count_lines
+from preloaded import Command, Preloaded
 
+from halfway.experiments.comparing.processes import MODULES
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running import stop_signals
 from halfway.experiments.running.build import build_run
@@ -35,18 +39,10 @@ threads: 1
 PATIENCE_SECONDS = 120
 
 
-def begin(folder: Path, *words: str, **variables: str) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE, **variables}
-    command = [sys.executable, "-m", "halfway.experiments.cli", *words]
-    return subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def await_that(what: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+def await_that(what: Callable[[], bool], process: Command) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not what():
-        assert process.poll() is None and time.monotonic() < deadline
+        assert process.runs() and time.monotonic() < deadline
         time.sleep(0.02)
 
 
@@ -74,14 +70,16 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_run_ends_after_its_step_with_a_checkpoint(tmp_path: Path, number: int, code: int) -> None:
+def test_a_run_ends_after_its_step_with_a_checkpoint(
+    preloaded: Preloaded, tmp_path: Path, number: int, code: int
+) -> None:
     (tmp_path / "run.yaml").write_text(RUN.replace("STEPS", "1000"))
     folder = tmp_path / "runs" / "run"
-    process = begin(tmp_path, "run", "run.yaml", "--quiet")
+    process = preloaded.begin(tmp_path, "run", "run.yaml", "--quiet")
     await_that(lambda: lines_of(folder) > 0, process)
     process.send_signal(number)
-    _, said = process.communicate(timeout=stop_signals.LEAVE_SECONDS + 30)
-    assert process.returncode == code, said
+    status, said = process.ended(stop_signals.LEAVE_SECONDS + 30)
+    assert status == code, said
     assert "halfway resume runs/run" in said and len(said.split("\n")) <= 3
     assert read_state(folder) == "stopped"
     [saved] = (folder / "checkpoints").glob("step-*")
@@ -89,45 +87,49 @@ def test_a_run_ends_after_its_step_with_a_checkpoint(tmp_path: Path, number: int
 
 
 @pytest.mark.parametrize("phase", ["loading", "reporting"])
-def test_a_signal_before_the_first_step_or_in_the_report_names_the_command_too(tmp_path: Path, phase: str) -> None:
+def test_a_signal_before_the_first_step_or_in_the_report_names_the_command_too(
+    preloaded: Preloaded, tmp_path: Path, phase: str
+) -> None:
     (tmp_path / "run.yaml").write_text(RUN.replace("STEPS", "1"))
     folder = tmp_path / "runs" / "run"
-    process = begin(tmp_path, "run", "run.yaml", "--quiet")
+    process = preloaded.begin(tmp_path, "run", "run.yaml", "--quiet")
     if phase == "loading":
         await_that((folder / "provenance.json").exists, process)
     else:
         await_that(lambda: (folder / "status.json").exists() and read_state(folder) == "finished", process)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 143 and said.strip() == "stopped; continue with: halfway resume runs/run"
+    status, said = process.ended(60)
+    assert status == 143 and said.strip() == "stopped; continue with: halfway resume runs/run"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_survey_ends_with_a_line_and_keeps_what_it_tried(tmp_path: Path, number: int, code: int) -> None:
+def test_a_survey_ends_with_a_line_and_keeps_what_it_tried(
+    preloaded: Preloaded, tmp_path: Path, number: int, code: int
+) -> None:
     (tmp_path / "run.yaml").write_text(RUN.replace("STEPS", "1"))
     tried = tmp_path / "runs" / "run-survey" / "records.jsonl"
     words = ("survey", "run.yaml", "problems.train=640", "--problems", "640", "--samples", "8", "--quiet")
-    process = begin(tmp_path, *words)
+    process = preloaded.begin(tmp_path, *words)
     await_that(lambda: count_lines(tried) > 0, process)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == code and said.strip() == "stopped; continue with the same command"
+    status, said = process.ended(60)
+    assert status == code and said.strip() == "stopped; continue with the same command"
     assert 0 < count_lines(tried) < 640
 
 
-def test_a_comparison_ends_all_of_its_runs_with_checkpoints(tmp_path: Path) -> None:
+def test_a_comparison_ends_all_of_its_runs_with_checkpoints(preloaded: Preloaded, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(RUN.replace("budget: {steps: STEPS}\n", ""))
     (tmp_path / "both.yaml").write_text(
         "base: {base: run.yaml}\narms: {one: {}, two: {controllers: [uniform]}}\nseeds: [0]\nbudget: {steps: 1000}\n"
     )
     folders = [tmp_path / "runs" / "both" / arm / "seed-0" for arm in ("one", "two")]
-    process = begin(tmp_path, "compare", "both.yaml", "--jobs", "2", "--quiet")
+    process = preloaded.begin(tmp_path, "compare", "both.yaml", "--jobs", "2", "--quiet")
     await_that(lambda: all(map(lines_of, folders)), process)
     below = children_of(process.pid)
     assert len(below) >= 2
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 143 and "halfway resume runs/both" in said
+    status, said = process.ended(60)
+    assert status == 143 and "halfway resume runs/both" in said
     for folder in folders:
         assert read_state(folder) == "stopped"
         [saved] = (folder / "checkpoints").glob("step-*")
@@ -138,10 +140,20 @@ def test_a_comparison_ends_all_of_its_runs_with_checkpoints(tmp_path: Path) -> N
         time.sleep(0.1)
 
 
+@pytest.fixture
+def forked_samplers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Samplers are forks of a process that has imported what they need, and no fresh Pythons."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(MODULES))
+    monkeypatch.setattr(multiprocessing, "get_context", lambda how: context)
+    yield
+    vars(forkserver)["_forkserver"]._stop()  # other tests begin theirs with other variables
+
+
 @pytest.mark.parametrize("staleness", [0, 1])
 @pytest.mark.parametrize("how", ["left in rollouts", "left in the update", "finished", "finished the last"])
 def test_a_stopped_run_resumes_to_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, staleness: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forked_samplers: None, how: str, staleness: int
 ) -> None:
     if staleness and how != "left in rollouts":
         pytest.skip("one way is enough for a process that samples")
@@ -220,19 +232,16 @@ def test_a_supervised_process_ignores_a_second_signal() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_rank_whose_first_process_does_not_answer_is_ended_by_a_signal(tmp_path: Path) -> None:
+def test_a_rank_whose_first_process_does_not_answer_is_ended_by_a_signal(preloaded: Preloaded, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(RUN.replace("STEPS", "1"))
     with socket.create_server(("127.0.0.1", 0)) as first:
         place = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(first.getsockname()[1])}
-        process = begin(tmp_path, "run", "run.yaml", "--quiet", **place, **meeting)
+        process = preloaded.begin(tmp_path, "run", "run.yaml", "--quiet", **place, **meeting)
         first.settimeout(PATIENCE_SECONDS)
-        with first.accept()[0], process:
-            process.terminate()
-            try:
-                assert process.wait(20) == -signal.SIGTERM
-            finally:
-                process.kill()
+        with first.accept()[0]:
+            process.send_signal(signal.SIGTERM)
+            assert process.ended(20)[0] == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("scope", ["heed_signals", "interrupt_on_signals"])
