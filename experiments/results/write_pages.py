@@ -13,8 +13,8 @@ from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import write_text
 from halfway.experiments.config.paths import REPOSITORY
 from halfway.experiments.reproduction.judging import write_measured
-from halfway.experiments.reproduction.paper_pages import write_page
 from halfway.experiments.results.how_fast_is_it import controllers, planner, tokens
+from halfway.experiments.results.what_is_reproduced.pages import write_pages
 from halfway.experiments.results.when_does_it_pay.choosing import choosing_table, retries_table
 from halfway.experiments.results.when_does_it_pay.starting_inside import starting_inside_table
 from halfway.experiments.results.when_does_it_pay.verdict_numbers import (
@@ -37,7 +37,7 @@ def main() -> int:
     """Write, and name the pages that were stale."""
     script_parser(__doc__).parse_args()
     write_measured()
-    for path in (*write_marked(tables_of(REPOSITORY)), *write_page()):
+    for path in (*write_marked(tables_of(REPOSITORY)), *write_pages()):
         print(f"written: {path}")
     return 0
 

@@ -1,7 +1,7 @@
 """The pages of what is reproduced are what their command writes."""
 
-from halfway.experiments.reproduction.paper_pages import FOLDER, pages, pictures
 from halfway.experiments.reproduction.paper_rows import papers
+from halfway.experiments.results.what_is_reproduced.pages import FOLDER, pages, pictures
 
 GROUNDS = ("ground.md", "ground_greso_prefix_sampling.md", "ground_pros_propel.md")
 
