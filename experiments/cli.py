@@ -805,9 +805,9 @@ def split_seeds(words: Sequence[str], option: str) -> tuple[list[str], list[int]
 def _starter(on: str) -> "Start | None":
     """The function that starts a run as a job of the scheduler `on`; None = in a process of this machine."""
     from halfway.curriculum import refusal
-    from halfway.experiments.comparing import ray_jobs, slurm_jobs
+    from halfway.experiments.comparing.scheduler_jobs import submit_to_ray, submit_to_slurm
 
-    begin: dict[str, Start | None] = {"here": None, "slurm": slurm_jobs.submit, "ray": ray_jobs.submit}
+    begin: dict[str, Start | None] = {"here": None, "slurm": submit_to_slurm, "ray": submit_to_ray}
     if on not in begin:
         raise refusal("--on", on, "give here, slurm or ray")
     return begin[on]

@@ -5,6 +5,6 @@
 - `additions`: additions to a started comparison
 - `jobs`: the runs to train, and their progress bars
 - `runner`: trains the unfinished runs, several at a time, and handles their processes, records and failures
-- `slurm_jobs`: jobs of Slurm instead of processes; `ray_jobs`: tasks of Ray
+- `scheduler_jobs`: jobs of Slurm, or tasks of Ray, instead of processes
 - `processes`: the processes that train the runs: forks of one that imports once, or fresh ones
 """

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from halfway.curriculum import UserError
 from halfway.experiments.cli import app
-from halfway.experiments.comparing.slurm_jobs import submit
+from halfway.experiments.comparing.scheduler_jobs import submit_to_slurm
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running import launch
 
@@ -105,7 +105,7 @@ def test_a_job_of_a_comparison_runs_no_line_of_its_folders_path(odd: str, stubs:
         folder.mkdir(parents=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SCRIPT", str(script))
-            submit(load_run_config(SUMS), folder, 1)
+            submit_to_slurm(load_run_config(SUMS), folder, 1)
     except UserError as error:
         assert "output" in str(error) and not odd.isprintable()
     else:
