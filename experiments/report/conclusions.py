@@ -86,7 +86,8 @@ def _comparison(summary: Summary, headline: Matched, rows: Sequence[MatchedRow])
     elif all(row.p is None for row in headline.contrasts):
         yield "One seed shows no spread over seeds, so no difference can be significant."
     elif not clear:
-        yield f"No difference is significant after Holm's adjustment over {family}{_smallest(shown)}."
+        smallest = f"; differences from {min(shown):.3f} on would be" if shown else ""
+        yield f"No difference is significant after Holm's adjustment over {family}{smallest}."
     yield from _seeds_needed(summary, headline)
     for found in summary.savings:
         if found.axis == headline.axis:
@@ -124,10 +125,3 @@ def _seeds_needed(summary: Summary, headline: Matched) -> Iterator[str]:
         f"({row.difference.value:+.3f}) needs {many} seeds of each arm to be "
         "significant four times out of five."
     )
-
-
-def _smallest(shown: Sequence[float]) -> str:
-    """The smallest significant difference, as the end of a sentence."""
-    if not shown:
-        return ""
-    return f"; differences from {min(shown):.3f} on would be"

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 
 from halfway.curriculum import UserError, require
 from halfway.curriculum.support.acceptance import VARIABLE, accepted_words
@@ -272,33 +271,27 @@ def serving_commands(config: RunConfig, address: str) -> list[Command]:
     return [Command(LOCAL[0], one.words, one.environment, serves=True) for one in services]
 
 
-def token() -> str:
-    """The token of the run. Raises UserError if the environment lacks it."""
-    given = auth.given_token()
-    if given is None:
-        raise UserError(
-            f"serve: servers accept only requests with their token; set {auth.VARIABLE}, or "
-            f"{auth.FILE_VARIABLE} to a file of mode 600, for them and for the run"
-        )
-    return given
-
-
 def serve(config: RunConfig, address: str) -> None:
     """Run the servers until this process is asked to end, and restart any that end too early.
 
     Args:
         address: the only address of this host on which they listen.
+
+    Raises:
+        UserError: if the engine has no servers, or the environment lacks the token of the run.
     """
-    signal.signal(signal.SIGTERM, _leave)
-    with run_commands(serving_commands(config, address), "ssh", {auth.VARIABLE: token()}) as running:
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    commands, token = serving_commands(config, address), auth.given_token()
+    if token is None:
+        raise UserError(
+            f"serve: servers accept only requests with their token; set {auth.VARIABLE}, or "
+            f"{auth.FILE_VARIABLE} to a file of mode 600, for them and for the run"
+        )
+    with run_commands(commands, "ssh", {auth.VARIABLE: token}) as running:
         while True:
             for one in running:
                 one.start_again()
             time.sleep(POLL_SECONDS)
-
-
-def _leave(number: int, _: FrameType | None) -> None:
-    sys.exit(128 + number)
 
 
 NODES = '"$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)"'

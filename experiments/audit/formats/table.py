@@ -525,7 +525,7 @@ def _spread(value: Any, size: int) -> list[int]:
 
 def _word(value: Any) -> str:
     """Convert a cell to a word in lower case."""
-    return "" if value is None else _key(value).decode("utf-8", "replace").strip().lower()
+    return _text(value).strip().lower()
 
 
 def _text(value: Any) -> str:

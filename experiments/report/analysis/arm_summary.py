@@ -155,11 +155,6 @@ def extra_information(config: Mapping[str, Any]) -> str:
     return ", ".join([*(words for need, words in EXTRA_INFORMATION.items() if need in given), *sorted(features)])
 
 
-def trained_groups(run: Run) -> int:
-    """Number of groups that reached the learner."""
-    return sum(step.groups.get("trained", 0) for step in run.steps)
-
-
 def valid_per_step(run: Run) -> float:
     """Trained groups per step, without the zero-variance groups that `fill.zero_variance=keep` also trains."""
     return sum(group.outcome == "trained" and not group.zero_variance for group in run.groups) / run.num_steps
@@ -167,7 +162,7 @@ def valid_per_step(run: Run) -> float:
 
 def rollouts_per_group(run: Run) -> float | None:
     """Rollouts generated per trained group; None if no group was trained."""
-    trained = trained_groups(run)
+    trained = sum(step.groups.get("trained", 0) for step in run.steps)
     return run.steps[-1].rollouts / trained if trained else None
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from halfway.curriculum.decision_log import GroupRecord
 from halfway.curriculum.support.yaml_bases import label_of
 from halfway.experiments.config.design import flatten
 from halfway.experiments.report.records import Run
@@ -149,9 +148,5 @@ def _has_acted(run: Run, label: str) -> bool:
     if any(skip.reason and skip.reason.partition(":")[0] == label for skip in run.skips):
         return True
     sizes = {group.size + sum(group.dropped.values()) for group in run.groups}
-    return len(sizes) > 1 or any(_may_show(group, label) for group in run.groups)
-
-
-def _may_show(group: GroupRecord, label: str) -> bool:
-    chosen = bool(group.decisions) and group.decisions[0][0] == label
-    return chosen or bool(group.weights) or group.hint_share is not None
+    chosen = any(group.decisions and group.decisions[0][0] == label for group in run.groups)
+    return len(sizes) > 1 or chosen or any(group.weights or group.hint_share is not None for group in run.groups)

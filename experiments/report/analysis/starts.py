@@ -62,7 +62,8 @@ def _parent_row(runs: Sequence[Run], parent: ParentCount) -> StartRow:
         f"{parent.passed} of {parent.size}",
         lambda group: group.prefixed and group.parent_count == parent,
     )
-    ratios = [value for run in runs if (value := final_ratio(run, parent)) is not None]
+    last = [run.steps[-1].controllers for run in runs if run.steps]
+    ratios = [value for metrics in last if (value := find_reported(metrics, "ratio", parent)) is not None]
     return replace(row, ratio=fmean(ratios) if ratios else None)
 
 
@@ -94,11 +95,6 @@ def find_reported(metrics: Mapping[str, float | None], quantity: str, parent: Pa
     wanted = parent.metric(quantity)
     found = (value for name, value in metrics.items() if name.partition("/")[2] == wanted)
     return next((value for value in found if value is not None), None)
-
-
-def final_ratio(run: Run, parent: ParentCount) -> float | None:
-    """The prefix ratio for parents with this pass count, after the last step; None if no controller reports it."""
-    return find_reported(run.steps[-1].controllers, "ratio", parent) if run.steps else None
 
 
 @dataclass(frozen=True, slots=True)
