@@ -44,7 +44,6 @@ class Summary:
     starts: tuple[StartRow, ...]
     timing: Timing | None
     tuned: Mapping[str, Sweep]
-    # Earlier reports lack these fields.
     not_started: tuple[str, ...] = ()
     ranks: Mapping[str, int] = field(default_factory=dict)
     failed: tuple[str, ...] = ()
