@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from halfway.curriculum.groups import Group
@@ -30,10 +31,10 @@ class Store(Protocol):
     def put(self, content: bytes) -> Payload: ...
 
 
-class UnreadArray:
+class UnreadArray(NDArrayOperatorsMixin):
     """An array of one axis that knows its length and type, and reads its values whenever they are used.
 
-    numpy takes it as an array; its elements and methods are those of the array.
+    numpy takes it as an array; its elements, methods and operators are those of the array.
     """
 
     __slots__ = ("dtype", "size")
@@ -47,6 +48,10 @@ class UnreadArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         values = self.read()
         return values if dtype is None else values.astype(dtype)
+
+    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        read = (one.read() if isinstance(one, UnreadArray) else one for one in inputs)
+        return getattr(function, method)(*read, **options)
 
     def __len__(self) -> int:
         return self.size

@@ -21,13 +21,17 @@ COMPONENTS = 16
 BATCH_TOKENS = 16_384
 BLOCK = 8192  # rows of states to read at once
 FILE = "prompt_states.npz"
-OVERHEAD = 1 << 12  # bytes of headers and of the key
+OVERHEAD = 1 << 15  # bytes of headers and of the key
 
 Floats = NDArray[np.float64]
 
 
 def with_prompt_states(
-    problems: ProblemSet, policy: Callable[[], Policy], components: int = COMPONENTS, folder: Path | None = None
+    problems: ProblemSet,
+    policy: Callable[[], Policy],
+    components: int = COMPONENTS,
+    folder: Path | None = None,
+    model: str = "",
 ) -> ProblemSet:
     """Add a feature to problems, `prompt_state`: this policy's representation of the prompt.
 
@@ -40,8 +44,9 @@ def with_prompt_states(
         policy: loads the policy, if its states are not known yet.
         components: number of components; fewer if the model is narrower, or the set is smaller.
         folder: the run's folder, for prompt_states.npz; None = the states are not saved.
+        model: the policy's address and settings. States saved for others are computed anew.
     """
-    key = f"{problems.fingerprint()} {components}"
+    key = f"{problems.fingerprint()} {components} {model}".rstrip()
     states_PC = None if folder is None else _kept(folder / FILE, key, len(problems), components)
     if states_PC is None:
         loaded = policy()

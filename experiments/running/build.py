@@ -127,7 +127,7 @@ def build_session(
         folder: the run directory, which keeps these states.
     """
     if NEED in config.chain.needs:
-        problems = with_prompt_states(problems, policy, folder=folder)
+        problems = with_prompt_states(problems, policy, folder=folder, model=repr(config.model))
     return start_session(config, problems)
 
 

@@ -87,6 +87,8 @@ def test_a_resumed_run_does_not_compute_them_again(policy: Policy, tmp_path: Pat
     for problems, components in ((ProblemSet(known[:5]), 4), (known, 3)):  # others are not taken for these
         with pytest.raises(AssertionError, match="loaded"):
             with_prompt_states(problems, refuse, components, tmp_path)
+    with pytest.raises(AssertionError, match="loaded"):
+        with_prompt_states(known, refuse, 4, tmp_path, "another model")
     (tmp_path / prompt_states.FILE).write_bytes(b"PK\x03\x04 cut")
     with pytest.raises(AssertionError, match="loaded"):
         with_prompt_states(known, refuse, 4, tmp_path)

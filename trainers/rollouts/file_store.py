@@ -25,13 +25,15 @@ class FileStore:
         """Empty the folder, which belongs to the store."""
         self.folder, self.owner = folder, _process()
         self.close()
-        folder.mkdir(parents=True)
+        with writing(folder):
+            folder.mkdir(parents=True)
 
     def put(self, content: bytes) -> "StoredFile":
         path = self.folder / uuid4().hex
+        stored = StoredFile(path, self.owner)  # which removes what a full disk has left of it
         with writing(path), open_own(path, "wb") as file:
             file.write(content)
-        return StoredFile(path, self.owner)
+        return stored
 
     def close(self) -> None:
         """Remove the folder."""

@@ -127,7 +127,9 @@ class RayPool(WorkerPool):
             UserError: if Ray is not installed, RAY_ADDRESS leads nowhere, or an actor does not start.
         """
         self.ray = ray = connect_to_ray("rollouts.workers")
-        nodes = sum(node["Alive"] for node in ray.nodes())
+        nodes = sum(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in ray.nodes())
+        if not nodes:
+            raise UserError("rollouts.workers: no node of Ray's cluster offers a CPU; start one with --num-cpus")
         super().__init__(nodes, at_once, Kept())
         self._told: tuple[Any, ...] = ()
         remote = ray.remote(Actor).options(

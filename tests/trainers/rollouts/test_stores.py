@@ -1,5 +1,6 @@
 """Where the arrays of rollouts lie changes no result."""
 
+import errno
 import gc
 import importlib
 import os
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
 from halfway.trainers.loop.arrays import CheckpointArrays
 from halfway.trainers.loop.manifest import write_manifest
+from halfway.trainers.rollouts import file_store, ray_pool
 from halfway.trainers.rollouts.file_store import FileStore
 from halfway.trainers.rollouts.in_flight import InlinePool
 from halfway.trainers.rollouts.ray_pool import RayArrays, RayPool, RayScatter, connect_to_ray
@@ -72,6 +75,7 @@ def test_a_stored_array_is_read_when_its_values_are_used() -> None:
     assert tokens_T[1:].tolist() == [5] and tokens_T.tolist() == [4, 5] and store.reads == 2
     assert np.concatenate([tokens_T, [9]]).tolist() == [4, 5, 9]
     assert np.where([True, False], tokens_T, 0).tolist() == [4, 0]
+    assert (tokens_T == 4).tolist() == [True, False] and (1 + tokens_T > 5).tolist() == [False, True]
     with pytest.raises(AttributeError):
         _ = tokens_T.nothing
 
@@ -128,6 +132,25 @@ def test_a_file_is_removed_when_its_process_no_longer_refers_to_it(tmp_path: Pat
     assert list(folder.iterdir()) == []
     with pytest.raises(UserError, match=says("rollouts.payloads", "cannot be read", "resume")):
         np.asarray(pickle.loads(elsewhere).rollouts[0].turns[0].tokens_T)
+
+
+def test_a_folder_that_cannot_be_emptied_and_a_full_disk_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="file/payloads"):
+        FileStore(tmp_path / "file" / "payloads")
+    store = FileStore(tmp_path / "payloads")
+
+    def fill(path: Path, mode: str) -> Any:
+        path.write_bytes(b"half")
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(file_store, "open_own", fill)
+    with pytest.raises(UserError, match="payloads"):
+        store.put(b"whole")
+    gc.collect()
+    assert not list((tmp_path / "payloads").iterdir())
 
 
 def test_a_cut_file_is_refused(tmp_path: Path) -> None:
@@ -242,6 +265,13 @@ def test_an_actor_that_does_not_start_is_one_line() -> None:
 
     with pytest.raises(UserError, match=says("rollouts.workers", "did not start", "nothing to build")):
         RayPool(build)
+
+
+def test_a_cluster_without_processors_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [{"Alive": True, "Resources": {"memory": 1.0}}, {"Alive": False, "Resources": {"CPU": 8.0}}]
+    monkeypatch.setattr(ray_pool, "connect_to_ray", lambda _: SimpleNamespace(nodes=lambda: nodes))
+    with pytest.raises(UserError, match=says("rollouts.workers", "CPU", "--num-cpus")):
+        RayPool(lambda: None)  # type: ignore[arg-type,return-value]
 
 
 def test_groups_sampled_again_are_counted_in_their_step(tmp_path: Path) -> None:
