@@ -36,7 +36,7 @@ class Interrupted(KeyboardInterrupt):
 
 def exit_code(error: KeyboardInterrupt) -> int:
     """The exit code of a process that a signal ended, as a shell reports it: 130 or 143."""
-    return 129 + getattr(error, "number", signal.SIGINT)
+    return 128 + getattr(error, "number", signal.SIGINT)
 
 
 class Ending:

@@ -217,7 +217,7 @@ def test_a_start_in_the_prompt_is_followed_by_the_response_or_given_up(
     prefixed = Request(problem, SIZE, Origin.PREFIX, prefix=Prefix((turn,), 1, "tokens", 1, SIZE, True))
     for request in (prefixed, Request(problem, SIZE, Origin.HINTED, hint=Hint("6", 1, place="response"))):
         ticket: Any = SimpleNamespace(request=request)
-        prompt, start, text = rows._started(ticket, problem.prompt)
+        prompt, start, text = rows._start_response(ticket, problem.prompt)
         kept = tokenizer(prompt)["input_ids"] == tokenizer(problem.prompt)["input_ids"] + six
         assert start == six and kept == ("EOS" not in ends) == (text == "6")
         assert kept or (prompt, text) == (problem.prompt, None)
