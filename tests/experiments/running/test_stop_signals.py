@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
@@ -86,20 +87,39 @@ def test_a_run_ends_after_its_step_with_a_checkpoint(
     assert int(saved.name.removeprefix("step-")) == lines_of(folder)
 
 
-@pytest.mark.parametrize("phase", ["loading", "reporting"])
-def test_a_signal_before_the_first_step_or_in_the_report_names_the_command_too(
-    preloaded: Preloaded, tmp_path: Path, phase: str
-) -> None:
+STOPPED = "stopped; continue with: halfway resume runs/run"
+
+
+def test_a_signal_before_the_first_step_names_the_command_too(preloaded: Preloaded, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(RUN.replace("STEPS", "1"))
-    folder = tmp_path / "runs" / "run"
     process = preloaded.begin(tmp_path, "run", "run.yaml", "--quiet")
-    if phase == "loading":
-        await_that((folder / "provenance.json").exists, process)
-    else:
-        await_that(lambda: (folder / "status.json").exists() and read_state(folder) == "finished", process)
+    await_that((tmp_path / "runs" / "run" / "provenance.json").exists, process)
     process.send_signal(signal.SIGTERM)
     status, said = process.ended(60)
-    assert status == 143 and said.strip() == "stopped; continue with: halfway resume runs/run"
+    assert status == 143 and said.strip() == STOPPED
+
+
+def finished(folder: Path) -> bool:
+    return (folder / "status.json").exists() and read_state(folder) == "finished"
+
+
+def test_a_signal_in_the_report_names_the_command_too(preloaded: Preloaded, tmp_path: Path) -> None:
+    """A signal between the end of the training and the report changes nothing, so several instants are tried."""
+    ends = []
+    for late in (0.0, 0.05, 0.1, 0.2, 0.4):
+        place = tmp_path / str(late)
+        place.mkdir()
+        (place / "run.yaml").write_text(RUN.replace("STEPS", "1"))
+        folder = place / "runs" / "run"
+        process = preloaded.begin(place, "run", "run.yaml", "--quiet")
+        await_that(partial(finished, folder), process)
+        time.sleep(late)
+        process.send_signal(signal.SIGTERM)
+        status, said = process.ended(60)
+        ends.append((status, said.strip()))
+        if status:
+            break
+    assert ends[-1] == (143, STOPPED), ends
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
