@@ -31,11 +31,11 @@ TRIES, RESTART_SECONDS = 3, 300.0
 
 
 def connect_to_ray(field: str, **options: Any) -> Any:
-    """Connect this process to the cluster at RAY_ADDRESS, or see `ray.init`; returns the module `ray`.
+    """Connect this process to the cluster at RAY_ADDRESS, or to a new one on this host; returns the module `ray`.
 
     Args:
         field: the option that needs Ray.
-        options: of `ray.init`.
+        options: of `ray.init`, such as another address.
 
     Raises:
         UserError: if Ray is not installed, or no cluster responds.
@@ -48,7 +48,8 @@ def connect_to_ray(field: str, **options: Any) -> Any:
         host, _, port = os.environ.get("RAY_ADDRESS", "").rpartition("/")[2].rpartition(":")
         if port.isdigit():  # Ray itself waits for minutes, and then ends the process
             socket.create_connection((host, int(port)), SECONDS_TO_CONNECT).close()
-        ray.init(log_to_driver=False, **options)
+        # Without an address, Ray would join whatever cluster runs on this host, or wait for one that has ended.
+        ray.init(log_to_driver=False, **{"address": os.environ.get("RAY_ADDRESS") or "local"} | options)
     except Exception as error:  # Ray raises bare ones, too
         raise UserError(f"{field}: no Ray cluster responds ({one_line(error)}); set RAY_ADDRESS") from error
     finally:

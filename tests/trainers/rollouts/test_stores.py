@@ -291,6 +291,17 @@ def test_a_ray_cluster_that_does_not_respond_is_named_at_once(monkeypatch: pytes
             RayPool(lambda: None)  # type: ignore[arg-type,return-value]
 
 
+def test_a_cluster_that_nobody_named_is_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed (extra ray)")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    asked: list[str] = []
+    monkeypatch.setattr(ray, "init", lambda address, **_: asked.append(address))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    connect_to_ray("rollouts.workers")
+    connect_to_ray("rollouts.workers", address="auto")
+    assert asked == ["local", "auto"]
+
+
 def test_a_node_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray", reason="ray is not installed (extra ray)")
 
