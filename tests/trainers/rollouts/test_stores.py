@@ -346,7 +346,12 @@ def share_by_ray() -> None:
         wait_for_all()
     if distributed.get_rank() == 0:
         session = Path(importlib.import_module("ray._private.worker")._global_node.get_session_dir_path())
-        print("spilled", sum(path.is_file() for path in session.rglob("ray_spilled_objects*/*")))
+        until = time.monotonic() + 60  # a node may spill what is just being forgotten, and deletes it then
+        while kept := sum(path.is_file() for path in session.rglob("ray_spilled_objects*/*")):
+            if time.monotonic() > until:
+                break
+            time.sleep(0.1)
+        print("spilled", kept)
 
 
 def test_training_processes_fetch_what_they_read_and_ray_forgets_it(ray: Place) -> None:
