@@ -16,7 +16,7 @@ from halfway.curriculum.tasks.lab.sums import SumsOptions
 from halfway.experiments.propel.config import PropelConfig, load_study
 from halfway.experiments.propel.stages import run_corpus, run_curve, run_evaluation, run_sweep, run_training
 from halfway.experiments.propel.study import Study
-from halfway.trainers.engines.contract import Completion
+from halfway.trainers.engines.contract import Completion, Engine
 from halfway.trainers.propel.domains.maths import BEGIN
 from halfway.trainers.propel.domains.sheets import Sums
 
@@ -25,11 +25,8 @@ DOMAIN = Sums(SumsOptions(2, 4, 0, 1))
 TEXTS = ["^1/0a1b1=", "^1/0a2b1=", "^1/0a4b1=", "nonsense", "^1/0a3b1c1=", "^1/0a4b1c2="]
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     """An engine that writes the given texts, chosen by each sequence's seed, and counts its calls."""
-
-    serves_all = False
-    replicas = 1
 
     def __init__(self, tokenizer: Any, texts: Sequence[str], cut: frozenset[str] = frozenset()):
         self.tokenizer, self.texts, self.cut, self.calls = tokenizer, texts, cut, 0

@@ -13,7 +13,7 @@ from halfway.curriculum.boxes.box import Base, BoxLostError
 from halfway.curriculum.boxes.bubblewrap import Bubblewrap
 from halfway.curriculum.repositories.mutation import patch
 from halfway.curriculum.repositories.task import RepositoryTask, to_problem
-from halfway.trainers.engines.contract import Completion, Finished
+from halfway.trainers.engines.contract import Completion, Engine, Finished
 
 SOUND = '''"""Means."""
 
@@ -100,7 +100,7 @@ class Letters:
 
 
 @dataclass
-class Agent:
+class Agent(Engine):
     """An engine that gives the commands of a script, one per turn of its context.
 
     Attributes:
@@ -109,8 +109,6 @@ class Agent:
 
     script: Sequence[str]
     submits: bool = True
-    serves_all: bool = False
-    replicas: int = 1
 
     def generate(
         self,

@@ -79,13 +79,18 @@ class Engine(Protocol):
     Attributes:
         serves_all: with several training processes: true = the first process samples for all and distributes the work,
             and the others only help to send the weights.
-        replicas: current number of copies of the policy; different contexts in one call go to different copies.
+        concurrent: whether several threads may call `generate` at once.
+        max_length: maximum number of tokens of prompt and response together; None = the model's.
     """
 
-    serves_all: bool
+    serves_all: bool = False
+    concurrent: bool = False
+    max_length: int | None = None
 
     @property
-    def replicas(self) -> int: ...
+    def replicas(self) -> int:
+        """Current number of copies of the policy; different contexts in one call go to different copies."""
+        return 1
 
     def generate(
         self,

@@ -52,7 +52,7 @@ class SyncCheck:
         """
         model = learner.policy.config.get_text_config()
         samples = int(os.environ.get("RANK", "0")) == 0 or not engine.serves_all
-        room = max_length or getattr(engine, "max_length", None) or model.max_position_embeddings
+        room = max_length or engine.max_length or model.max_position_embeddings
         return cls(engine, learner, model.vocab_size, room, tolerance, samples)
 
     def __call__(self) -> float:

@@ -237,8 +237,9 @@ class Collector:
             [result] = self._judge([attempt.episode], [self._decode(turn.tokens_T)])
             return result
 
-        several = getattr(self.engine, "concurrent", False)
-        Overlapping(sample, judge, self._answer, several, deadline).run(attempts, lambda: self._report(attempts))
+        Overlapping(sample, judge, self._answer, self.engine.concurrent, deadline).run(
+            attempts, lambda: self._report(attempts)
+        )
 
     def _turn(self, attempts: Sequence[Attempt]) -> None:
         """Sample one response per attempt; the environment answers while the engine still samples."""

@@ -16,15 +16,15 @@ from engine_drivers import attack
 
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import build_run
+from halfway.trainers.engines.contract import Engine
 
 ATTACKED_STEP = 1
 
 
-class Attacked:
+class Attacked(Engine):
     """An engine of which a server is attacked while it works."""
 
     serves_all = True
-    replicas = 1
 
     def __init__(self, engine: Any, training: Any):
         self.engine, self.training = engine, training

@@ -32,12 +32,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from halfway.curriculum.support.errors import require
+from halfway.trainers.engines.contract import Engine
 from halfway.trainers.engines.part import GIB, EngineMemory, EnginePart, Service
 
-class Noted:
+class Noted(Engine):
     """Another engine, with a note of every sync."""
-
-    serves_all, replicas = False, 1
 
     def __init__(self, engine, note):
         self.engine, self.note = engine, note

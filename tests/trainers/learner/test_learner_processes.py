@@ -17,7 +17,7 @@ from paths import IMPORTABLE
 from torch import distributed
 
 from halfway.curriculum import Group, Origin, Stream
-from halfway.trainers.engines.contract import Completion
+from halfway.trainers.engines.contract import Completion, Engine
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.learner.backend import build_accelerator
 from halfway.trainers.learner.learner import PolicyGradientLearner
@@ -38,11 +38,10 @@ BY_GROUPS = replace(OPTIONS, num_minibatches=1, minibatch_groups=2)
 SHARED = replace(OPTIONS, share_contexts=True)
 
 
-class EarlyEnd:
+class EarlyEnd(Engine):
     """An engine of one process, which ends before its limit."""
 
     serves_all = True
-    replicas = 1
 
     def generate(self, contexts: Any, max_new_tokens: Any, seeds: Any) -> list[Completion]:
         zeros_T = np.zeros(5, np.float32)

@@ -15,7 +15,7 @@ from halfway.curriculum import Group, Origin, Prefix, Problem, Request, Rollout,
 from halfway.curriculum.decision_log import group_record
 from halfway.curriculum.environments.contract import Environment, StepResult
 from halfway.curriculum.environments.ledger_turns import Ledger, LedgerEpisode
-from halfway.trainers.engines.contract import Completion, EngineSetup, Finished
+from halfway.trainers.engines.contract import Completion, Engine, EngineSetup, Finished
 from halfway.trainers.engines.transformers.engine import TransformersEngine
 from halfway.trainers.learner.batch import make_batch
 from halfway.trainers.learner.learner_options import LearnerOptions
@@ -29,7 +29,7 @@ STREAM = Stream(0, ("test",))
 
 
 @dataclass
-class Script:
+class Script(Engine):
     """An engine that answers by a function of (text read so far, seed), and remembers what it was asked."""
 
     tokenizer: PreTrainedTokenizerFast

@@ -17,7 +17,7 @@ from transformers.cache_utils import DynamicLayer
 from halfway.curriculum.rollouts import IntArray
 from halfway.curriculum.support.errors import UserError
 from halfway.curriculum.support.extras import one_line
-from halfway.trainers.engines.contract import Completion, EngineSetup, Finished
+from halfway.trainers.engines.contract import Completion, Engine, EngineSetup, Finished
 from halfway.trainers.learner.scoring import cache_name
 from halfway.trainers.learner.weights import copy_weights
 
@@ -28,16 +28,13 @@ ENDED_SHARE = 0.125
 MORE_COLUMNS = 32
 
 
-class TransformersEngine:
+class TransformersEngine(Engine):
     """Samples from a causal language model of `transformers` by inverse transform, one uniform number per token.
 
     The uniforms of a sequence come from its seed alone, so its tokens do not depend on the rest of the batch (except
     where rounding moves a probability past a uniform, about one token in 10^6 in float32). Equal calls give bit-equal
     completions on the same weights, device and number of threads.
     """
-
-    serves_all = False
-    replicas = 1
 
     def __init__(self, setup: EngineSetup):
         """
@@ -312,16 +309,13 @@ class ReplicaEngine(TransformersEngine):
         self.sync(self._shared, version)
 
 
-class ElsewhereEngine:
+class ElsewhereEngine(Engine):
     """Forwards calls to a `ReplicaEngine` in another process.
 
     Attributes:
         shared: the module whose weights both processes share.
         call: calls a method of the replica, by name.
     """
-
-    serves_all = False
-    replicas = 1
 
     def __init__(self, shared: nn.Module, version: int, call: Callable[..., Any]):
         """

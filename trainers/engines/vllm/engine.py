@@ -11,7 +11,7 @@ from torch import nn
 
 from halfway.curriculum import FloatArray, IntArray, UserError
 from halfway.curriculum.support.extras import blaming, load_extra
-from halfway.trainers.engines.contract import STOPS, Completion, EngineSetup, Finished
+from halfway.trainers.engines.contract import STOPS, Completion, Engine, EngineSetup, Finished
 from halfway.trainers.engines.part import GIB
 from halfway.trainers.engines.vllm.vllm_options import FREE_SHARE, VllmOptions, require_length, sampling_parameters
 from halfway.trainers.engines.vllm.worker import WeightLoader
@@ -67,15 +67,12 @@ def vllm_engine(options: VllmOptions, setup: EngineSetup, entropies: bool = Fals
     return engine
 
 
-class VllmEngine:
+class VllmEngine(Engine):
     """Samples through a `vllm.LLM` in this process.
 
     Each sequence draws from its own generator, made from its seed. Through rounding, its tokens may still depend on the
     rest of the batch, more often than with the engine "transformers". Equal calls give equal completions.
     """
-
-    serves_all = False
-    replicas = 1
 
     def __init__(self, llm: Any, sampling_params: Any, setup: EngineSetup, entropies: bool = False):
         """
@@ -90,7 +87,7 @@ class VllmEngine:
         self._temperature = setup.temperature
         self._policy = setup.policy if entropies else None
         self.policy_version = setup.policy_version
-        self.max_length = int(llm.model_config.max_model_len)
+        self.max_length: int = int(llm.model_config.max_model_len)
 
     def generate(
         self,

@@ -133,11 +133,10 @@ def require_own_devices(options: ServerOptions, learner: int) -> None:
         )
 
 
-class SyncOnlyEngine:
+class SyncOnlyEngine(Engine):
     """The engine of a training process that does not talk to the servers."""
 
     serves_all = True
-    replicas = 1
 
     def generate(
         self,
