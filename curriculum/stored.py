@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import blake2b
+from hashlib import sha256
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from halfway.curriculum.groups import Group
 from halfway.curriculum.rollouts import Turn
+from halfway.curriculum.support.errors import UserError
 
 Array = NDArray[Any]
 FIELDS = ("tokens_T", "logprobs_T", "entropies_T", "observation_tokens_O")
@@ -20,8 +21,13 @@ FIELDS = ("tokens_T", "logprobs_T", "entropies_T", "observation_tokens_O")
 class Payload(Protocol):
     """The place of a group's arrays. A store may remove them when nothing refers to the place any longer."""
 
+    @property
+    def name(self) -> str:
+        """What a message calls it: the option that chose the store, and the file if there is one."""
+        ...
+
     def read(self, start: int, size: int) -> bytes | memoryview:
-        """Read bytes. Raises UserError if they are lost."""
+        """Read bytes, fewer at the end of a file that was cut. Raises UserError if they are lost."""
         ...
 
 
@@ -74,7 +80,7 @@ class StoredArray(UnreadArray):
 
     Attributes:
         start: its first byte in the payload.
-        digest: equal for equal values.
+        digest: its `identity`.
     """
 
     __slots__ = ("digest", "payload", "start")
@@ -84,7 +90,13 @@ class StoredArray(UnreadArray):
         self.payload, self.start, self.digest = payload, start, digest
 
     def read(self) -> Array:
-        return np.frombuffer(self.payload.read(self.start, self.size * self.dtype.itemsize), self.dtype)
+        """Read the values. Raises UserError if they are lost or damaged."""
+        content = self.payload.read(self.start, self.size * self.dtype.itemsize)
+        if _digest(content) != self.digest:
+            raise UserError(
+                f"{self.payload.name} is damaged: its bytes are not those that were written; resume the run"
+            )
+        return np.frombuffer(content, self.dtype)
 
 
 class JoinedArray(UnreadArray):
@@ -112,23 +124,32 @@ def join(parts: Sequence[Any]) -> Any:
 
 
 def identity(array: Any) -> bytes:
-    """Bytes that are equal for equal arrays of one type. A stored array is not read."""
-    same: bytes = array.digest if isinstance(array, StoredArray) else array.tobytes()
+    """A hash that is equal for equal arrays of one type. A stored array is not read."""
+    same: bytes = array.digest if isinstance(array, StoredArray) else _digest(bytes_of(array))
     return same
+
+
+def bytes_of(array: Array) -> memoryview:
+    """The bytes of an array, without a copy if they lie one after another."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _digest(content: bytes | memoryview) -> bytes:
+    return sha256(content).digest()[:16]
 
 
 def put_group(group: Group, store: Store) -> Group:
     """Put the arrays of a group's turns into a store, in one payload."""
     turns = [turn for rollout in group.rollouts for turn in rollout.turns]
-    arrays = [np.ascontiguousarray(getattr(turn, name)) for turn in turns for name in FIELDS]
-    content = b"".join(array.tobytes() for array in arrays)
+    arrays = [np.asarray(getattr(turn, name)) for turn in turns for name in FIELDS]
+    content = b"".join(map(bytes_of, arrays))
     if not content:
         return group
     payload, start = store.put(content), 0
     stored: list[Any] = []
     for array in arrays:
-        digest = blake2b(array.data, digest_size=16).digest()
-        stored.append(StoredArray(payload, array.dtype, len(array), start, digest) if len(array) else array)
+        one = StoredArray(payload, array.dtype, len(array), start, identity(array)) if len(array) else array
+        stored.append(one)
         start += array.nbytes
     found = iter(stored)
 

@@ -1,5 +1,6 @@
 """Builds a run from its configuration; the only place where all of its parts are put together."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -52,6 +53,7 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     policy = load_policy(config.model, model_path)
     session = build_session(config, problems.train, lambda: policy, folder)
     parts = build_parts(config, policy)
+    shutil.rmtree(folder / PAYLOADS, ignore_errors=True)  # what the run left when it was killed
     store = FileStore(folder / PAYLOADS) if config.rollouts.payloads == "files" else None
     if parts.pool and store:
         parts.pool.store = store

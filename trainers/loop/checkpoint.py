@@ -22,7 +22,7 @@ from halfway.curriculum.support.atomic import (
     require_regular_files,
 )
 from halfway.curriculum.support.extras import one_line
-from halfway.trainers.loop.arrays import CheckpointArrays, Place
+from halfway.trainers.loop.arrays import CheckpointArrays, Place, array_reader
 from halfway.trainers.loop.loop_options import CheckpointOptions
 from halfway.trainers.loop.manifest import damage, write_manifest
 from halfway.trainers.loop.progress import Progress
@@ -58,12 +58,10 @@ class Checkpoints:
     Attributes:
         folder: holds one sub-folder per checkpoint, "step-00000012" after twelve steps.
         options: how often to save, and how many to keep.
-        arrays: writes and reads the arrays in the state of the loop.
     """
 
     folder: Path
     options: CheckpointOptions
-    arrays: CheckpointArrays = field(default_factory=CheckpointArrays, compare=False)
 
     def due(self, step: int) -> bool:
         """True if a checkpoint is due after `step` finished steps."""
@@ -79,19 +77,19 @@ class Checkpoints:
     def write(self, step: int, state: Callable[[Put], LoopState], save_parts: Callable[[Path], None]) -> None:
         """Write the checkpoint of `step`: the state of the loop, and the files that `save_parts` writes.
 
-        The state is JSON, with its arrays in separate files (`CheckpointArrays`). The folder is renamed to its final
+        The state is JSON, with its arrays in a file of their own (`CheckpointArrays`). The folder is renamed to its final
         name when complete, so a run killed before that resumes from the previous checkpoint.
 
         Raises:
             UserError: if writing fails, for example on a full disk; earlier checkpoints are unchanged.
         """
         require_no_link(self.folder)
-        self.arrays.begin()
-        plain = to_plain(state(self.arrays.put), self.arrays.put)
+        arrays = CheckpointArrays()
+        plain = to_plain(state(arrays.put), arrays.put)
         try:
             with replacing_folder(self.path(step)) as partial:
                 save_parts(partial)
-                places, known = self.arrays.write(partial, f"arrays-{step:08d}.bin")
+                places, known = arrays.write(partial / f"arrays-{step:08d}.bin")
                 (partial / STATE_FILE).write_text(json.dumps(plain | {"arrays": places}))
                 write_manifest(partial, known)
         except WriteError as error:
@@ -99,7 +97,6 @@ class Checkpoints:
                 f"checkpoint: {self.path(step)} cannot be written ({error.reason}); "
                 f"{self._intact()}; make room for it and resume"
             ) from error
-        self.arrays.newest = self.path(step)
         self._prune()
 
     def latest(self) -> Path | None:
@@ -143,7 +140,7 @@ class Checkpoints:
         self._require_sound(folder)
         with self.trusting(folder):
             plain = read_state(folder / STATE_FILE, ids)
-            get = self.arrays.reader(folder, [Place(*place) for place in plain.get("arrays", ())])
+            get = array_reader(folder, [Place(*place) for place in plain.get("arrays", ())])
             yield from_plain(LoopState, plain, get), get
 
     @contextmanager

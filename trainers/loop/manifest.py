@@ -30,8 +30,7 @@ def write_manifest(folder: Path, known: Mapping[str, list[int | str]] | None = N
     """Write the manifest of all files in a folder. Raises OSError if one cannot be read.
 
     Args:
-        known: entries that need no reading, from `entries` of another folder with the same files, or from
-            `SummedFile.entry`.
+        known: entries of files that need no reading, from `SummedFile.entry`.
     """
     known = known or {}
     paths = (path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
@@ -65,7 +64,7 @@ class SummedFile:
 
     @property
     def entry(self) -> list[int | str]:
-        """The manifest entry of the closed file, as in `entries`."""
+        """The manifest entry of the closed file: its size and the checksums of its blocks."""
         return [self.size, *self._sums]
 
     def close(self) -> None:
@@ -76,11 +75,6 @@ class SummedFile:
     def _end_block(self) -> None:
         self._sums.append(self._block.hexdigest())
         self._block = hashlib.sha256()
-
-
-def entries(folder: Path) -> dict[str, list[int | str]]:
-    """The manifest of a folder: for each file, its size and the checksums of its blocks."""
-    return _decode((folder / MANIFEST).read_bytes().partition(b"\n")[0])
 
 
 def damage(folder: Path) -> str:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from halfway.curriculum import UserError
 from halfway.curriculum.support.atomic import open_own, writing
 from halfway.curriculum.support.extras import blaming
 
@@ -52,14 +51,14 @@ class StoredFile:
     def __reduce__(self) -> tuple[Callable[..., "StoredFile"], tuple[Path, str]]:
         return _stored_file, (self.path, self.owner)
 
+    @property
+    def name(self) -> str:
+        return f"rollouts.payloads: {self.path}"
+
     def read(self, start: int, size: int) -> bytes:
-        what = f"rollouts.payloads: {self.path} cannot be read"
-        with blaming(what, "resume the run", OSError), open(self.path, "rb") as file:
+        with blaming(f"{self.name} cannot be read", "resume the run", OSError), open(self.path, "rb") as file:
             file.seek(start)
-            content = file.read(size)
-        if len(content) < size:
-            raise UserError(f"rollouts.payloads: {self.path} is cut off; resume the run")
-        return content
+            return file.read(size)
 
 
 OWNED: "weakref.WeakValueDictionary[Path, StoredFile]" = weakref.WeakValueDictionary()

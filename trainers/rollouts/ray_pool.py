@@ -68,6 +68,8 @@ class RayArrays:
         ref: Ray's reference, unknown in the actor itself.
     """
 
+    name = "rollouts.workers: an object in Ray's store"
+
     def __init__(self) -> None:
         self.ref: Any = None
 

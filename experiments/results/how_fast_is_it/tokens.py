@@ -2,10 +2,9 @@
 
     python experiments/results/how_fast_is_it/tokens.py [--groups 64] [--tokens 4096] [--repeats 7]
 
-Groups of eight rollouts are outstanding or stored, as a checkpoint holds them. "written" is a checkpoint of groups that
-are new, "referred to" the next one with the same groups, and "resumed" reads the newest one, all checks included. A
-token is an id, its log-probability and its entropy. Processor time, medians; the files are in the system's folder for
-temporary files.
+Groups of eight rollouts are outstanding or stored, as a checkpoint holds them; "resumed" reads the newest checkpoint,
+all checks included. A token is an id, its log-probability and its entropy. Processor time, medians; the files are in
+the system's folder for temporary files.
 
 Exits with 1 if a token takes more than 13 bytes of a checkpoint or of the event log. `--keep` writes tokens.json, from
 which `make reproduction` writes the table of the page.
@@ -37,7 +36,7 @@ from halfway.trainers.loop.records import Bytes, JsonLines
 
 NUM_ROLLOUTS = 8
 LIMIT = 13.0
-PARTS = ("checkpoint, written", "checkpoint, referred to", "checkpoint, resumed", "events, written", "events, read")
+PARTS = ("checkpoint, written", "checkpoint, resumed", "events, written", "events, read")
 
 
 @script
@@ -77,19 +76,17 @@ def measure(folder: Path, groups: int, length: int, repeats: int) -> dict[str, d
             return LoopState(Progress(), {}, waiting=waiting)
 
         with timed(PARTS[0]):
-            checkpoints.write(2 * repeat + 1, state, lambda folder: None)
-        with timed(PARTS[1]):
-            checkpoints.write(2 * repeat + 2, state, lambda folder: None)
-        newest = checkpoints.path(2 * repeat + 2)
-        with timed(PARTS[2]), Checkpoints(checkpoints.folder, checkpoints.options).reading(newest):
+            checkpoints.write(repeat, state, lambda folder: None)
+        newest = checkpoints.path(repeat)
+        with timed(PARTS[1]), Checkpoints(checkpoints.folder, checkpoints.options).reading(newest):
             pass
         lines.unlink(missing_ok=True)
         content.unlink(missing_ok=True)
-        with timed(PARTS[3]):
+        with timed(PARTS[2]):
             events = Events(JsonLines(lines), Bytes(content), tokens=True)
             for group in waiting:
                 events.done(0.0, group, (0.0, 1.0))
-        with timed(PARTS[4]):
+        with timed(PARTS[3]):
             for event in msgspec.json.Decoder().decode_lines(lines.read_bytes()):
                 logged_group(event, folder)
     sizes = {

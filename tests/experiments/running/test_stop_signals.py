@@ -181,9 +181,8 @@ def test_a_stopped_run_resumes_to_the_same_bits(
     changes = [f"rollouts.staleness={staleness}", "learner.mismatch=token_masked"] if staleness else []
     config = load_run_config(tmp_path / "run.yaml", changes)
     build_run(config, tmp_path / "peace").train()
-    if how == "left in rollouts":  # its tokens lie in files, which changes nothing
-        config = load_run_config(tmp_path / "run.yaml", [*changes, "rollouts.payloads=files"])
-    stopped = build_run(config, tmp_path / "stopped")
+    in_files = ["rollouts.payloads=files"] if how == "left in rollouts" else []  # which changes nothing
+    stopped = build_run(load_run_config(tmp_path / "run.yaml", [*changes, *in_files]), tmp_path / "stopped")
     asked = False
 
     def interrupt(*arguments: Any, **options: Any) -> Any:
@@ -206,8 +205,12 @@ def test_a_stopped_run_resumes_to_the_same_bits(
     assert json.loads((tmp_path / "stopped" / "status.json").read_text())["state"] == "stopped"
     saved = [int(path.name.removeprefix("step-")) for path in (tmp_path / "stopped" / "checkpoints").glob("step-*")]
     wanted = {"left in rollouts": [2], "left in the update": [], "finished": [3], "finished the last": [4]}
-    assert saved == wanted[how] and not (tmp_path / "stopped" / "payloads").exists()
+    payloads = tmp_path / "stopped" / "payloads"
+    assert saved == wanted[how] and not payloads.exists()
+    payloads.mkdir()
+    (payloads / "group").touch()  # as if it had been killed
     build_run(config, tmp_path / "stopped").train()
+    assert not payloads.exists()
     last = "checkpoints/step-00000004/policy/model.safetensors"
     for part in ("decisions.jsonl", last):
         assert (tmp_path / "peace" / part).read_bytes() == (tmp_path / "stopped" / part).read_bytes()

@@ -51,8 +51,8 @@ def draw(chance: random.Random, victims: Sequence[str]) -> Fault:
 
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-CHANGES = {"os.rename", "os.mkdir", "os.truncate", "os.remove", "os.rmdir", "os.link", "shutil.rmtree"}
-NEEDS_ROOM = {"open", "os.mkdir", "os.link"}
+CHANGES = {"os.rename", "os.mkdir", "os.truncate", "os.remove", "os.rmdir", "shutil.rmtree"}
+NEEDS_ROOM = {"open", "os.mkdir"}
 
 
 def count_operations(folder: Path, act: Callable[[int, str], None]) -> None:
@@ -110,8 +110,6 @@ def _tear(path: Path, kept: int, chance: random.Random) -> int:
     """Cut a file, or turn a part of it into zeros or noise; its first bytes are kept. 1 if there was more, else 0."""
     size = path.stat().st_size
     if size <= kept or chance.random() < 0.3:
-        return 0
-    if path.stat().st_nlink > 1:  # its bytes are those of a checkpoint that is whole
         return 0
     start = chance.randint(kept, size - 1)
     with path.open("r+b") as file:
