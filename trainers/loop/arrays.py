@@ -74,7 +74,7 @@ def array_reader(folder: Path, places: Sequence[Place]) -> Get:
     names = {place.file for place in places}
     if strange := [name for name in names if not NAME.fullmatch(name)]:
         raise ValueError(f"{strange[0]!r} is not a file of arrays")
-    files = {name: memoryview(np.memmap(folder / name, np.uint8, "r")) for name in names}
+    files = {name: np.memmap(folder / name, np.uint8, "r").data for name in names}
 
     def get(dtype: str, at: Sequence[int | None]) -> Array:
         number, *shape = at
