@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,8 +33,8 @@ class Place(NamedTuple):
 class CheckpointArrays:
     """Collects the arrays of one checkpoint, and writes each once.
 
-    Arrays are equal if their bytes are, wherever they lie. No checkpoint shares a file with another: one that is damaged
-    spoils no other.
+    Arrays are equal if their bytes are, wherever they lie. No checkpoint shares a file with another, so
+    damage to one spoils no other.
     """
 
     def __init__(self) -> None:

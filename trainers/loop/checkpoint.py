@@ -77,8 +77,8 @@ class Checkpoints:
     def write(self, step: int, state: Callable[[Put], LoopState], save_parts: Callable[[Path], None]) -> None:
         """Write the checkpoint of `step`: the state of the loop, and the files that `save_parts` writes.
 
-        The state is JSON, with its arrays in a file of their own (`CheckpointArrays`). The folder is renamed to its final
-        name when complete, so a run killed before that resumes from the previous checkpoint.
+        The state is JSON, with its arrays in a file of their own (`CheckpointArrays`). The folder is renamed to its
+        final name when complete, so a run killed before that resumes from the previous checkpoint.
 
         Raises:
             UserError: if writing fails, for example on a full disk; earlier checkpoints are unchanged.
