@@ -2,8 +2,11 @@
 
 import hashlib
 from abc import abstractmethod
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, overload
 
 import msgspec
@@ -54,16 +57,78 @@ class ProblemTable(Sequence[Problem]):
     """Problems that are built on access, since a million problem objects would take a gigabyte."""
 
     @abstractmethod
+    def at(self, place: int) -> Problem:
+        """The problem at a position from 0."""
+
+    @abstractmethod
     def ids(self) -> list[str]:
         """The ids of all problems, by position."""
 
-    @abstractmethod
-    def column(self, feature: str) -> Sequence[float | str | tuple[float, ...] | None]:
-        """One feature of all problems, by position; None where it is missing."""
+    @overload
+    def __getitem__(self, index: int) -> Problem: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Problem]: ...
+    def __getitem__(self, index: int | slice) -> Problem | Sequence[Problem]:
+        places = range(len(self))[index]
+        return self.at(places) if isinstance(places, int) else tuple(map(self.at, places))
 
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """A hash of all problems in their order, to tell whether two runs train on the same set."""
+    def column(self, feature: str) -> Any:
+        """One feature of all problems, by position; None where it is missing."""
+        return [problem.features.get(feature) for problem in self]
+
+    def fingerprint(self, generated: Sequence[Problem]) -> str:
+        """A hash of all problems in their order, then of others, to tell whether two runs train on the same set."""
+        return fingerprint(chain(self, generated))
+
+
+class PackedProblems(ProblemTable):
+    """Problems of plain values as bytes, a fifth of the memory of objects. Tables of some of them share the bytes."""
+
+    def __init__(self, problems: Iterable[Problem] = ()):
+        self._content, self._ends = bytearray(), array("q", [0])
+        self._rows: Sequence[int] | None = None  # None = all, in the order in which they were added
+        self.extend(problems)
+
+    def extend(self, problems: Iterable[Problem]) -> None:
+        """Append problems."""
+        assert self._rows is None, "only the table of all problems grows"
+        for problem in problems:
+            self._content += _ENCODER.encode(msgspec.structs.astuple(problem))
+            self._ends.append(len(self._content))
+
+    def choose(self, places: Iterable[int]) -> "PackedProblems":
+        """The problems at some positions, in this order."""
+        chosen = copy(self)
+        chosen._rows = array("q", places if self._rows is None else (self._rows[i] for i in places))
+        return chosen
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1 if self._rows is None else len(self._rows)
+
+    def at(self, place: int) -> Problem:
+        return Problem(*_DECODER.decode(self._packed(place)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PackedProblems) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def ids(self) -> list[str]:
+        return [_ID_DECODER.decode(self._packed(place)).id for place in range(len(self))]
+
+    def _packed(self, place: int) -> bytearray:
+        row = place if self._rows is None else self._rows[place]
+        return self._content[self._ends[row] : self._ends[row + 1]]
+
+
+class _Id(msgspec.Struct, array_like=True):
+    """The beginning of a packed problem."""
+
+    id: str
+
+
+_ENCODER, _ID_DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Id)
+_DECODER = msgspec.msgpack.Decoder(tuple[tuple(each.type for each in msgspec.structs.fields(Problem))])  # type: ignore
 
 
 class ProblemSet(Sequence[Problem]):
@@ -100,12 +165,15 @@ class ProblemSet(Sequence[Problem]):
         except KeyError:
             raise KeyError(f"unknown problem id {problem_id!r}") from None
 
+    def ids(self) -> list[str]:
+        """The ids of all problems, by position."""
+        return list(self._position)
+
     def fingerprint(self) -> str:
         """A hash of all problems in order, generated problems last, to tell whether two runs train on one set."""
-        if not isinstance(self._problems, ProblemTable):
-            return fingerprint([*self._problems, *self.generated])
-        digest = self._problems.fingerprint()
-        return f"{digest}+{fingerprint(self.generated)}" if self.generated else digest
+        if isinstance(self._problems, ProblemTable):
+            return self._problems.fingerprint(self.generated)
+        return fingerprint(chain(self._problems, self.generated))
 
     def feature_fingerprint(self, feature: str) -> str:
         """A hash of one feature of all problems; for vectors of their shape only, since their rounding may vary.
@@ -125,6 +193,8 @@ class ProblemSet(Sequence[Problem]):
         """
         known = self._problems
         values = known.column(feature) if isinstance(known, ProblemTable) else [p.features.get(feature) for p in known]
+        if isinstance(values, np.ndarray):
+            return values
         for i, value in enumerate(values):
             if value is None:
                 problem = known[i]

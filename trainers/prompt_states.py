@@ -11,6 +11,7 @@ from msgspec import structs
 from numpy.typing import NDArray
 
 from halfway.curriculum import IntArray, Problem, ProblemSet
+from halfway.curriculum.problems import ProblemTable
 from halfway.curriculum.support.atomic import reading, replacing
 from halfway.trainers.policy import Policy
 from halfway.trainers.rollouts.chat import Prompts
@@ -57,8 +58,7 @@ def with_prompt_states(
             folder.mkdir(parents=True, exist_ok=True)
             with replacing(folder / FILE) as temporary, temporary.open("wb") as file:
                 np.savez(file, key=np.array(key), states=states_PC)
-    known = [_with_feature(problem, state_C) for problem, state_C in zip(problems, states_PC, strict=True)]
-    return ProblemSet(known, problems.generated)
+    return ProblemSet(_WithStates(problems, states_PC), problems.generated)
 
 
 def _kept(path: Path, key: str, problems: int, components: int) -> Floats | None:
@@ -77,8 +77,7 @@ def _kept(path: Path, key: str, problems: int, components: int) -> Floats | None
 
 def with_blank_states(problems: ProblemSet) -> ProblemSet:
     """Add the same feature, always 0, for checks that load no model."""
-    blank_C = np.zeros(COMPONENTS)
-    return ProblemSet([_with_feature(p, blank_C) for p in problems], problems.generated)
+    return ProblemSet(_WithStates(problems, np.zeros((len(problems), COMPONENTS))), problems.generated)
 
 
 def mean_states(policy: Policy, prompts: Sequence[IntArray]) -> NDArray[np.float32]:
@@ -144,5 +143,21 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield batch
 
 
-def _with_feature(problem: Problem, state_C: Floats) -> Problem:
-    return structs.replace(problem, features={**problem.features, FEATURE: tuple(map(float, state_C))})
+class _WithStates(ProblemTable):
+    """Problems that get their states on access."""
+
+    def __init__(self, problems: ProblemSet, states_PC: Floats):
+        self._problems, self._states_PC = problems, states_PC
+
+    def __len__(self) -> int:
+        return len(self._problems)
+
+    def at(self, place: int) -> Problem:
+        problem, state = self._problems[place], tuple(self._states_PC[place].tolist())
+        return structs.replace(problem, features={**problem.features, FEATURE: state})
+
+    def ids(self) -> list[str]:
+        return self._problems.ids()
+
+    def column(self, feature: str) -> Any:
+        return self._states_PC if feature == FEATURE else super().column(feature)

@@ -1,13 +1,15 @@
 """Sources of problems, and the split of their problems into a training set and held-out problems."""
 
 import hashlib
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from halfway.curriculum import Problem, ProblemSet, Stream, UserError
+from halfway.curriculum.problems import PackedProblems
 
 MAX_REPEATS = 1000
 """A generating source stops after this many consecutive repeated draws."""
@@ -44,7 +46,7 @@ class SourceReport:
 class Loaded(NamedTuple):
     """Problems with the report on them."""
 
-    problems: tuple[Problem, ...]
+    problems: Sequence[Problem]
     report: SourceReport
 
 
@@ -56,7 +58,7 @@ class ProblemSplit:
         generated: further problems, for controllers that propose them.
     """
 
-    trained: tuple[Problem, ...]
+    trained: Sequence[Problem]
     heldout: tuple[Problem, ...]
     report: SourceReport
     generated: tuple[Problem, ...] = ()
@@ -104,12 +106,13 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
     own = source.heldout()
     if own is None:
         loaded = source.load(None if train is None else train + heldout, stream)
-        kept_out, rest, dropped = loaded.problems[:heldout], loaded.problems[heldout:], Counter(loaded.report.dropped)
+        kept_out, dropped = loaded.problems[:heldout], Counter(loaded.report.dropped)
+        rest = range(len(kept_out), len(loaded.problems))
         notes = loaded.report.notes
     else:
         loaded = source.load(train, stream)
         other = own.load(heldout, stream)
-        kept_out, rest = other.problems[:heldout], loaded.problems
+        kept_out, rest = other.problems[:heldout], range(len(loaded.problems))
         dropped = Counter(loaded.report.dropped) + Counter(other.report.dropped)
         notes = (*loaded.report.notes, *other.report.notes)
     if len(kept_out) < heldout:
@@ -117,7 +120,8 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
             f"held-out problems: {heldout} wanted, the source has {len(kept_out)}; lower evaluation.problems"
         )
     ids, prompts = {p.id for p in kept_out}, {p.prompt for p in kept_out}
-    free = [p for p in rest if p.id not in ids and p.prompt not in prompts]
+    every = ((i, loaded.problems[i]) for i in rest)
+    free = [i for i, problem in every if problem.id not in ids and problem.prompt not in prompts]
     chosen = free if train is None else free[:train]
     if not chosen or (train is not None and len(chosen) < train):
         remedy = (
@@ -131,7 +135,13 @@ def split(source: Source, train: int | None, heldout: int, stream: Stream) -> Pr
         )
     dropped += Counter({"shared with held-out": len(rest) - len(free), "not needed": len(free) - len(chosen)})
     report = SourceReport(len(chosen) + len(kept_out), dict(dropped), loaded.report.examples, notes)
-    return ProblemSplit(tuple(chosen), tuple(kept_out), report)
+    return ProblemSplit(_choose(loaded.problems, chosen), tuple(kept_out), report)
+
+
+def _choose(problems: Sequence[Problem], places: Sequence[int]) -> Sequence[Problem]:
+    if isinstance(problems, PackedProblems):
+        return problems.choose(places)
+    return tuple(problems[i] for i in places)
 
 
 def with_also(parts: ProblemSplit, source: Source, wanted: int | None, stream: Stream) -> ProblemSplit:
@@ -144,7 +154,9 @@ def with_also(parts: ProblemSplit, source: Source, wanted: int | None, stream: S
         UserError: if none of them is usable.
     """
     chosen, report = _beside(parts, source, wanted, stream, "also")
-    return replace(parts, trained=(*parts.trained, *chosen), report=report)
+    packed = all(isinstance(each, PackedProblems) for each in (parts.trained, chosen))
+    trained = (PackedProblems if packed else tuple)(itertools.chain(parts.trained, chosen))
+    return replace(parts, trained=trained, report=report)
 
 
 def with_generated(parts: ProblemSplit, source: Source, stream: Stream) -> ProblemSplit:
@@ -159,27 +171,29 @@ def with_generated(parts: ProblemSplit, source: Source, stream: Stream) -> Probl
 
 def _beside(
     parts: ProblemSplit, source: Source, wanted: int | None, stream: Stream, field: str
-) -> tuple[list[Problem], SourceReport]:
+) -> tuple[Sequence[Problem], SourceReport]:
     """Load another source's problems; returns them and the report of both sources.
 
     Problems that share an id or a prompt with the training set or the held-out problems are left out and counted.
     """
     loaded = source.load(wanted, stream)
     known = {"in the training set": parts.trained, "shared with held-out": parts.heldout}
-    taken = {key: reason for reason, problems in known.items() for p in problems for key in (p.id, p.prompt)}
+    own_keys = {key for p in loaded.problems for key in (p.id, p.prompt)}
+    keys = ((key, reason) for reason, problems in known.items() for p in problems for key in (p.id, p.prompt))
+    taken = {key: reason for key, reason in keys if key in own_keys}
     why = [taken.get(problem.id) or taken.get(problem.prompt) for problem in loaded.problems]
-    chosen = [problem for problem, reason in zip(loaded.problems, why, strict=True) if reason is None]
-    if not chosen:
+    free = [i for i, reason in enumerate(why) if reason is None]
+    if not free:
         remedy = "export another pool" if field == "generated" else "give another source"
         raise UserError(f"problems.{field}: none of {len(why)} tasks is usable, all are {' or '.join(known)}; {remedy}")
     own = Counter(loaded.report.dropped) + Counter(reason for reason in why if reason)
-    if wanted is not None and len(chosen) > wanted:  # a finite source gives all its problems
-        own["not needed"] += len(chosen) - wanted
-        chosen = chosen[:wanted]
+    if wanted is not None and len(free) > wanted:  # a finite source gives all its problems
+        own["not needed"] += len(free) - wanted
+        free = free[:wanted]
     dropped = Counter(parts.report.dropped) + Counter({f"{field}, {reason}": n for reason, n in own.items()})
     examples = (*parts.report.examples, *loaded.report.examples)
     notes = (*parts.report.notes, *loaded.report.notes)
-    return chosen, SourceReport(parts.report.kept + len(chosen), dict(dropped), examples, notes)
+    return _choose(loaded.problems, free), SourceReport(parts.report.kept + len(free), dict(dropped), examples, notes)
 
 
 def content_id(source: str, prompt: str, answer: str) -> str:

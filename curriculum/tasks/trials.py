@@ -46,8 +46,8 @@ def try_verifiers(problems: Sequence[Problem], most: int = 64) -> Iterator[Trial
     """Try each verifier of the problems that is in `TRIED`, on at most `most` evenly spread problems."""
     for name in dict.fromkeys(problem.verifier for problem in problems):
         if name.partition("(")[0] in TRIED:
-            mine = [problem for problem in problems if problem.verifier == name]
-            yield _try(name, mine[:: max(1, len(mine) // most)][:most])
+            mine = [i for i, problem in enumerate(problems) if problem.verifier == name]
+            yield _try(name, [problems[i] for i in mine[:: max(1, len(mine) // most)][:most]])
 
 
 def _try(name: str, problems: Sequence[Problem]) -> Trial:

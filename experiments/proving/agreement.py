@@ -56,7 +56,7 @@ class Trial:
 
     def sample(self, step: int, prefixes: Sequence[Group] = ()) -> list[Group]:
         """Sample fresh groups, or groups that continue the first rollouts of earlier groups."""
-        requests = [Request(problem, ROLLOUTS) for problem in list(self.problems)[:GROUPS]]
+        requests = [Request(problem, ROLLOUTS) for problem in self.problems[:GROUPS]]
         if prefixes:
             requests = [
                 structs.replace(group.request, origin=Origin.PREFIX, prefix=start_of(group.rollouts[0]))

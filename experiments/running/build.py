@@ -18,6 +18,8 @@ from halfway.trainers.prompt_states import NEED, with_prompt_states
 
 PAYLOADS = "payloads"
 """Folder of a run for the arrays of rollouts."""
+SHOWN = 10_000
+"""Problems for which an environment starts episodes at a time, as a check."""
 
 if TYPE_CHECKING:
     from halfway.trainers.distributed.workers import WorkerGroup
@@ -109,11 +111,12 @@ def build_problems(config: RunConfig) -> ProblemSplit:
         problems = with_also(problems, options.also.part, options.also_train, stream.at("also"))
     if options.generated:
         problems = with_generated(problems, options.generated.part, stream.at("generated"))
-    own = [*problems.trained, *problems.heldout]
     name, environment = config.environment.name, config.environment.part
-    for where, some in (("source", own), ("generated", problems.generated)):
+    parts = ("source", problems.trained), ("source", problems.heldout), ("generated", problems.generated)
+    for where, some in parts:
         try:
-            environment.start(some)
+            for start in range(0, len(some), SHOWN):
+                environment.start(some[start : start + SHOWN])
         except UserError as error:
             raise UserError(f"environment: {name!r} does not suit the problems of problems.{where}: {error}") from None
     return problems

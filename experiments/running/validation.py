@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -187,19 +188,19 @@ def _check_prompts(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:
         UserError: naming the first prompt that cannot be encoded or is too long.
     """
     file = paths.find(config.model.path).expanduser() / "tokenizer.json"
-    plain = [problem for problem in (*problems.train, *problems.heldout) if not problem.messages]
     if not file.is_file() or config.model.chat == "all" or find_spec("tokenizers") is None:
         return
     prompts = Prompts(_Quick(file))
     room, limit = model_config(config.model.path).get("max_position_embeddings"), config.rollouts.max_response_tokens
-    for problem in plain[:MOST_PROMPTS]:
+    plain = (problem for problem in chain(problems.train, problems.heldout) if not problem.messages)
+    for problem in islice(plain, MOST_PROMPTS):
         length = len(prompts.of_problem(problem))
         fits = not isinstance(room, int) or length + limit <= room
         what = f"the prompt of {problem.id!r} has {length} tokens"
         remedy = f"{what}, and the model was made for {room} together; lower it"
         require(fits, "rollouts.max_response_tokens", limit, remedy)
-    if len(plain) > MOST_PROMPTS:
-        yield f"problems: the tokenizer was tried on the first {MOST_PROMPTS} of {len(plain)} prompts"
+    if left := sum(1 for _ in plain):
+        yield f"problems: the tokenizer was tried on the first {MOST_PROMPTS} of {MOST_PROMPTS + left} prompts"
 
 
 class _Quick:
@@ -262,7 +263,7 @@ def describe_problems(config: RunConfig, drawn: Drawn) -> Iterator[str]:
     if problems is not None:
         yield from problems.report.notes
         yield from _describe_prompt(config, problems)
-        yield from describe_verifiers(list(problems.train))
+        yield from describe_verifiers(problems.train)
 
 
 def _describe_prompt(config: RunConfig, problems: ProblemSplit) -> Iterator[str]:

@@ -80,7 +80,7 @@ def run_survey(
     found = build_problems(config)
     for note in found.report.notes:
         _say(console, note)
-    problems = list(found.train)[:count]
+    problems = list(found.trained[:count])
     prepare_folder({"config": to_plain(config), "form": form}, folder)
     pattern = form_pattern(form, problems)
     for line in describe_verifiers(problems):

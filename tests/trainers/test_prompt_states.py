@@ -58,7 +58,8 @@ def test_problems_keep_what_they_had(policy: Policy) -> None:
     known = ProblemSet([Problem(str(i), f"{i}+{i}=", "0", features={"lines": i}) for i in range(6)])
     problems = with_prompt_states(known, lambda: policy, 4)
     assert problems.column(FEATURE).shape == (6, 4) and problems.column("lines").tolist() == list(range(6))
-    assert problems.fingerprint() == known.fingerprint()
+    assert problems.fingerprint() == known.fingerprint() and problems.ids() == known.ids()
+    assert problems[5].features == {"lines": 5, FEATURE: tuple(problems.column(FEATURE)[5])}
 
 
 def test_a_chain_that_asks_for_them_gets_them(tmp_path: Path) -> None:

@@ -221,13 +221,13 @@ class Hosting:
         path = folder / name
         if not path.exists():
             raise UserError(f"{folder}: holds no {name}; resume from a checkpoint that was saved with Halfway")
-        ids = [problem.id for problem in self.rows.problems]
+        ids = self.rows.problems.ids()
         with open_state(read_state(path, ids), path) as state:
             self.load_state_dict(state)
 
     @cached_property
     def _log(self) -> RunLog:
-        names = [problem.id for problem in self.rows.problems]
+        names = self.rows.problems.ids()
         texts = Samples(names, self.decode, self.folder / "decisions.jsonl") if self.decode else None
         return RunLog(self.folder, chosen=texts)
 

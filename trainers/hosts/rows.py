@@ -4,10 +4,10 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import Any
 
 from halfway.curriculum import Message, PassRateController, Problem, ProblemSet, UserError, refusal
-from halfway.curriculum.problems import ProblemTable
+from halfway.curriculum.problems import ProblemTable, fingerprint
 from halfway.curriculum.support.extras import clean
 
 TICKET = "halfway_ticket"
@@ -130,14 +130,7 @@ class DatasetProblems(ProblemTable):
     def __len__(self) -> int:
         return len(self._rows)
 
-    @overload
-    def __getitem__(self, index: int) -> Problem: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Problem]: ...
-    def __getitem__(self, index: int | slice) -> Problem | Sequence[Problem]:
-        if isinstance(index, slice):
-            return tuple(self[i] for i in range(*index.indices(len(self))))
-        place = range(len(self))[index]
+    def at(self, place: int) -> Problem:
         return problem_of(self._rows[place], str(place), self._columns, self._features)
 
     def ids(self) -> list[str]:
@@ -151,7 +144,7 @@ class DatasetProblems(ProblemTable):
         values: Sequence[Any] = self._rows.select_columns([feature])[:][feature]
         return values
 
-    def fingerprint(self) -> str:
+    def fingerprint(self, generated: Sequence[Problem]) -> str:
         """A hash of all columns, independent of how the file is divided into chunks."""
         digest = hashlib.blake2b(digest_size=16)
         for start in range(0, len(self), WINDOW):
@@ -160,7 +153,7 @@ class DatasetProblems(ProblemTable):
                 digest.update(repr(name).encode())
                 for values in leaves(window[name].combine_chunks()):
                     digest.update(repr(values).encode("utf-8", "replace"))
-        return digest.hexdigest()
+        return f"{digest.hexdigest()}+{fingerprint(generated)}" if generated else digest.hexdigest()
 
 
 def leaves(array: Any) -> Iterator[list[Any]]:

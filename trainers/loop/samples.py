@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class Samples:
     """
 
     def __init__(self, problems: Sequence[str], decode: Decode, decisions: Path):
-        self.chosen = frozenset(sorted(problems, key=lambda name: blake2b(name.encode()).digest())[:PROBLEMS])
+        self.chosen = frozenset(nsmallest(PROBLEMS, problems, key=lambda name: blake2b(name.encode()).digest()))
         self.decode, self.decisions = decode, decisions
         self._visits: Counter[str] | None = None
 

@@ -81,7 +81,7 @@ class Training:
     stop: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
-        ids = [problem.id for problem in self.session.problems] if self.decode else []
+        ids = self.session.problems.ids() if self.decode else []
         samples = Samples(ids, self.decode, self.folder / "decisions.jsonl") if self.decode else None
         self.log = RunLog(self.folder, events=self.staleness > 0, chosen=samples)
         self.stream = Stream(self.seed)
@@ -348,7 +348,7 @@ class Training:
         if folder is None:
             self.log.truncate()
             return None
-        with self.checkpoints.reading(folder, [problem.id for problem in self.session.problems]) as (state, get):
+        with self.checkpoints.reading(folder, self.session.problems.ids()) as (state, get):
             self.session.load_state_dict(state.session, get=get)
             self.progress, self.carried = state.progress, state.carried
             away = [group.request for group in state.waiting if group.request.stored is None and group.missing]

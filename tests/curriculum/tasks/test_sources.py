@@ -3,6 +3,8 @@
 import ast
 import gzip
 import json
+import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,9 @@ from hypothesis import strategies as st
 from messages import says
 from msgspec import structs
 
-from halfway.curriculum import Problem, Stream, UserError
-from halfway.curriculum.problems import fingerprint
-from halfway.curriculum.tasks import reasoning_gym
+from halfway.curriculum import Message, Problem, ProblemSet, Stream, UserError
+from halfway.curriculum.problems import PackedProblems, fingerprint
+from halfway.curriculum.tasks import data_files, files, reasoning_gym
 from halfway.curriculum.tasks.files import File, Pool, Surveyed, write_problems
 from halfway.curriculum.tasks.helpers import Unjudged, count, separate_counts, take_counts
 from halfway.curriculum.tasks.lab import ledger, sums
@@ -476,6 +478,67 @@ def test_a_further_sources_problems_train_behind_the_others() -> None:
     assert list(with_also(parts, Fixed(*others), None, STREAM).train)[2:] == made[4:]
     with pytest.raises(UserError, match=says("problems.also", 4, "another source")):
         with_also(parts, Fixed(*made[:4]), None, STREAM)
+
+
+def test_packed_problems_are_those_that_were_packed() -> None:
+    features = {"rate": 0.5, "topic": "sums", "state": (1.0, -2.5)}
+    whole = Problem("b", "user: é", "2", "s", "numeric", features, (Message("user", "é"),), "1+1")
+    problems = [Problem("a", "p", "1"), whole, Problem("c", "q", "")]
+    table = PackedProblems(problems)
+    assert list(table) == problems and table[-1] == problems[2] and table[1:] == tuple(problems[1:])
+    assert table.column("topic") == [None, "sums", None] and table.ids() == ["a", "b", "c"]
+    some = table.choose([2, 1]).choose([1])
+    assert list(some) == [whole] and some == PackedProblems([whole]) != table and some != [whole]
+    made = [Problem("d", "r", "")]
+    assert (
+        ProblemSet(table, made).fingerprint()
+        == ProblemSet(problems, made).fingerprint()
+        == fingerprint([*table, *made])
+    )
+    with pytest.raises(IndexError):
+        table[3]
+
+
+def test_a_problem_of_a_file_takes_less_than_300_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = 20_000
+    monkeypatch.setattr(data_files, "BLOCK", 1 << 14)
+    path = jsonl(tmp_path, *rows(number))
+    tracemalloc.start()
+    try:
+        train = split(File(path, check_answers=False), None, 10, STREAM).train
+        held, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(train) == number - 10 and held < 300 * number and peak < 500 * number
+
+
+def test_further_problems_of_a_file_stay_packed(tmp_path: Path) -> None:
+    parts = split(File(jsonl(tmp_path, *rows(6))), None, 2, STREAM)
+    more = with_also(parts, File(jsonl(tmp_path, *rows(9), name="more.jsonl")), None, STREAM)
+    assert isinstance(more.trained, PackedProblems) and len(more.train) == 7
+    assert list(more.trained[:4]) == list(parts.trained)
+    mixed = with_also(parts, Fixed(Problem("x", "y", "z")), None, STREAM)
+    assert list(mixed.train) == [*parts.trained, Problem("x", "y", "z")]
+
+
+def test_prompts_of_one_hash_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "hash", len, raising=False)
+    source = File(jsonl(tmp_path, *rows(9), rows(9)[4], rows(9)[4] | {"answer": "0"}))
+    loaded = source.load(None, STREAM)
+    assert sorted(p.answer for p in loaded.problems) == sorted([*(row["answer"] for row in rows(9)), "0"])
+    assert loaded.report.dropped.total() == 1 and len(loaded.report.notes) == 1  # type: ignore[attr-defined]
+
+
+def test_a_name_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    """Logs and checkpoints hold text only, so a run would end in its first step."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")
+    Path(path).write_text(json.dumps(rows(1)[0]) + "\n")
+    with pytest.raises(UserError, match="is not UTF-8"):
+        File(path).load(None, STREAM)
+    assert len(File(path, name="sums").load(None, STREAM).problems) == 1
+    row = rows(1)[0] | {"id": "a", "verifier": "exact", "pass_rate": 0.5, "\ud800": 1}
+    with pytest.raises(UserError, match="half a surrogate pair"):
+        Surveyed(path=jsonl(tmp_path, row)).load(None, STREAM)
 
 
 def test_different_sets_have_different_fingerprints() -> None:
