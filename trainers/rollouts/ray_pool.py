@@ -6,6 +6,8 @@
 import os
 import signal
 import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -26,8 +28,11 @@ NAMESPACE = "halfway"
 AUTHENTICATION = "RAY_AUTH_MODE"
 """Set by Ray in the process that starts a cluster."""
 SECONDS_TO_CONNECT = 5.0
-TRIES, RESTART_SECONDS = 3, 300.0
-"""Times that an actor may end while it works on one submission, and how long its restart may take."""
+TRIES = 3
+"""Times that an actor may end while it works on one submission."""
+NOTICE_SECONDS, STUCK_SECONDS = 60.0, 600.0
+"""While an actor does not start: seconds between messages, and seconds with no other call in progress until the run
+stops."""
 
 
 def connect_to_ray(field: str, **options: Any) -> Any:
@@ -117,7 +122,7 @@ class RayPool(WorkerPool):
     """Rolls out in actors, one on each node of the cluster at RAY_ADDRESS, or of one that it starts on this host.
 
     The outcome is the same on any number of actors. If one ends, Ray starts it again, perhaps on another node, and its
-    requests are sampled again.
+    requests are sampled again. While other jobs have all processors, the pool waits, and says so.
     """
 
     def __init__(self, build: Callable[[], Collector], at_once: int = 1):
@@ -127,7 +132,8 @@ class RayPool(WorkerPool):
             build: makes the collector in an actor; it and the requests are pickled.
 
         Raises:
-            UserError: if Ray is not installed, RAY_ADDRESS leads nowhere, or an actor does not start.
+            UserError: if Ray is not installed, RAY_ADDRESS leads nowhere, or an actor does not start in
+                `STUCK_SECONDS`.
         """
         self.ray = ray = connect_to_ray("rollouts.workers")
         nodes = sum(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in ray.nodes())
@@ -135,6 +141,8 @@ class RayPool(WorkerPool):
             raise UserError("rollouts.workers: no node of Ray's cluster offers a CPU; start one with --num-cpus")
         super().__init__(nodes, at_once, Kept())
         self._told: tuple[Any, ...] = ()
+        self._busy = set[int]()  # threads whose call is in progress
+        self._closed, self._noticed = False, 0.0
         remote = ray.remote(Actor).options(
             max_concurrency=at_once, max_restarts=-1, scheduling_strategy="SPREAD", num_cpus=1
         )
@@ -142,9 +150,11 @@ class RayPool(WorkerPool):
         self.actors = [remote.remote(self._build) for _ in range(nodes)]
         try:
             for actor in self.actors:
-                self._call(actor, "process")
-        except ray.exceptions.RayActorError as error:
+                self._await(actor)
+        except BaseException as error:
             self.close()
+            if not isinstance(error, ray.exceptions.RayActorError):
+                raise
             last = str(error).strip().rpartition("\n")[2]
             raise UserError(f"rollouts.workers: an actor did not start ({one_line(last)}); see `ray logs`") from error
 
@@ -153,6 +163,7 @@ class RayPool(WorkerPool):
         return super().on_engine(method, *arguments)
 
     def close(self) -> None:
+        self._closed = True
         for actor in self.actors:
             self.ray.kill(actor)
         super().close()
@@ -161,6 +172,10 @@ class RayPool(WorkerPool):
         actor, tries, errors = self.actors[worker], 0, self.ray.exceptions
         while True:
             try:
+                if tries:
+                    self._await(actor, again=True)
+                    if self._told:
+                        self._call(actor, "on_engine", *self._told)
                 return self._call(actor, method, *arguments)
             except (errors.RayActorError, errors.ObjectLostError) as error:  # or what it returned, with its node
                 tries += 1
@@ -169,25 +184,48 @@ class RayPool(WorkerPool):
                         f"rollouts.workers: an actor ended {tries} times ({one_line(error)}), possibly out of "
                         "memory; resume the run"
                     ) from error
-                self._restart(actor)
                 self.resampled += len(arguments[0]) if method == "run" else 0
 
-    def _restart(self, actor: Any) -> None:
-        """Wait until Ray has restarted an actor, and repeat the last call to its engine."""
-        deadline = time.monotonic() + RESTART_SECONDS
+    def _await(self, actor: Any, again: bool = False) -> None:
+        """Wait until an actor responds.
+
+        Args:
+            again: Ray starts it again, and raises RayActorError meanwhile.
+
+        Raises:
+            UserError: after `STUCK_SECONDS` in which no call was in progress, so nothing else could end either.
+        """
+        began = stuck = time.monotonic()
+        answer = actor.process.remote()
         while True:
-            try:
-                self._call(actor, "process")
-                break
-            except self.ray.exceptions.RayActorError:
-                if time.monotonic() > deadline:
-                    raise
+            if self.ray.wait([answer], timeout=1.0)[0]:
+                try:
+                    self.ray.get(answer)
+                    return
+                except self.ray.exceptions.RayActorError:
+                    if self._closed or not again:
+                        raise
                 time.sleep(0.5)
-        if self._told:
-            self._call(actor, "on_engine", *self._told)
+                answer = actor.process.remote()
+            now = time.monotonic()
+            stuck = now if self._busy else stuck
+            if now - stuck > STUCK_SECONDS:
+                raise UserError(f"{self._missing(now - began)}; resume the run when one is")
+            if now - max(began, self._noticed) >= NOTICE_SECONDS:
+                self._noticed = now
+                print(f"{self._missing(now - began)}; waiting", file=sys.stderr)
+
+    def _missing(self, seconds: float) -> str:
+        """What an actor that does not start needs."""
+        free, most = (each.get("CPU", 0) for each in (self.ray.available_resources(), self.ray.cluster_resources()))
+        return (
+            f"rollouts.workers: an actor has not started for {seconds:.0f} s: it needs 1 CPU, and "
+            f"{free:g} of {most:g} in Ray's cluster are free"
+        )
 
     def _call(self, actor: Any, method: str, *arguments: Any) -> Any:
         """Call a method of an actor; an exception of the method is raised here."""
+        self._busy.add(threading.get_ident())
         try:
             if method != "run" or arguments[-1] is None:
                 return self.ray.get(getattr(actor, method).remote(*arguments))
@@ -199,6 +237,8 @@ class RayPool(WorkerPool):
             return done
         except self.ray.exceptions.RayTaskError as error:
             raise error.cause from None
+        finally:
+            self._busy.discard(threading.get_ident())
 
 
 class Shares:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -268,6 +269,70 @@ def test_a_cluster_without_processors_is_one_line(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ray_pool, "connect_to_ray", lambda _: SimpleNamespace(nodes=lambda: nodes))
     with pytest.raises(UserError, match=says("rollouts.workers", "CPU", "--num-cpus")):
         RayPool(lambda: None)  # type: ignore[arg-type,return-value]
+
+
+@pytest.mark.usefixtures("ray")
+def test_a_cluster_whose_processors_others_have_is_named_and_not_awaited_for_ever(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ray: Any = importlib.import_module("ray")
+    remote = ray.remote(num_cpus=1)(Counting)
+    others = []
+    while (free := int(ray.available_resources().get("CPU", 0))) > 0:
+        others += [remote.remote() for _ in range(free)]
+        ray.get([other.put.remote(b"") for other in others])
+        time.sleep(1)  # what is free is known a little later
+    monkeypatch.setattr(ray_pool, "NOTICE_SECONDS", 1.0)
+    monkeypatch.setattr(ray_pool, "STUCK_SECONDS", 3.0)
+    try:
+        with pytest.raises(UserError, match=says("rollouts.workers", "needs 1 CPU", "0 of 4", "resume the run")):
+            RayPool(lambda: None)  # type: ignore[arg-type,return-value]
+    finally:
+        for other in others:
+            ray.kill(other)
+    assert re.search(r"not started for \d s: it needs 1 CPU, and 0 of 4 .*; waiting\n", capsys.readouterr().err)
+
+
+class Gone(Exception):
+    """Ray's error for an actor that ends."""
+
+
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> RayPool:
+    """A pool of one actor that ended and does not start again."""
+    ray = MagicMock(**{"nodes.return_value": [{"Alive": True, "Resources": {"CPU": 1.0}}]})
+    ray.exceptions = SimpleNamespace(RayActorError=Gone, ObjectLostError=Gone, RayTaskError=KeyError)
+    ray.wait.return_value = [True], []
+    ray.available_resources.return_value, ray.cluster_resources.return_value = {}, {"CPU": 1.0}
+    monkeypatch.setattr(ray_pool, "connect_to_ray", lambda _: ray)
+    pool = RayPool(lambda: None)  # type: ignore[arg-type,return-value]
+    ray.get.side_effect = Gone
+    return pool
+
+
+def test_an_actor_that_does_not_start_again_is_awaited_while_others_work(
+    monkeypatch: pytest.MonkeyPatch, lost: RayPool
+) -> None:
+    monkeypatch.setattr(ray_pool, "STUCK_SECONDS", 0.0)
+    pauses = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            lost._busy.clear()
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    lost._busy.add(0)
+    with pytest.raises(UserError, match=says("rollouts.workers", "not started", "resume the run")):
+        lost._await(lost.actors[0], again=True)
+    assert len(pauses) == 3
+
+
+def test_a_closed_pool_awaits_no_actor(lost: RayPool) -> None:
+    job = lost._threads[0].submit(lost._ask, 0, "process")
+    lost.close()
+    with pytest.raises(UserError, match="rollouts.workers"):
+        job.result(timeout=60)
 
 
 def test_groups_sampled_again_are_counted_in_their_step(tmp_path: Path) -> None:
