@@ -293,7 +293,7 @@ def test_a_cluster_whose_processors_others_have_is_named_and_not_awaited_for_eve
     assert re.search(r"not started for \d s: it needs 1 CPU, and 0 of 4 .*; waiting\n", capsys.readouterr().err)
 
 
-class Gone(Exception):
+class GoneError(Exception):
     """Ray's error for an actor that ends."""
 
 
@@ -301,12 +301,12 @@ class Gone(Exception):
 def lost(monkeypatch: pytest.MonkeyPatch) -> RayPool:
     """A pool of one actor that ended and does not start again."""
     ray = MagicMock(**{"nodes.return_value": [{"Alive": True, "Resources": {"CPU": 1.0}}]})
-    ray.exceptions = SimpleNamespace(RayActorError=Gone, ObjectLostError=Gone, RayTaskError=KeyError)
+    ray.exceptions = SimpleNamespace(RayActorError=GoneError, ObjectLostError=GoneError, RayTaskError=KeyError)
     ray.wait.return_value = [True], []
     ray.available_resources.return_value, ray.cluster_resources.return_value = {}, {"CPU": 1.0}
     monkeypatch.setattr(ray_pool, "connect_to_ray", lambda _: ray)
     pool = RayPool(lambda: None)  # type: ignore[arg-type,return-value]
-    ray.get.side_effect = Gone
+    ray.get.side_effect = GoneError
     return pool
 
 
@@ -331,7 +331,7 @@ def test_an_actor_that_does_not_start_again_is_awaited_while_others_work(
 def test_a_closed_pool_awaits_no_actor(lost: RayPool) -> None:
     job = lost._threads[0].submit(lost._ask, 0, "process")
     lost.close()
-    with pytest.raises(UserError, match="rollouts.workers"):
+    with pytest.raises(UserError, match=says("rollouts.workers")):
         job.result(timeout=60)
 
 
