@@ -9,7 +9,7 @@ import numpy as np
 from halfway.controllers.beliefs.counts import fresh_counts, predict_fresh
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.shared_skills import SkillModel, Skills, design, integrate
-from halfway.controllers.laws.choice import draw_keys, first_by
+from halfway.controllers.laws.choose_problems import draw_keys, first_by
 from halfway.controllers.laws.slots import fill_slots
 from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Request, Stream, UserError, require
 from halfway.curriculum.signals import expected_update_mass

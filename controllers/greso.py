@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.counts import is_whole
-from halfway.controllers.laws.control import TOLERANCE, bound, damp_gain
+from halfway.controllers.laws.feedback import TOLERANCE, bound, damp_gain
 from halfway.controllers.laws.slots import judge_fresh
 from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, Verdict, require
 
@@ -68,7 +68,7 @@ class Greso(PassRateController[GresoState]):
     - a plan always fills: after as many candidates as there are problems, or a hundred refusals for one slot, it
       accepts the next candidate ("readmitted");
     - exactly the requested number of problems is rolled out; none are dropped to suit devices or chunks of 32;
-    - `step` is smaller on late evidence (`halfway.controllers.laws.control.damp_gain`);
+    - `step` is smaller on late evidence (`halfway.controllers.laws.feedback.damp_gain`);
     - order and draws depend on the run's seed, not on the clock, and the checkpoint holds all state.
 
     Attributes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from halfway.controllers.beliefs.counts import fresh_groups
-from halfway.controllers.laws.shares import part_by_rate
+from halfway.controllers.laws.category_shares import part_by_rate
 from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Stream, require
 from halfway.curriculum.signals import update_mass
 

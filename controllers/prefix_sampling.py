@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
-from halfway.controllers.laws.control import Effect, Knob, RatioLaw, damp_gain, floor_product
+from halfway.controllers.laws.feedback import Effect, Knob, RatioLaw, damp_gain, floor_product
 from halfway.controllers.laws.slots import slots_left
 from halfway.controllers.prefixes.control_loops import Loop, Saved, Side, bucket_of, save_one, side_of
 from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, require
@@ -81,7 +81,7 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         thresholds: pass rates below and above which a group is skewed; a rate equal to one of them is balanced.
         alpha: weight of the newest pass rate in the moving average over the children.
         deadzone, step: the ratio moves by `step` when the belief is outside the dead zone, by less on late evidence
-            (`halfway.controllers.laws.control.damp_gain`; ours).
+            (`halfway.controllers.laws.feedback.damp_gain`; ours).
         bounds: range of every ratio; ours.
         cooldown: updates of the bucket ("buckets"), or steps ("categories"), without a move after each move.
         max_share: largest share of a plan that starts from prefixes, newest saved rollouts first; ours.

@@ -13,7 +13,7 @@ from halfway.controllers.beliefs.calibration import EDGE, Calibration, Line, Res
 from halfway.controllers.beliefs.forest import Floats, enforce_caps, grow
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import with_offsets
-from halfway.controllers.laws.selection import (
+from halfway.controllers.laws.choose_nodes import (
     Ties,
     by_update_mass,
     distance_to_band,
@@ -52,7 +52,7 @@ class Pros(PassRateController[ProsState]):
         selection: "target" = nodes nearest the target; "random" = all nodes equally likely (the source's ablation);
             "mass" = drawn in proportion to the expected update mass under MaxRL (ours).
         target: target range (low, high) of pass rates, all equally good.
-        ties: order of equally distant nodes, see `halfway.controllers.laws.selection.nearest`.
+        ties: order of equally distant nodes, see `halfway.controllers.laws.choose_nodes.nearest`.
         exploration: share of the plan drawn uniformly from all nodes, so that every node is eventually tried again.
         per_tree: maximum number of groups of one tree in a step, including those of other members; null = no quota, as
             in the source.

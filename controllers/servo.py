@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from halfway.controllers.beliefs.counts import fresh_counts, fresh_groups
 from halfway.controllers.beliefs.features import Categories, ColumnIs, difficulties, levels
 from halfway.controllers.beliefs.forest import Floats, Positions
-from halfway.controllers.laws.choice import first_by
-from halfway.controllers.laws.control import damp_gain
-from halfway.controllers.laws.shares import cosine_shares, count_turns, draw_problems, gaussian_shares
+from halfway.controllers.laws.category_shares import cosine_shares, count_turns, draw_problems, gaussian_shares
+from halfway.controllers.laws.choose_problems import first_by
+from halfway.controllers.laws.feedback import damp_gain
 from halfway.controllers.laws.slots import fill_slots
 from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Request, Stream, require
 
@@ -36,9 +36,9 @@ class Servo(PassRateController[ServoState]):
       so far (the published code repeats the same problems). After a step T <- T + gain tanh(sensitivity (rate -
       pass_rate)), clipped to `bounds`, where rate is the mean pass rate of the step's fresh rollouts. The published
       values are gain 50, sensitivity 2, pass_rate 0.5 and T from 0, on a scale of 100 times the failure rate of a
-      reference model. The gain is smaller on late evidence (`halfway.controllers.laws.control.damp_gain`; ours).
+      reference model. The gain is smaller on late evidence (`halfway.controllers.laws.feedback.damp_gain`; ours).
     - "cosine", "gaussian": every slot draws one of K levels, with probabilities that depend only on the step (E2H-C and
-      E2H-G, see `halfway.controllers.laws.shares`), and takes the next problem of that level. The published
+      E2H-G, see `halfway.controllers.laws.category_shares`), and takes the next problem of that level. The published
       configuration omits the floor of "gaussian", and its code then fails; our default, 2 / (K (K + 1)), is the code's
       value for `true`.
 

@@ -11,7 +11,6 @@ Nothing here loads torch. The files are the contract:
 - `prefix`: starting points inside an earlier rollout or after a hint
 - `streams`: named, independent random streams
 - `states`: controller states as JSON, and back
-- `spreading`: divides requests among processes
 - `stored`: arrays of rollouts that lie in a store, and are read when they are used
 - `signals`: measures of the learning signal of a group of binary rewards
 - `decision_log`: one JSON record per group, with decisions and outcome

@@ -11,8 +11,8 @@ from halfway.curriculum import Registry
 from halfway.curriculum.registries import ENVIRONMENTS, SOURCES
 from halfway.curriculum.support.components import Component
 from halfway.curriculum.support.registry import unknown
-from halfway.curriculum.tasks.answers import Batched
-from halfway.curriculum.tasks.verifiers import VERIFIERS
+from halfway.curriculum.tasks.verifiers.exact_numeric import Batched
+from halfway.curriculum.tasks.verifiers.verify import VERIFIERS
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import RunConfig
 from halfway.experiments.output_flags import section_texts

@@ -25,7 +25,7 @@ from halfway.curriculum import (
 )
 from halfway.curriculum.environments.ledger_turns import Ledger
 from halfway.curriculum.environments.single_turn import SingleTurn
-from halfway.curriculum.tasks.verifiers import VERIFIERS
+from halfway.curriculum.tasks.verifiers.verify import VERIFIERS
 from halfway.testing import check_controller, check_engine, check_environment, check_verifier
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.engines.contract import EngineSetup

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from halfway.controllers.beliefs.counts import Counts, fresh_counts, moving_average
 from halfway.controllers.beliefs.features import Categories, categories
 from halfway.controllers.beliefs.forest import Floats, Positions
-from halfway.controllers.laws.shares import count_turns, draw_problems, optimistic, raise_to_floor, softmax
+from halfway.controllers.laws.category_shares import count_turns, draw_problems, optimistic, raise_to_floor, softmax
 from halfway.controllers.laws.slots import fill_slots
 from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Request, Stream, require
 from halfway.curriculum.signals import survival

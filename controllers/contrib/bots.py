@@ -10,7 +10,7 @@ from halfway.controllers.beliefs.counts import Counts, fresh_counts, moving_aver
 from halfway.controllers.beliefs.features import numbers
 from halfway.controllers.beliefs.forest import Decay, Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief, ThompsonBelief
-from halfway.controllers.laws.choice import Choice
+from halfway.controllers.laws.choose_problems import Choice
 from halfway.controllers.laws.slots import fill_by_rate
 from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Stream, UserError, require
 

@@ -10,7 +10,7 @@ from halfway.controllers.beliefs.counts import fresh_counts, predict_fresh
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.forest_beliefs import Aim
 from halfway.controllers.beliefs.logit_normal import sigmoid
-from halfway.controllers.laws.choice import Choice, ChoiceKind
+from halfway.controllers.laws.choose_problems import Choice, ChoiceKind
 from halfway.controllers.laws.slots import fill_by_rate
 from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Stream
 

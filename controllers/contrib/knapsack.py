@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.counts import moving_average
-from halfway.controllers.laws.allocation import allocate, signal_gain, sufficient_size
+from halfway.controllers.laws.rollout_budget import allocate, signal_gain, sufficient_size
 from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, Verdict, require
 
 UNSEEN = -1.0

@@ -7,7 +7,7 @@ from functools import partial
 from halfway.controllers.beliefs.counts import fresh_counts, predict_fresh
 from halfway.controllers.beliefs.forest import Floats, Forest
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief, ThompsonBelief
-from halfway.controllers.laws.choice import Choice
+from halfway.controllers.laws.choose_problems import Choice
 from halfway.controllers.laws.slots import fill_by_rate
 from halfway.curriculum import Group, PassRateController, Plan, ProblemSet, Stream, require
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from halfway.controllers.laws.allocation import allocate, hit_gain
+from halfway.controllers.laws.rollout_budget import allocate, hit_gain
 from halfway.curriculum import Group, Origin, PassRateController, Plan, ProblemSet, Request, Stream, Verdict, require
 
 PILOT, COMMIT = "pilot", "commit"

@@ -1,9 +1,9 @@
 """Laws, which turn a belief into an action: pure functions and frozen values.
 
-- `control`: ratios under feedback control
-- `choice`: chooses problems by their believed pass rates
-- `selection`: chooses nodes of a forest
-- `shares`: divides slots among categories of problems
-- `allocation`: divides a budget of rollouts among problems
+- `feedback`: ratios under feedback control
+- `choose_problems`: by their believed pass rates
+- `choose_nodes`: of a forest
+- `category_shares`: divides slots among categories of problems
+- `rollout_budget`: divides a budget of rollouts among problems
 - `slots`: fills the open slots of a plan
 """

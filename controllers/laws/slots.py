@@ -6,8 +6,8 @@ import numpy as np
 
 from halfway.controllers.beliefs.forest import Floats, Positions
 from halfway.controllers.beliefs.forest_beliefs import Aim
-from halfway.controllers.laws.choice import Choice
-from halfway.controllers.laws.control import floor_product
+from halfway.controllers.laws.choose_problems import Choice
+from halfway.controllers.laws.feedback import floor_product
 from halfway.curriculum import Origin, Plan, ProblemSet, Request, Stream, Verdict
 
 PATIENCE = 100

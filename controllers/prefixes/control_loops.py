@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Literal
 
 from halfway.controllers.beliefs.counts import moving_average
-from halfway.controllers.laws.control import Effect, Knob, RatioLaw
+from halfway.controllers.laws.feedback import Effect, Knob, RatioLaw
 from halfway.curriculum import Group, Prefix, Rollout, Turn, Unit, cut
 from halfway.curriculum.rollouts import NO_VALUES
 

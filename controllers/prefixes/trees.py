@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.calibration import Line
 from halfway.controllers.beliefs.forest import Forest, prune
-from halfway.controllers.laws.selection import Taken, tree_of
+from halfway.controllers.laws.choose_nodes import Taken, tree_of
 from halfway.controllers.prefixes.reuse import Start, text_of
 from halfway.curriculum import Group, Origin, Plan, ProblemSet, Request
 

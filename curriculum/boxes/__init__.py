@@ -1,7 +1,7 @@
 """Boxes, isolated work trees for a policy's commands, and the sandbox for untrusted programs.
 
 - `box`: the contract of a box
-- `walls`: confines both: bubblewrap's options, limits, one filter of system calls
+- `limits`: confines both: bubblewrap's options, limits, one filter of system calls
 - `worker_process`: a client of the worker process of either
 - `bubblewrap`: the default boxes: bubblewrap, with an overlay for the work tree
 - `box_worker`: the process between Halfway and the commands of one box

@@ -19,8 +19,8 @@ from typing import Any, Literal
 from halfway.curriculum import UserError, require
 from halfway.curriculum.boxes.box import Base, Box, BoxFullError, BoxLostError, Executed
 from halfway.curriculum.boxes.determinism import VARIABLES, pytest_options
+from halfway.curriculum.boxes.limits import bubblewrap_options, command_filter, limits, visible_paths
 from halfway.curriculum.boxes.starting_trees import cache_folder, store
-from halfway.curriculum.boxes.walls import bubblewrap_options, command_filter, limits, visible_paths
 from halfway.curriculum.boxes.worker_process import WorkerProcess
 from halfway.curriculum.support.atomic import writing
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Literal
 
 from halfway.curriculum import UserError, require
+from halfway.curriculum.boxes.limits import MACHINES, bubblewrap_options, limits, program_filter, visible_paths
 from halfway.curriculum.boxes.sandbox_worker import HEADER, MAGIC, REPLY
-from halfway.curriculum.boxes.walls import MACHINES, bubblewrap_options, limits, program_filter, visible_paths
 from halfway.curriculum.boxes.worker_process import WorkerProcess
 from halfway.curriculum.support.acceptance import VARIABLE, is_accepted
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from halfway.curriculum import Problem
 from halfway.curriculum.environments.contract import Environment, StepResult
-from halfway.curriculum.tasks.answers import Lost
-from halfway.curriculum.tasks.verifiers import find_verifier, verify_all
+from halfway.curriculum.tasks.verifiers.exact_numeric import Lost
+from halfway.curriculum.tasks.verifiers.verify import find_verifier, verify_all
 
 
 @dataclass(frozen=True, slots=True)

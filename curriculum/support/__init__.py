@@ -10,6 +10,6 @@
 - `yaml_bases`: reads YAML files and merges each with its `base`
 - `end_with_parent`: ends a process with its parent
 - `atomic`: files and folders that are complete or absent
-- `seal`: Parquet files with a hash of their bytes
+- `parquet_hash`: Parquet files with a hash of their bytes
 - `database`: DuckDB, limited to given files
 """

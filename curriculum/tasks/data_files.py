@@ -27,7 +27,7 @@ from halfway.curriculum import UserError, unknown
 from halfway.curriculum.support.atomic import has_more_values
 from halfway.curriculum.support.database import VALUE_BYTES, connect, name_in_sql, size_in_sql, sum_in_sql, text_in_sql
 from halfway.curriculum.support.extras import blaming, one_line
-from halfway.curriculum.support.seal import require_sealed
+from halfway.curriculum.support.parquet_hash import require_sealed
 
 KINDS = {
     **dict.fromkeys((".jsonl", ".ndjson"), "lines"),

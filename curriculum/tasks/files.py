@@ -23,7 +23,6 @@ from halfway.curriculum import Message, Problem, Stream, UserError, require, unk
 from halfway.curriculum.problems import PackedProblems
 from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.answer_checks import AnswerChecks
 from halfway.curriculum.tasks.data_files import (
     SPEAKERS,
     Bad,
@@ -38,9 +37,10 @@ from halfway.curriculum.tasks.data_files import (
     value_at,
 )
 from halfway.curriculum.tasks.layouts import BOX, CONVERSATIONS, VERL_ANSWER, are_objects, recognise, unseen_options
-from halfway.curriculum.tasks.numbers import final_answer
+from halfway.curriculum.tasks.reference_checks import AnswerChecks
 from halfway.curriculum.tasks.sources import MAX_EXAMPLES, Loaded, Source, SourceReport, content_id, content_ids
-from halfway.curriculum.tasks.verifiers import ANY_OF, VERIFIERS, find_verifier
+from halfway.curriculum.tasks.verifiers.numbers import final_answer
+from halfway.curriculum.tasks.verifiers.verify import ANY_OF, VERIFIERS, find_verifier
 
 MOST_BAD = 1_000_000
 """Bad rows after which to give up a file if more than four rows in five are bad."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from halfway.curriculum.tasks.data_files import column_names, mapping_in, value_at
-from halfway.curriculum.tasks.verifiers import ANY_OF
+from halfway.curriculum.tasks.verifiers.verify import ANY_OF
 
 GYM_PROMPT = "responses_create_params.input"
 CONVERSATIONS = ("messages", "conversations", "conversation", "context_messages", GYM_PROMPT)

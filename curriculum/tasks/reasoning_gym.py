@@ -18,10 +18,10 @@ import numpy as np
 from halfway.curriculum import Problem, Stream, UserError, unknown
 from halfway.curriculum.support.blocks import find_between
 from halfway.curriculum.support.extras import load_extra, one_line
-from halfway.curriculum.tasks import helpers
-from halfway.curriculum.tasks.answers import Batched
-from halfway.curriculum.tasks.numbers import plain_number, stated_number
 from halfway.curriculum.tasks.sources import Loaded, Source, content_id, distinct
+from halfway.curriculum.tasks.verifiers import helpers
+from halfway.curriculum.tasks.verifiers.exact_numeric import Batched
+from halfway.curriculum.tasks.verifiers.numbers import plain_number, stated_number
 
 CHUNK = 4096
 """Entries per reasoning-gym data set; longer sequences continue in further data sets."""

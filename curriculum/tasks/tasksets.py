@@ -19,7 +19,7 @@ from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.data_files import Bad
 from halfway.curriculum.tasks.files import keep_and_count, message_text
 from halfway.curriculum.tasks.sources import Loaded, Source
-from halfway.curriculum.tasks.task_rewards import build_taskset, require_one_response
+from halfway.curriculum.tasks.verifiers.task_rewards import build_taskset, require_one_response
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from halfway.curriculum.support.atomic import write_text
 from halfway.curriculum.tasks.data_files import blocks, kind_of, sample
 from halfway.curriculum.tasks.files import Rows
 from halfway.curriculum.tasks.layouts import recognise
-from halfway.curriculum.tasks.task_rewards import NAME
+from halfway.curriculum.tasks.verifiers.task_rewards import NAME
 from halfway.experiments.config.paths import exists, find
 from halfway.trainers.model_folder import read_object
 

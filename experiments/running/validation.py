@@ -15,7 +15,7 @@ from halfway.curriculum.support.extras import one_line
 from halfway.curriculum.tasks.files import write_problems
 from halfway.curriculum.tasks.hub import UnreachableError
 from halfway.curriculum.tasks.sources import ProblemSplit
-from halfway.curriculum.tasks.trials import try_verifiers
+from halfway.curriculum.tasks.verifiers.reference_trials import try_verifiers
 from halfway.experiments.config import paths
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.paths import model_config

@@ -11,7 +11,7 @@ from msgspec import structs
 from halfway.controllers.chains import check_chain, members
 from halfway.controllers.contrib.knapsack import Knapsack, KnapsackState
 from halfway.controllers.greso import Greso
-from halfway.controllers.laws.shares import part_by_rate
+from halfway.controllers.laws.category_shares import part_by_rate
 from halfway.controllers.laws.slots import dither, slots_left
 from halfway.controllers.mixture import Credit, Mixture
 from halfway.controllers.probe import Probed

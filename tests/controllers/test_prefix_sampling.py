@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from controller_harness import child, group, problem_set, propose, rollout, through_json
 
-from halfway.controllers.laws.control import Knob
+from halfway.controllers.laws.feedback import Knob
 from halfway.controllers.prefix_sampling import PrefixSampling, PrefixSamplingState
 from halfway.controllers.prefixes.control_loops import Loop, bucket_of, side_of
 from halfway.controllers.uniform import Uniform

@@ -16,7 +16,7 @@ from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
 from halfway.controllers.beliefs.logit_normal import sigmoid
 from halfway.controllers.greso import Greso
-from halfway.controllers.laws.selection import (
+from halfway.controllers.laws.choose_nodes import (
     Taken,
     by_update_mass,
     distance_to_band,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from controller_harness import child, group, play, propose, simulated
 
-from halfway.controllers.laws.shares import cosine_shares, gaussian_shares
+from halfway.controllers.laws.category_shares import cosine_shares, gaussian_shares
 from halfway.controllers.servo import Servo
 from halfway.curriculum import Origin, Problem, ProblemSet, UserError
 

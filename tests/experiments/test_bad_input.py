@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 
 from halfway.curriculum import Problem, UserError
 from halfway.curriculum.boxes import sandbox
-from halfway.curriculum.tasks.verifiers import VERIFIERS
+from halfway.curriculum.tasks.verifiers.verify import VERIFIERS
 from halfway.experiments.cli import app
 from halfway.experiments.config.paths import find_model
 from halfway.experiments.running import build

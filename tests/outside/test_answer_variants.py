@@ -10,7 +10,7 @@ import pytest
 from paths import REPOSITORY
 
 from halfway.curriculum import Problem, UserError
-from halfway.curriculum.tasks.verifiers import verify
+from halfway.curriculum.tasks.verifiers.verify import verify
 
 COLUMNS = ("notation", "box", "prose", "wrong", "exploit")
 ROW = re.compile(r"\| `(\w+)` \| variants " + r"\| (\d+) " * len(COLUMNS) + r"\|")

@@ -3,8 +3,8 @@
 import pytest
 
 from halfway.curriculum import Problem
-from halfway.curriculum.tasks.helpers import take_counts
-from halfway.curriculum.tasks.verifiers import verify_all
+from halfway.curriculum.tasks.verifiers.helpers import take_counts
+from halfway.curriculum.tasks.verifiers.verify import verify_all
 
 GOES_ON = " So the amounts add up, and what each of the friends has agrees with the story." * 8
 BOTH, SYMBOLIC = ("symbolic", "numeric"), ("symbolic",)

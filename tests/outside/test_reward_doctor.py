@@ -11,7 +11,7 @@ from reward_doctor import corpus
 from reward_doctor.case import Case
 
 from halfway.curriculum import Problem, UserError
-from halfway.curriculum.tasks.verifiers import verify
+from halfway.curriculum.tasks.verifiers.verify import verify
 
 CASES = corpus.load()
 COLUMNS = ("equivalence", "box", "format", "distinction", "exploit")

@@ -15,7 +15,7 @@ import pytest
 from paths import IMPORTABLE, REPOSITORY
 
 from halfway.curriculum import Problem, Stream, UserError
-from halfway.curriculum.tasks import answer_checks, files
+from halfway.curriculum.tasks import files, reference_checks
 from halfway.curriculum.tasks.files import File
 from halfway.experiments.config.paths import locate, model_config
 from halfway.experiments.running import validation
@@ -171,10 +171,10 @@ def test_a_file_of_answers_that_take_long_is_given_up(
         return ""
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(answer_checks, "_trouble", trouble)
-    monkeypatch.setattr(answer_checks, "SLOW", 0.1)
-    monkeypatch.setattr(answer_checks, "PATIENCE", 0.5)
-    monkeypatch.setattr(answer_checks, "PATIENCE_PER_ANSWER", 0.001)
+    monkeypatch.setattr(reference_checks, "_trouble", trouble)
+    monkeypatch.setattr(reference_checks, "SLOW", 0.1)
+    monkeypatch.setattr(reference_checks, "PATIENCE", 0.5)
+    monkeypatch.setattr(reference_checks, "PATIENCE_PER_ANSWER", 0.001)
     (tmp_path / "x.jsonl").write_text("".join(ROW.replace("x", str(i)) for i in range(2000)))
     source = File(str(tmp_path / "x.jsonl"), verifier="symbolic")
     if not slow:

@@ -17,10 +17,11 @@ from messages import says
 from strangers.mutations import CANARY, mutated
 
 from halfway.curriculum import Problem, Stream, UserError
-from halfway.curriculum.tasks import helpers, task_rewards, tasksets
-from halfway.curriculum.tasks.answers import Lost
+from halfway.curriculum.tasks import tasksets
 from halfway.curriculum.tasks.tasksets import TaskSet
-from halfway.curriculum.tasks.verifiers import verify_all
+from halfway.curriculum.tasks.verifiers import helpers, task_rewards
+from halfway.curriculum.tasks.verifiers.exact_numeric import Lost
+from halfway.curriculum.tasks.verifiers.verify import verify_all
 
 HOSTILE = """\
 import os, sys, time

@@ -26,7 +26,7 @@ def problems(number: int = 32) -> Any:
 
 def passed(prompts: Sequence[str], completions: Sequence[str], id: Sequence[str], **_: Any) -> list[float]:
     """A reward function that asks the lab's verifier: 1.0 for each completion that passes, otherwise 0.0."""
-    from halfway.curriculum.tasks.verifiers import verify_all
+    from halfway.curriculum.tasks.verifiers.verify import verify_all
 
     found = {problem.id: problem for problem in problems()}
     return [float(good) for good in verify_all([found[name] for name in id], completions)]

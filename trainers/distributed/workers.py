@@ -12,9 +12,9 @@ from typing import Any, Protocol
 from torch import distributed
 
 from halfway.curriculum import Group, Request, Stream, UserError
-from halfway.curriculum.spreading import spread
+from halfway.curriculum.groups import spread
 from halfway.curriculum.support.atomic import reason
-from halfway.curriculum.tasks.helpers import add_counts, take_counts
+from halfway.curriculum.tasks.verifiers.helpers import add_counts, take_counts
 from halfway.trainers.contracts import DividingLearner, Rollouts
 from halfway.trainers.distributed.collectives import control_group, lost_processes
 

@@ -14,7 +14,7 @@ from halfway.curriculum import Group, Session, Skip, Stream, Ticket, UserError
 from halfway.curriculum.session import start_group
 from halfway.curriculum.states import Put
 from halfway.curriculum.support.atomic import write_json
-from halfway.curriculum.tasks.helpers import separate_counts, take_counts
+from halfway.curriculum.tasks.verifiers.helpers import separate_counts, take_counts
 from halfway.trainers.contracts import Learner, Recorder, Rollouts
 from halfway.trainers.loop.checkpoint import MISLED, Checkpoints, LoopState
 from halfway.trainers.loop.events import Events

@@ -12,7 +12,7 @@ import numpy as np
 from halfway.curriculum import Stream, UserError
 from halfway.curriculum.support.atomic import reading, replacing, require_few_values
 from halfway.curriculum.support.extras import load_extra
-from halfway.curriculum.support.seal import BLANK, KEY, seal
+from halfway.curriculum.support.parquet_hash import BLANK, KEY, seal
 from halfway.curriculum.tasks.data_files import require_moderate_table
 from halfway.trainers.propel.probes.sweep import LabelledRows
 from halfway.trainers.propel.propel_options import CorpusOptions

@@ -12,7 +12,7 @@ from scipy.special import expit
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.support.atomic import reading, require_few_values
 from halfway.curriculum.support.extras import load_extra
-from halfway.curriculum.support.seal import require_sealed
+from halfway.curriculum.support.parquet_hash import require_sealed
 from halfway.trainers.propel.corpus import PROVENANCE, write_table
 from halfway.trainers.propel.domains.candidates import Candidate, read
 from halfway.trainers.propel.domains.domain import Domain

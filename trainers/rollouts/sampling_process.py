@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from halfway.curriculum import Group, Request, Stream, UserError
-from halfway.curriculum.spreading import spread
+from halfway.curriculum.groups import spread
 from halfway.curriculum.stored import Store, put_group
 from halfway.curriculum.support.end_with_parent import end_with_parent
-from halfway.curriculum.tasks.helpers import add_counts, take_counts
+from halfway.curriculum.tasks.verifiers.helpers import add_counts, take_counts
 from halfway.trainers.rollouts.collector import Collector, Judging
 from halfway.trainers.rollouts.in_flight import Pool
 
@@ -31,7 +31,7 @@ class Done(NamedTuple):
     Attributes:
         judge_seconds: seconds that the environment took to respond and judge.
         times: start and end of the submission, in Unix seconds.
-        unjudged: see `halfway.curriculum.tasks.helpers.take_counts`.
+        unjudged: see `halfway.curriculum.tasks.verifiers.helpers.take_counts`.
     """
 
     groups: list[Group]

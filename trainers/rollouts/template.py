@@ -8,7 +8,7 @@ from typing import Any
 
 from halfway.curriculum import UserError
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.helpers import Unjudged, get_helpers
+from halfway.curriculum.tasks.verifiers.helpers import Unjudged, get_helpers
 
 SECONDS = 20.0
 MODULES = (__name__, "transformers.utils.chat_template_utils")

@@ -9,7 +9,7 @@ from controller_harness import group, propose
 
 from halfway.controllers.beliefs.features import levels
 from halfway.controllers.contrib.bandit import Bandit, BanditState, Kind, mean_advantage
-from halfway.controllers.laws.shares import draw_problems, raise_to_floor, share_out, softmax
+from halfway.controllers.laws.category_shares import draw_problems, raise_to_floor, share_out, softmax
 from halfway.curriculum import Problem, ProblemSet, UserError
 from halfway.curriculum.signals import mean_centred_variance
 

@@ -6,7 +6,7 @@ from controller_harness import group, play, problem_set, propose, simulated
 from messages import says
 
 from halfway.controllers.contrib.bots import Bots, BotsBelief, capability, interpolate_rates
-from halfway.controllers.laws.choice import Choice
+from halfway.controllers.laws.choose_problems import Choice
 from halfway.curriculum import Problem, ProblemSet, UserError
 
 

@@ -10,7 +10,7 @@ from halfway.controllers.beliefs.forest_beliefs import DiscountedBeta, DrawnBeta
 from halfway.controllers.chains import members
 from halfway.controllers.contrib.cdas import Cdas
 from halfway.controllers.contrib.mopps import Mopps
-from halfway.controllers.laws.choice import Choice
+from halfway.controllers.laws.choose_problems import Choice
 from halfway.curriculum import Stream, UserError
 
 PROBLEMS = problem_set(40)

@@ -11,8 +11,8 @@ from controller_harness import group, problem_set
 from messages import says
 from scipy import integrate, stats
 
-from halfway.controllers.laws.allocation import allocate, hit_gain, hit_utility, signal_gain, sufficient_size
-from halfway.controllers.laws.choice import Choice, _smallest, first_by
+from halfway.controllers.laws.choose_problems import Choice, _smallest, first_by
+from halfway.controllers.laws.rollout_budget import allocate, hit_gain, hit_utility, signal_gain, sufficient_size
 from halfway.controllers.laws.slots import fill_slots
 from halfway.curriculum import Origin, Plan, Request, Skip, UserError
 

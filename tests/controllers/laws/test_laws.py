@@ -11,7 +11,7 @@ from controller_harness import group, problem_set
 from halfway.controllers.beliefs.counts import moving_average
 from halfway.controllers.contrib.varied import find_most_varied, variance_score
 from halfway.controllers.greso import advance_streak, exploration_step, keep_probability
-from halfway.controllers.laws.control import (
+from halfway.controllers.laws.feedback import (
     Knob,
     RatioLaw,
     damp_gain,

@@ -9,7 +9,7 @@ import pytest
 from paths import REPOSITORY
 
 from halfway.curriculum import Problem, Stream, UserError
-from halfway.curriculum.support.seal import BLANK, KEY, require_sealed, seal
+from halfway.curriculum.support.parquet_hash import BLANK, KEY, require_sealed, seal
 from halfway.curriculum.tasks.files import Pool
 
 POOLS = sorted((REPOSITORY / "experiments" / "recipes" / "pools").glob("*.parquet"))

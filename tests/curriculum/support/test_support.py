@@ -30,7 +30,7 @@ from halfway.curriculum.support.blocks import find_between, find_fenced
 from halfway.curriculum.support.components import NONE, Component, at_most_one_of, one_of, plain
 from halfway.curriculum.support.extras import load_extra, remedy
 from halfway.curriculum.support.validation import construct
-from halfway.curriculum.tasks.function_induction import last_python_block
+from halfway.curriculum.tasks.verifiers.function_induction import last_python_block
 from halfway.experiments.output_flags import natural
 from halfway.trainers.propel.domains.domain import Invalid
 from halfway.trainers.propel.domains.induction import FunctionInduction

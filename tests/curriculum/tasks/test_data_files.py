@@ -19,12 +19,12 @@ from recipe_files import FILES
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.problems import Message
 from halfway.curriculum.tasks import data_files
-from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.data_files import file_rows, stem, value_at
 from halfway.curriculum.tasks.files import File, plain_number
 from halfway.curriculum.tasks.hub import Hub
 from halfway.curriculum.tasks.sources import split
-from halfway.curriculum.tasks.verifiers import VERIFIERS, verify_all
+from halfway.curriculum.tasks.verifiers.exact_numeric import Batched
+from halfway.curriculum.tasks.verifiers.verify import VERIFIERS, verify_all
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.validation import check_run
 

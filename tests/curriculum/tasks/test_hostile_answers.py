@@ -16,14 +16,15 @@ from messages import says
 from msgspec import structs
 
 from halfway.curriculum import Problem, Stream, UserError
-from halfway.curriculum.tasks import expressions, reasoning_gym
-from halfway.curriculum.tasks.function_induction import Reference
-from halfway.curriculum.tasks.helpers import take_counts
+from halfway.curriculum.tasks import reasoning_gym
 from halfway.curriculum.tasks.lab import sums
 from halfway.curriculum.tasks.lab.lab_sources import OperatorSheets
-from halfway.curriculum.tasks.numbers import after_thoughts, stated_number
 from halfway.curriculum.tasks.reasoning_gym import ARITHMETIC, EVALUATING, LITERAL, ReasoningGym, require_harmless
-from halfway.curriculum.tasks.verifiers import VERIFIERS, verify_all
+from halfway.curriculum.tasks.verifiers import symbolic
+from halfway.curriculum.tasks.verifiers.function_induction import Reference
+from halfway.curriculum.tasks.verifiers.helpers import take_counts
+from halfway.curriculum.tasks.verifiers.numbers import after_thoughts, stated_number
+from halfway.curriculum.tasks.verifiers.verify import VERIFIERS, verify_all
 
 DATASETS = importlib.import_module("reasoning_gym.factory").DATASETS
 FAMILIES = sorted(name for name in DATASETS if name != "composite")
@@ -61,7 +62,7 @@ def problem_of(verifier: str) -> Problem:
 
 @pytest.mark.parametrize("verifier", sorted(set(VERIFIERS.builtin) - {"reasoning_gym", "taskset"}))
 def test_every_verifier_judges_hostile_answers(verifier: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expressions, "SYMBOLIC_TIMEOUT", 1)
+    monkeypatch.setattr(symbolic, "SYMBOLIC_TIMEOUT", 1)
     judged_in_time(problem_of(verifier), hostile(verifier))
 
 
@@ -71,7 +72,7 @@ def test_long_answers_take_time_in_proportion(piece: str) -> None:
     text, begun = piece * (200_000 // len(piece)), time.process_time()
     stated_number(text)
     stated_number(after_thoughts(rf"\boxed{{{text}"))  # a box that is cut off
-    expressions._DESCENDING.sub("", text)
+    symbolic._DESCENDING.sub("", text)
     assert time.process_time() - begun < 5
 
 

@@ -18,7 +18,6 @@ from halfway.curriculum import Message, Problem, ProblemSet, Stream, UserError
 from halfway.curriculum.problems import PackedProblems, fingerprint
 from halfway.curriculum.tasks import data_files, files, reasoning_gym
 from halfway.curriculum.tasks.files import File, Pool, Surveyed, write_problems
-from halfway.curriculum.tasks.helpers import Unjudged, count, separate_counts, take_counts
 from halfway.curriculum.tasks.lab import ledger, sums
 from halfway.curriculum.tasks.lab.lab_sources import LedgerAccounts, OperatorSheets, RunningSums
 from halfway.curriculum.tasks.reasoning_gym import EVALUATING, LITERAL, ReasoningGym, _unpack_answer, is_formula
@@ -31,7 +30,8 @@ from halfway.curriculum.tasks.sources import (
     with_also,
     with_generated,
 )
-from halfway.curriculum.tasks.verifiers import verify, verify_all
+from halfway.curriculum.tasks.verifiers.helpers import Unjudged, count, separate_counts, take_counts
+from halfway.curriculum.tasks.verifiers.verify import verify, verify_all
 
 STREAM = Stream(7, ("problems",))
 GENERATORS = [RunningSums(), OperatorSheets(), LedgerAccounts(), ReasoningGym("chain_sum", {"max_terms": 3})]

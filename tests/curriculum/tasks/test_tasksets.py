@@ -16,9 +16,9 @@ from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.environments.single_turn import SingleTurn
 from halfway.curriculum.tasks import tasksets
 from halfway.curriculum.tasks.files import File, write_problems
-from halfway.curriculum.tasks.helpers import take_counts
 from halfway.curriculum.tasks.tasksets import TaskSet
-from halfway.curriculum.tasks.verifiers import verify_all
+from halfway.curriculum.tasks.verifiers.helpers import take_counts
+from halfway.curriculum.tasks.verifiers.verify import verify_all
 
 SUMS = """\
 import verifiers.v1 as vf

@@ -22,13 +22,13 @@ from messages import says
 
 from halfway.curriculum import Problem, UserError
 from halfway.curriculum.support import extras
-from halfway.curriculum.tasks import expressions, helpers
-from halfway.curriculum.tasks.answers import Lost
-from halfway.curriculum.tasks.expressions import SYMBOLIC_TIMEOUT
-from halfway.curriculum.tasks.helpers import Helpers, Unjudged, take_counts
 from halfway.curriculum.tasks.lab import sums
-from halfway.curriculum.tasks.numbers import last_number, only_number, tidy
-from halfway.curriculum.tasks.verifiers import VERIFIERS, verify, verify_all
+from halfway.curriculum.tasks.verifiers import helpers, symbolic
+from halfway.curriculum.tasks.verifiers.exact_numeric import Lost
+from halfway.curriculum.tasks.verifiers.helpers import Helpers, Unjudged, take_counts
+from halfway.curriculum.tasks.verifiers.numbers import last_number, only_number, tidy
+from halfway.curriculum.tasks.verifiers.symbolic import SYMBOLIC_TIMEOUT
+from halfway.curriculum.tasks.verifiers.verify import VERIFIERS, verify, verify_all
 
 
 def problem(answer: str, verifier: str, prompt: str = "?") -> Problem:
@@ -469,7 +469,7 @@ def test_symbolic_works_off_the_main_thread() -> None:
 @pytest.mark.parametrize("judge", [off_the_main_thread, lambda a, r: verify(problem(a, "symbolic"), r)])
 def test_symbolic_gives_up_in_time(monkeypatch: pytest.MonkeyPatch, judge: Callable[[str, str], bool]) -> None:
     off_the_main_thread("1", "1")  # its process has started
-    monkeypatch.setattr(expressions, "SYMBOLIC_TIMEOUT", 1)
+    monkeypatch.setattr(symbolic, "SYMBOLIC_TIMEOUT", 1)
     began = time.monotonic()
     assert judge("7", r"$\sum_{k=1}^{10000000} \frac{1}{k^{k}}$") is False
     assert time.monotonic() - began < 20  # without a limit: minutes
@@ -555,11 +555,11 @@ def test_a_reference_that_was_not_read_in_time_is_no_mistake_of_the_data_and_is_
 
     with monkeypatch.context() as patch:
         patch.setattr(math_verify, "parse", late)
-        assert expressions.symbolically("2x", r"\boxed{x+x}", 5) is None
-    assert expressions.symbolically("2x", r"\boxed{x+x}", 5) is True
+        assert symbolic.symbolically("2x", r"\boxed{x+x}", 5) is None
+    assert symbolic.symbolically("2x", r"\boxed{x+x}", 5) is True
     monkeypatch.setattr(math_verify, "parse", lambda *_, **__: [])
     with pytest.raises(ValueError, match="finds no expression"):
-        expressions.symbolically("x/4", "1", 5)
+        symbolic.symbolically("x/4", "1", 5)
 
 
 HALF = Problem("p", "?", r"\frac{1}{2}", "test", "symbolic")
@@ -652,7 +652,7 @@ def test_no_text_finds_a_secret_in_a_helper(two: Helpers, monkeypatch: pytest.Mo
 def test_a_helper_ends_with_a_killed_parent() -> None:
     program = (
         "import os, signal\n"
-        "from halfway.curriculum.tasks.helpers import Helpers\n"
+        "from halfway.curriculum.tasks.verifiers.helpers import Helpers\n"
         "print(Helpers(1).map('os:getpid', [[]], 60)[0], flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -668,7 +668,7 @@ def test_scripts_without_a_guard_may_judge(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "from halfway.curriculum.problems import Problem\n"
-        "from halfway.curriculum.tasks.verifiers import verify\n"
+        "from halfway.curriculum.tasks.verifiers.verify import verify\n"
         "print(verify(Problem('p', '?', '1/2', '', 'symbolic'), '$0.5$'))\n"
     )
     assert subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120).stdout == "True\n"

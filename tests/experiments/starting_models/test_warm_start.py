@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from halfway.curriculum import Problem, UserError
 from halfway.curriculum.tasks.lab import operators, sums
-from halfway.curriculum.tasks.verifiers import verify
+from halfway.curriculum.tasks.verifiers.verify import verify
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.config.paths import openable
 from halfway.experiments.propel.config import load_study

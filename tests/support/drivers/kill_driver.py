@@ -17,7 +17,7 @@ from typing import Any
 
 from controller_harness import coin
 
-from halfway.curriculum.tasks.verifiers import VERIFIERS
+from halfway.curriculum.tasks.verifiers.verify import VERIFIERS
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import build_run
 

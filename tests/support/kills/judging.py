@@ -4,8 +4,8 @@ import zlib
 from collections.abc import Sequence
 
 from halfway.curriculum import Problem
-from halfway.curriculum.tasks.answers import Batched
-from halfway.curriculum.tasks.helpers import get_helpers
+from halfway.curriculum.tasks.verifiers.exact_numeric import Batched
+from halfway.curriculum.tasks.verifiers.helpers import get_helpers
 
 SECONDS = 60.0
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from controller_harness import coin
 
-from halfway.curriculum.tasks.verifiers import VERIFIERS
+from halfway.curriculum.tasks.verifiers.verify import VERIFIERS
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.engines.contract import EngineSetup
 from halfway.trainers.engines.part import SplitEngine

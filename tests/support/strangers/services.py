@@ -22,7 +22,7 @@ def problems() -> dict[str, Any]:
     from halfway.curriculum import Problem, Stream
     from halfway.curriculum.boxes.sandbox import Result
     from halfway.curriculum.registries import SOURCES
-    from halfway.curriculum.tasks.function_induction import Reference
+    from halfway.curriculum.tasks.verifiers.function_induction import Reference
 
     found = {name: Problem("p", "?", "1/2", "test", name) for name in ("exact", "numeric", "symbolic")}
     reference = Reference(1.0, ("(1,)",), (Result("1", "1").key,)).as_text()
@@ -49,7 +49,7 @@ def make_response(verifier: str, folder: Path) -> None:
 
 
 def read_response(verifier: str, folder: Path) -> Any:
-    from halfway.curriculum.tasks.verifiers import verify
+    from halfway.curriculum.tasks.verifiers.verify import verify
 
     text = (folder / "response.txt").read_bytes().decode("utf-8", "replace")
     verdict = verify(problems()[verifier], text)
@@ -113,9 +113,9 @@ def read_http(folder: Path) -> Any:
     import numpy as np
 
     from halfway.curriculum import UserError
+    from halfway.trainers.engines.vllm_servers.load_balancing import Client, Errand
     from halfway.trainers.engines.vllm_servers.server import connection
     from halfway.trainers.engines.vllm_servers.server.server import Server
-    from halfway.trainers.engines.vllm_servers.spreading import Client, Errand
 
     vars(connection)["PATIENCE"] = 1
     content = (folder / "answer.http").read_bytes()

@@ -24,8 +24,8 @@ from ranks import run_ranks
 from torch import distributed
 
 from halfway.curriculum import Group, Origin, Problem, Request, Stream, UserError
-from halfway.curriculum.spreading import spread
-from halfway.curriculum.tasks.helpers import Unjudged, count, take_counts
+from halfway.curriculum.groups import spread
+from halfway.curriculum.tasks.verifiers.helpers import Unjudged, count, take_counts
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.memory_estimate import rank_parts
 from halfway.experiments.running.parts import sync_weights

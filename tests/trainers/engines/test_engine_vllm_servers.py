@@ -27,9 +27,9 @@ from halfway.trainers.engines.contract import Completion, EngineSetup
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_servers.auth import VARIABLE, headers
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
+from halfway.trainers.engines.vllm_servers.load_balancing import assign
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server import protocol
-from halfway.trainers.engines.vllm_servers.spreading import assign
 from halfway.trainers.learner.learner import PolicyGradientLearner
 from halfway.trainers.learner.learner_options import LearnerOptions
 from halfway.trainers.rollouts.attempts import response_of

@@ -13,10 +13,10 @@ import pytest
 from memory import peak_mib
 
 from halfway.curriculum import UserError
+from halfway.trainers.engines.vllm_servers.load_balancing import Client, Errand
 from halfway.trainers.engines.vllm_servers.server import connection as module
 from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server
-from halfway.trainers.engines.vllm_servers.spreading import Client, Errand
 
 SOUND = {
     "choices": [

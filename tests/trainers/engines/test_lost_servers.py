@@ -35,11 +35,11 @@ from halfway.trainers.engines.part import PlannedRun
 from halfway.trainers.engines.sync_check import SyncCheck
 from halfway.trainers.engines.vllm_servers import auth, start
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
+from halfway.trainers.engines.vllm_servers.load_balancing import Client, Errand, room_for_connections
 from halfway.trainers.engines.vllm_servers.part import VllmServers
 from halfway.trainers.engines.vllm_servers.server import connection as vllm_server
 from halfway.trainers.engines.vllm_servers.server.protocol import GENERATE, ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server
-from halfway.trainers.engines.vllm_servers.spreading import Client, Errand, room_for_connections
 from halfway.trainers.engines.vllm_servers.start import (
     PREFIX,
     own_devices,

@@ -34,7 +34,7 @@ from halfway.curriculum import (
 )
 from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.support import atomic
-from halfway.curriculum.tasks.helpers import Unjudged, count, take_counts
+from halfway.curriculum.tasks.verifiers.helpers import Unjudged, count, take_counts
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.loop import progress
 from halfway.trainers.loop import training as loop

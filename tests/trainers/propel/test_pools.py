@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.tasks.files import Pool, Surveyed, write_problems
 from halfway.curriculum.tasks.lab.operators import OperatorOptions
-from halfway.curriculum.tasks.verifiers import verify
+from halfway.curriculum.tasks.verifiers.verify import verify
 from halfway.experiments.cli import app
 from halfway.experiments.propel import stages
 from halfway.experiments.propel.config import prepare

@@ -4,7 +4,7 @@
 - `start`: starts the engine: servers, their devices, their token, and the folder of a run for weights and logs
 - `engine`: the engine: runs servers, sends them weights, restarts lost ones
 - `elsewhere`: samples through the servers from another process
-- `spreading`: spreads sequences over servers, in rounds
+- `load_balancing`: spreads sequences over servers, in rounds
 - `server`: one server: process, connection, protocol, health
 - `weights`: transfer of weights to servers
 - `auth`: the bearer-token check on every route of a server

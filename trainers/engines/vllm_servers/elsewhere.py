@@ -10,9 +10,9 @@ from typing import Any
 
 from halfway.trainers.engines.contract import EngineSetup
 from halfway.trainers.engines.vllm_servers.engine import VllmServersEngine
+from halfway.trainers.engines.vllm_servers.load_balancing import Spreading
 from halfway.trainers.engines.vllm_servers.server.protocol import ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server
-from halfway.trainers.engines.vllm_servers.spreading import Spreading
 
 
 class Keeper:

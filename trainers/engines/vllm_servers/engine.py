@@ -15,10 +15,10 @@ from torch import nn
 from halfway.curriculum import UserError
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.engines.contract import EngineSetup
+from halfway.trainers.engines.vllm_servers.load_balancing import Spreading
 from halfway.trainers.engines.vllm_servers.server.protocol import OtherWeightsError, ServerError
 from halfway.trainers.engines.vllm_servers.server.server import Server
 from halfway.trainers.engines.vllm_servers.server_options import FIELD, NEEDED_BY, ServerOptions
-from halfway.trainers.engines.vllm_servers.spreading import Spreading
 from halfway.trainers.engines.vllm_servers.weights.transfer import TRANSFERS, Transfer, in_parallel
 from halfway.trainers.learner.weights import checkpoint_weights
 

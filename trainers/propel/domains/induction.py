@@ -2,8 +2,8 @@
 
 A text is Markdown with code blocks. The solver sees half of the input-output pairs and the message, and writes a
 function. It passes if the function gives the reference's result on every other input, as judged by
-`halfway.curriculum.tasks.function_induction`. After Absolute Zero (function induction) and PROPEL, section 4.2, with
-stricter validity: see `FunctionInduction.check`.
+`halfway.curriculum.tasks.verifiers.function_induction`. After Absolute Zero (function induction) and PROPEL, section
+4.2, with stricter validity: see `FunctionInduction.check`.
 """
 
 import ast
@@ -16,8 +16,8 @@ from halfway.curriculum import Problem, Stream, require
 from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, Result, SandboxOptions
 from halfway.curriculum.support.blocks import find_fenced
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.function_induction import Reference, run
 from halfway.curriculum.tasks.sources import content_id
+from halfway.curriculum.tasks.verifiers.function_induction import Reference, run
 from halfway.trainers.propel.domains.domain import Invalid
 from halfway.trainers.propel.domains.induction_rules import arguments, function_name
 

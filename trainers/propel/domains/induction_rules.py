@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from halfway.curriculum.boxes.sandbox import Result
 from halfway.curriculum.boxes.sandbox_worker import literal
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.function_induction import PURE_MODULES
+from halfway.curriculum.tasks.verifiers.function_induction import PURE_MODULES
 from halfway.trainers.propel.domains.domain import Invalid
 
 MAX_CODE = 8_192

@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import structs
 
 from halfway.curriculum import Problem
-from halfway.curriculum.tasks.expressions import equivalent
+from halfway.curriculum.tasks.verifiers.symbolic import equivalent
 from halfway.trainers.propel.domains.domain import Invalid
 
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")

@@ -16,7 +16,7 @@ from halfway.curriculum.tasks.lab import operators
 from halfway.curriculum.tasks.lab.lab_sources import OperatorSheets
 from halfway.curriculum.tasks.lab.operators import OPERATORS, STRATA, OperatorOptions, OperatorTeacher, Sheet
 from halfway.curriculum.tasks.sources import split
-from halfway.curriculum.tasks.verifiers import verify
+from halfway.curriculum.tasks.verifiers.verify import verify
 from halfway.experiments.starting_models.warm_start import build_tokenizer
 
 SHEET = Sheet(start=3, operators="BKB", allowed=1)  # B of 3 is 4, K of 4 is 1, B of 1 is 5

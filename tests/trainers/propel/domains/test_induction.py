@@ -14,9 +14,9 @@ from sandboxes import needs_sandbox
 
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, Result, SandboxOptions
-from halfway.curriculum.tasks import function_induction
-from halfway.curriculum.tasks.function_induction import PURE_MODULES, Memory
-from halfway.curriculum.tasks.verifiers import verify, verify_all
+from halfway.curriculum.tasks.verifiers import function_induction
+from halfway.curriculum.tasks.verifiers.function_induction import PURE_MODULES, Memory
+from halfway.curriculum.tasks.verifiers.verify import verify, verify_all
 from halfway.trainers.propel.domains.candidates import read
 from halfway.trainers.propel.domains.domain import Invalid
 from halfway.trainers.propel.domains.induction import FunctionInduction, call_text

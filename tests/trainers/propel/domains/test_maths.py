@@ -16,8 +16,8 @@ from propel_study import make_model, peculiar, reliable, solver, writer
 
 from halfway.curriculum import Problem, Stream, UserError
 from halfway.curriculum.support.components import plain
-from halfway.curriculum.tasks.expressions import equivalent
-from halfway.curriculum.tasks.verifiers import verify
+from halfway.curriculum.tasks.verifiers.symbolic import equivalent
+from halfway.curriculum.tasks.verifiers.verify import verify
 from halfway.experiments.propel.config import PropelConfig, load_study, study_config
 from halfway.experiments.propel.stages import run_corpus, run_evaluation, run_sweep, run_training
 from halfway.experiments.propel.study import Study

@@ -15,7 +15,7 @@ from halfway.curriculum.tasks.lab import operators, sums
 from halfway.curriculum.tasks.lab.lab_sources import OperatorSheets, RunningSums
 from halfway.curriculum.tasks.lab.operators import OPERATORS, STRATA, OperatorOptions
 from halfway.curriculum.tasks.lab.sums import SumsOptions, SumsTeacher
-from halfway.curriculum.tasks.verifiers import verify
+from halfway.curriculum.tasks.verifiers.verify import verify
 from halfway.trainers.propel.domains import DOMAINS
 from halfway.trainers.propel.domains.candidates import read
 from halfway.trainers.propel.domains.diversity import block_self_bleu_3, distinct_3, self_bleu_3, top_share, units

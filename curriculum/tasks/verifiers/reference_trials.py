@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from halfway.curriculum import Problem
-from halfway.curriculum.tasks.expressions import TOLERANCE
-from halfway.curriculum.tasks.numbers import close, final_answer, plain_number
-from halfway.curriculum.tasks.verifiers import find_verifier, verify_all
+from halfway.curriculum.tasks.verifiers.numbers import close, final_answer, plain_number
+from halfway.curriculum.tasks.verifiers.symbolic import TOLERANCE
+from halfway.curriculum.tasks.verifiers.verify import find_verifier, verify_all
 
 TRIED = ("exact", "numeric", "symbolic")
 """Verifiers whose answers are texts that a response could contain."""

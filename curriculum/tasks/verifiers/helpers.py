@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from halfway.curriculum import UserError
 from halfway.curriculum.boxes.worker_process import WorkerProcess
-from halfway.curriculum.tasks.helper_process import HEADER
+from halfway.curriculum.tasks.verifiers.helper_process import HEADER
 
 PROCESSES = min(16, max(2, os.cpu_count() or 1))
 """They compute all the time, so more than one per core would not be faster."""
@@ -58,7 +58,7 @@ class Helpers:
             max_reply: maximum number of bytes of a value.
         """
         # Not -m, which searches the current folder first.
-        line = "from halfway.curriculum.tasks.helper_process import main; main()"
+        line = "from halfway.curriculum.tasks.verifiers.helper_process import main; main()"
         self._command = [sys.executable, "-P", "-c", line, str(memory_mib), *modules]
         self._max_reply, self._local = max_reply, threading.local()
         self._threads = ThreadPoolExecutor(processes, "judge")  # a process ends with the thread that started it

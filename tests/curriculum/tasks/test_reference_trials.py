@@ -3,9 +3,9 @@
 import pytest
 
 from halfway.curriculum import Problem
-from halfway.curriculum.tasks import verifiers
-from halfway.curriculum.tasks.answers import numeric
-from halfway.curriculum.tasks.trials import renderings, try_verifiers
+from halfway.curriculum.tasks.verifiers import verify
+from halfway.curriculum.tasks.verifiers.exact_numeric import numeric
+from halfway.curriculum.tasks.verifiers.reference_trials import renderings, try_verifiers
 
 NUMBERS = ("42", "3.14", "1/3", "1,000", "so 3 + 4 = 7\n#### 7", "-7", "0", "9", "0.0000005", "25 cm^2")
 EXPRESSIONS = (
@@ -36,11 +36,11 @@ def test_our_verifiers_judge_renderings_and_near_misses_right(verifier: str, ans
 def test_wrong_verdicts_are_counted_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """A verifier that pays whatever names the answer, and one that takes commas for the end of a number."""
     problems = [Problem(str(i), "?", answer, "s", "numeric") for i, answer in enumerate(["42", "1,000"])]
-    monkeypatch.setitem(verifiers.VERIFIERS._added, "numeric", lambda problem, text: problem.answer in text)
+    monkeypatch.setitem(verify.VERIFIERS._added, "numeric", lambda problem, text: problem.answer in text)
     [trial] = try_verifiers(problems)
     assert trial.wrong_passed == 3 and len(trial.examples) == 3  # a refusal of each, and -42
     assert "-42" in trial.examples[0] and "1,000" in trial.examples[2] and "wrong" in trial.examples[2]
-    monkeypatch.setitem(verifiers.VERIFIERS._added, "numeric", lambda p, text: numeric(p, text.replace(",", " ")))
+    monkeypatch.setitem(verify.VERIFIERS._added, "numeric", lambda p, text: numeric(p, text.replace(",", " ")))
     [trial] = try_verifiers(problems)
     assert trial.right_passed < trial.right and "'1,000'" in trial.examples[0] and "right" in trial.examples[0]
 

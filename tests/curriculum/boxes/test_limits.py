@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from halfway.curriculum.boxes import walls
-from halfway.curriculum.boxes.walls import ALLOW, KILL, MACHINES, NOT_PERMITTED, NOT_THERE
+from halfway.curriculum.boxes import limits
+from halfway.curriculum.boxes.limits import ALLOW, KILL, MACHINES, NOT_PERMITTED, NOT_THERE
 
 HEADERS = Path("/usr/include")
 RENAMED = {
@@ -69,15 +69,15 @@ def numbers_of_aarch64() -> dict[str, int]:
 def test_the_filter_lets_through_what_it_names_and_nothing_else(machine: str) -> None:
     known = MACHINES[machine]
     for program, allowed in (
-        (walls.program_filter(machine), known.program),
-        (walls.command_filter(machine), known.command),
+        (limits.program_filter(machine), known.program),
+        (limits.command_filter(machine), known.command),
     ):
         for call in range(700):
             if call == known.socket:
                 continue
-            wanted = ALLOW if call in allowed else NOT_PERMITTED if call <= walls.LAST_CALL else NOT_THERE
+            wanted = ALLOW if call in allowed else NOT_PERMITTED if call <= limits.LAST_CALL else NOT_THERE
             assert interpret(program, known.architecture, call) == wanted, call
-        for call in (walls.X32_CALLS, walls.X32_CALLS + 1, 0xFFFFFFFF - (1 << 31)):
+        for call in (limits.X32_CALLS, limits.X32_CALLS + 1, 0xFFFFFFFF - (1 << 31)):
             assert interpret(program, known.architecture, call) == NOT_PERMITTED
         for other in (0x40000003, 0x40000028, *(one.architecture for one in MACHINES.values() if one != known)):
             assert interpret(program, other, min(allowed)) == KILL
@@ -87,9 +87,9 @@ def test_the_filter_lets_through_what_it_names_and_nothing_else(machine: str) ->
 def test_a_program_opens_no_socket_and_a_command_those_of_its_network_namespace(machine: str) -> None:
     known = MACHINES[machine]
     for family in range(64):
-        wanted = ALLOW if family in walls.COMMAND_SOCKETS else NOT_PERMITTED
-        assert interpret(walls.command_filter(machine), known.architecture, known.socket, family) == wanted
-        assert interpret(walls.program_filter(machine), known.architecture, known.socket, family) == NOT_PERMITTED
+        wanted = ALLOW if family in limits.COMMAND_SOCKETS else NOT_PERMITTED
+        assert interpret(limits.command_filter(machine), known.architecture, known.socket, family) == wanted
+        assert interpret(limits.program_filter(machine), known.architecture, known.socket, family) == NOT_PERMITTED
 
 
 def test_both_machines_name_the_same_calls() -> None:
@@ -106,4 +106,4 @@ def test_both_machines_name_the_same_calls() -> None:
 
 
 def test_an_unknown_machine_has_no_filter_of_commands() -> None:
-    assert walls.command_filter("riscv64") == b""
+    assert limits.command_filter("riscv64") == b""

@@ -19,10 +19,10 @@ from typing import Any, cast
 from halfway.curriculum import Problem, UserError
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.answers import Batched
 from halfway.curriculum.tasks.data_files import Bad
-from halfway.curriculum.tasks.helpers import PROCESSES
-from halfway.curriculum.tasks.verifiers import VERIFIERS, find_verifier
+from halfway.curriculum.tasks.verifiers.exact_numeric import Batched
+from halfway.curriculum.tasks.verifiers.helpers import PROCESSES
+from halfway.curriculum.tasks.verifiers.verify import VERIFIERS, find_verifier
 
 PACKAGES = ("latex2sympy2_extended", "math-verify", "reasoning-gym", "sympy")
 """Packages with which built-in verifiers read answers."""

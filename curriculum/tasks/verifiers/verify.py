@@ -13,22 +13,22 @@ from msgspec.structs import replace
 
 from halfway.curriculum import Problem, Registry, UserError, require
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.answers import Batched, Lost, Verifier, exact
-from halfway.curriculum.tasks.helpers import Unjudged, count
+from halfway.curriculum.tasks.verifiers.exact_numeric import Batched, Lost, Verifier, exact
+from halfway.curriculum.tasks.verifiers.helpers import Unjudged, count
 
 VERIFIERS = Registry(
     what="verifier",
     group="halfway.verifiers",
     builtin={
-        "exact": "halfway.curriculum.tasks.answers:exact",
-        "numeric": "halfway.curriculum.tasks.answers:numeric",
-        "symbolic": "halfway.curriculum.tasks.expressions:symbolic",
+        "exact": "halfway.curriculum.tasks.verifiers.exact_numeric:exact",
+        "numeric": "halfway.curriculum.tasks.verifiers.exact_numeric:numeric",
+        "symbolic": "halfway.curriculum.tasks.verifiers.symbolic:symbolic",
         "reasoning_gym": "halfway.curriculum.tasks.reasoning_gym:verify",
         "operator_sheets": "halfway.curriculum.tasks.lab.operators:verify",
         "running_sums": "halfway.curriculum.tasks.lab.sums:verify",
-        "function_induction": "halfway.curriculum.tasks.function_induction:verify",
-        "taskset": "halfway.curriculum.tasks.task_rewards:verify",
-        "any_of": "halfway.curriculum.tasks.verifiers:any_of",
+        "function_induction": "halfway.curriculum.tasks.verifiers.function_induction:verify",
+        "taskset": "halfway.curriculum.tasks.verifiers.task_rewards:verify",
+        "any_of": "halfway.curriculum.tasks.verifiers.verify:any_of",
     },
 )
 

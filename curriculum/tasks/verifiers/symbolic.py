@@ -10,9 +10,9 @@ from typing import Any
 
 from halfway.curriculum import Problem
 from halfway.curriculum.support.extras import load_extra
-from halfway.curriculum.tasks import helpers
-from halfway.curriculum.tasks.answers import Batched
-from halfway.curriculum.tasks.numbers import (
+from halfway.curriculum.tasks.verifiers import helpers
+from halfway.curriculum.tasks.verifiers.exact_numeric import Batched
+from halfway.curriculum.tasks.verifiers.numbers import (
     PROSE,
     after_thoughts,
     bases_differ,
@@ -25,7 +25,7 @@ from halfway.curriculum.tasks.numbers import (
     plain_number,
     tidy,
 )
-from halfway.curriculum.tasks.words import (
+from halfway.curriculum.tasks.verifiers.words import (
     denies_code,
     is_word,
     last_code,

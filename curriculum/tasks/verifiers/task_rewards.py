@@ -13,8 +13,8 @@ from typing import Any
 from halfway.curriculum import Problem, UserError, require
 from halfway.curriculum.support.acceptance import require_accepted
 from halfway.curriculum.support.extras import load_extra, one_line
-from halfway.curriculum.tasks import helpers
-from halfway.curriculum.tasks.answers import Batched, Lost
+from halfway.curriculum.tasks.verifiers import helpers
+from halfway.curriculum.tasks.verifiers.exact_numeric import Batched, Lost
 
 SECONDS = 60.0
 """Time limit on scoring one response."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from halfway.controllers.beliefs.features import Categories
 from halfway.controllers.beliefs.forest import Floats, Positions
-from halfway.controllers.laws.choice import first_by
+from halfway.controllers.laws.choose_problems import first_by
 
 
 def softmax(score_C: Floats, temperature: float) -> Floats:

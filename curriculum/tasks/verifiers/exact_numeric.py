@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from halfway.curriculum import Problem
-from halfway.curriculum.tasks.numbers import (
+from halfway.curriculum.tasks.verifiers.numbers import (
     after_thoughts,
     close,
     final_answer,
@@ -13,7 +13,7 @@ from halfway.curriculum.tasks.numbers import (
     only_number,
     stated_number,
 )
-from halfway.curriculum.tasks.words import units_differ
+from halfway.curriculum.tasks.verifiers.words import units_differ
 
 
 @dataclass(frozen=True, slots=True)

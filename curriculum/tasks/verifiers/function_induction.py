@@ -16,7 +16,7 @@ from halfway.curriculum import Problem
 from halfway.curriculum.boxes.sandbox import Failure, Job, Outcome, SandboxOptions, get_sandbox
 from halfway.curriculum.support.blocks import find_fenced
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.tasks.answers import Batched
+from halfway.curriculum.tasks.verifiers.exact_numeric import Batched
 
 PURE_MODULES = (
     *("bisect", "cmath", "collections", "collections.abc", "copy", "decimal", "fractions", "functools", "heapq"),

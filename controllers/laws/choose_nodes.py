@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from halfway.controllers.beliefs.forest import Floats, Forest, Positions
-from halfway.controllers.laws.choice import DIGITS, draw_keys, first_by
+from halfway.controllers.laws.choose_problems import DIGITS, draw_keys, first_by
 from halfway.curriculum.signals import expected_update_mass
 
 Ties = Literal["random", "least_tried"]
