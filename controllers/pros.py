@@ -195,7 +195,7 @@ class Pros(PassRateController[ProsState]):
         return replace(state, forest=self.belief.inform(state.forest, rates_P))
 
     def predict(self, state: ProsState, groups: Sequence[Group]) -> Floats:
-        known = children_of(state, [group.request for group in groups])
+        known = children_of(state, [group.request for group in groups if group.request.prefix is not None])
         nodes = [node_of(state, group, known) for group in groups]
         return np.array([np.nan if node is None else state.forest.rate_M[node] for node in nodes])
 
@@ -217,7 +217,7 @@ class Pros(PassRateController[ProsState]):
         keep_C, from_tree, from_total = enforce_caps(forest, distance_C, self.tree_children, self.total_children)
         if from_tree + from_total == 0:
             return replace(state, forest=forest)
-        return evict(replace(state, forest=forest), keep_C, from_tree, from_total)
+        return evict(state, forest, keep_C, from_tree, from_total)
 
     def _select(self, plan: Plan, state: ProsState, generator: np.random.Generator) -> list[tuple[int, str]]:
         """Choose nodes for the missing requests; returns them with the reason for each."""

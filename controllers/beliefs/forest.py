@@ -16,6 +16,8 @@ Positions = NDArray[np.int64]
 Decay = Literal["observe", "step"]
 
 ROUNDING = 1e-9
+CACHED = 1 << 15
+"""Nodes whose counts a processor's cache holds."""
 # Fewer discounted rollouts than this count as no evidence; otherwise every tree ever tried would be estimated forever.
 FORGOTTEN = 1e-6
 
@@ -91,11 +93,13 @@ class Forest:
 
     def check_counts(self) -> None:
         """Raise UserError if a node has more successes than rollouts, or a count that is not finite."""
-        failed_M = self.tried_M - self.passed_M
-        # NaN and infinity fail these comparisons too.
-        if not (self.passed_M.min() >= 0 and failed_M.min() >= -ROUNDING and failed_M.max() < np.inf):
-            sound = (self.passed_M >= 0) & (self.passed_M <= self.tried_M + ROUNDING) & np.isfinite(self.tried_M)
-            node = int(np.argmin(sound))
+        for start in range(0, len(self.tried_M), CACHED):
+            passed, tried = self.passed_M[start : start + CACHED], self.tried_M[start : start + CACHED]
+            failed = tried - passed
+            # NaN and infinity fail these comparisons too.
+            if passed.min() >= 0 and failed.min() >= -ROUNDING and failed.max() < np.inf:
+                continue
+            node = start + int(np.argmin((passed >= 0) & (passed <= tried + ROUNDING) & np.isfinite(tried)))
             raise UserError(
                 f"forest: node {node} has {self.passed_M[node]} successes of {self.tried_M[node]} rollouts; "
                 "resume from an intact checkpoint"
@@ -189,24 +193,33 @@ def grow(forest: Forest, trees: Sequence[int]) -> Forest:
     )
 
 
-def prune(forest: Forest, keep_C: Flags) -> Forest:
-    """Remove children. A tree that loses evidence becomes stale."""
+def prune(forest: Forest, keep_C: Flags, before: Forest | None = None) -> Forest:
+    """Remove children. A tree that loses evidence becomes stale.
+
+    Args:
+        before: the forest from which this one was made; arrays that it does not share are changed in place.
+    """
     if keep_C.all():
         return forest
     num_trees = forest.num_trees
     stale_R = forest.stale_R.copy()
     stale_R[forest.tree_C[~keep_C & (forest.tried_M[num_trees:] > 0)]] = True
 
-    def kept(values_M: Floats) -> Floats:
-        return np.concatenate([values_M[:num_trees], values_M[num_trees:][keep_C]])
+    def kept(name: str) -> Floats:
+        values_M: Floats = getattr(forest, name)
+        values_C = values_M[num_trees:][keep_C]
+        if before is None or values_M is getattr(before, name):
+            return np.concatenate([values_M[:num_trees], values_C])
+        values_M[num_trees : num_trees + len(values_C)] = values_C
+        return values_M[: num_trees + len(values_C)]
 
     return replace(
         forest,
         tree_C=forest.tree_C[keep_C],
-        passed_M=kept(forest.passed_M),
-        tried_M=kept(forest.tried_M),
-        logit_M=kept(forest.logit_M),
-        rate_M=kept(forest.rate_M),
+        passed_M=kept("passed_M"),
+        tried_M=kept("tried_M"),
+        logit_M=kept("logit_M"),
+        rate_M=kept("rate_M"),
         stale_R=stale_R,
     )
 

@@ -153,14 +153,15 @@ class HierarchicalBayes:
         if not again and not forest.stale_R.any():
             return forest
         logit_M, rate_M = forest.logit_M.copy(), forest.rate_M.copy()
-        seen_R, stale = with_evidence(forest), np.flatnonzero(forest.stale_R)
+        stale = np.flatnonzero(forest.stale_R)
         fresh = np.flatnonzero(~forest.stale_R) if again else stale[:0]
-        parts = [(stale[seen_R[stale]], self.plan[0]), (fresh[seen_R[fresh]], 1)]
+        seen = with_evidence(forest, stale)
+        parts = [(stale[seen], self.plan[0]), (fresh[with_evidence(forest, fresh)], 1)]
         for which, (chosen, sweeps) in enumerate(parts):
             for i, (nodes, trees) in enumerate(_chunks(forest, chosen)):
                 generator = stream.at("sweeps", which, i).generator()
                 logit_M[nodes], rate_M[nodes] = self._estimate(trees, forest, nodes, sweeps, generator)
-        unseen = np.flatnonzero(~seen_R) if again else stale[~seen_R[stale]]
+        unseen = np.flatnonzero(~with_evidence(forest)) if again else stale[~seen]
         nodes, trees = _part(forest, unseen)
         logit_M[nodes], rate_M[nodes] = self._prior(trees, forest, stream)
         stale_R = np.zeros(forest.num_trees, np.bool_)

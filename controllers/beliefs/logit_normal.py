@@ -107,11 +107,11 @@ def fixed_point(trees: Trees, logit_M: Floats, scales: Scales, iterations: int) 
     return given
 
 
-def with_evidence(forest: Forest) -> Flags:
-    """Mark the trees in which any node has been tried."""
-    seen_R = forest.tried_M[: forest.num_trees] > 0
+def with_evidence(forest: Forest, trees: Positions | slice = slice(None)) -> Flags:
+    """Mark those of some trees in which any node has been tried."""
+    seen_R = np.zeros(forest.num_trees, np.bool_)
     seen_R[forest.tree_C[forest.tried_M[forest.num_trees :] > 0]] = True
-    return seen_R
+    return np.asarray(seen_R[trees] | (forest.tried_M[: forest.num_trees][trees] > 0))
 
 
 TERMS = 2

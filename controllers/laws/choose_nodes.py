@@ -35,8 +35,8 @@ class Taken:
 
 def distance_to_band(rate: Floats, band: tuple[float, float]) -> Floats:
     """Distance of a pass rate from a band (low, high); 0 inside it, both ends included."""
-    distance = np.clip(rate, *band)
-    np.subtract(rate, distance, out=distance)
+    low, high = band
+    distance = rate - (low if low == high else np.clip(rate, low, high))
     return np.abs(distance, out=distance)
 
 
@@ -64,9 +64,11 @@ class Ranking:
         return nodes
 
     def _next(self, number: int) -> Positions:
-        left_M = np.ones(self.size, np.bool_)
-        left_M[self.ranked] = False
-        left = np.flatnonzero(left_M) if len(self.ranked) else None
+        left = None
+        if len(self.ranked):
+            left_M = np.ones(self.size, np.bool_)
+            left_M[self.ranked] = False
+            left = np.flatnonzero(left_M)
         if not self.keys:
             return self.generator.choice(self.size if left is None else left, number, replace=False)
         if left is None:

@@ -86,18 +86,22 @@ def first_by(
         return np.zeros(0, np.int64)
     if wanted >= length:
         return _sort(np.arange(length), keys, generator, digits)
-    edge = _smallest(key, wanted)
-    if digits is not None and _has_near_ties(key, edge, 10.0**-digits):
-        within = np.flatnonzero(key <= edge + 10.0**-digits)  # no others can be chosen, so only these are rounded
+    edge, margin = _smallest(key, wanted), 0.0 if digits is None else 10.0**-digits
+    near_F, equal_F = key <= edge + margin, key == edge
+    others = int(
+        np.count_nonzero(near_F) - np.count_nonzero(equal_F)
+    )  # below the edge, or rounding may make them equal
+    if digits is not None and others > np.count_nonzero(key < edge - margin):
+        within = np.flatnonzero(near_F)  # no others can be chosen, so only these are rounded
         rounded = [np.round(key[within], digits), *(other[within] for other in keys[1:])]
         return np.asarray(within[first_by(rounded, wanted, generator)])
-    below = np.flatnonzero(key < edge)
+    below = np.flatnonzero(key < edge) if others else np.zeros(0, np.int64)
     left = wanted - len(below)
     if len(keys) > 1:
-        tied = np.flatnonzero(key == edge)
+        tied = np.flatnonzero(equal_F)
         tied = tied[first_by([other[tied] for other in keys[1:]], left, generator)]
     else:
-        tied = _some_equal(key, edge, left, generator)
+        tied = _some_true(equal_F, left, generator)
     return _sort(np.concatenate([below, tied]), keys, generator, digits)
 
 
@@ -111,23 +115,17 @@ def _sort(
     return sorted_places
 
 
-def _has_near_ties(key: NDArray[Any], edge: Any, margin: float) -> bool:
-    """True if rounding might make some other value equal to the edge."""
-    near = np.count_nonzero(key <= edge + margin) - np.count_nonzero(key < edge - margin)
-    return bool(near > np.count_nonzero(key == edge))
-
-
-def _some_equal(key: NDArray[Any], value: Any, number: int, generator: np.random.Generator) -> Positions:
-    """`number` random indices among those with this value. If a quarter of all have it, indices are tried at random,
-    which avoids listing them."""
-    length, chosen = len(key), np.zeros(0, np.int64)
-    if 8 * number < length and 4 * np.count_nonzero(key == value) > length:
+def _some_true(flags_F: NDArray[np.bool_], number: int, generator: np.random.Generator) -> Positions:
+    """`number` random indices of true values. If a quarter of all are true, indices are tried at random, which avoids
+    listing them."""
+    length, chosen = len(flags_F), np.zeros(0, np.int64)
+    if 8 * number < length and 4 * np.count_nonzero(flags_F) > length:
         while len(chosen) < number:
             tried = np.concatenate([chosen, generator.integers(0, length, 8 * number + 16)])
-            tried = tried[key[tried] == value]
+            tried = tried[flags_F[tried]]
             chosen = tried[np.sort(np.unique(tried, return_index=True)[1])]
         return chosen[:number]
-    tied = np.flatnonzero(key == value)
+    tied = np.flatnonzero(flags_F)
     return generator.choice(tied, number, replace=False, shuffle=False) if number < len(tied) else tied
 
 

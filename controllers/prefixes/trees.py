@@ -136,20 +136,23 @@ def track_errors(state: ProsState, outcomes: Sequence[Outcome]) -> ProsState:
     )
 
 
-def evict(state: ProsState, keep_C: NDArray[np.bool_], from_tree: int, from_total: int) -> ProsState:
+def evict(state: ProsState, forest: Forest, keep_C: NDArray[np.bool_], from_tree: int, from_total: int) -> ProsState:
     """Remove some children from the state.
 
     Args:
+        forest: the state's forest with up-to-date beliefs.
         keep_C: whether a child stays.
         from_tree, from_total: numbers of children over the cap of their tree, and over the cap of all trees.
     """
-    forest, counts = state.forest, Counter(state.counts)
+    counts = Counter(state.counts)
     counts.update({"evicted_tree": from_tree, "evicted_total": from_total})
     starts = tuple(start for start, stays in zip(state.starts, keep_C.tolist(), strict=True) if stays)
     first, place_C = forest.num_trees, np.cumsum(keep_C) - 1
     stay = (node for node in state.offered if node < first or keep_C[node - first])
     offered = tuple(node if node < first else first + int(place_C[node - first]) for node in stay)
-    return replace(state, forest=prune(forest, keep_C), starts=starts, counts=dict(counts), offered=offered)
+    return replace(
+        state, forest=prune(forest, keep_C, before=state.forest), starts=starts, counts=dict(counts), offered=offered
+    )
 
 
 def figures(state: ProsState) -> Mapping[str, float]:

@@ -11,10 +11,10 @@ from controller_harness import child, group, play, problem_set, propose, rollout
 from messages import says
 from msgspec import structs
 
-from halfway.controllers.beliefs.forest import bare_forest, enforce_caps, grow, learn, nodes_of, prune
+from halfway.controllers.beliefs.forest import CACHED, bare_forest, enforce_caps, grow, learn, nodes_of, prune
 from halfway.controllers.beliefs.forest_beliefs import PassRateBelief
 from halfway.controllers.beliefs.hierarchical_bayes import HierarchicalBayes
-from halfway.controllers.beliefs.logit_normal import sigmoid
+from halfway.controllers.beliefs.logit_normal import sigmoid, with_evidence
 from halfway.controllers.greso import Greso
 from halfway.controllers.laws.choose_nodes import (
     Taken,
@@ -103,6 +103,39 @@ def test_pruning_keeps_the_rest_in_place_and_notes_lost_evidence():
     assert after.tree_C.tolist() == [0, 1] and after.tried_M.tolist() == [0, 0, 8, 8]
     assert not after.stale_R.any()
     assert prune(forest, np.asarray([False, True, True])).stale_R.tolist() == [True, False]
+
+
+def test_pruning_changes_only_arrays_that_the_forest_does_not_share():
+    before = learn(grow(bare(2), [0, 1, 1]), [2, 4], [1, 2], [8, 8], 0.9)
+    made = replace(before, logit_M=before.logit_M.copy(), rate_M=np.linspace(0.1, 0.9, 5))
+    wanted, shared = prune(made, np.asarray([False, True, True])), (before.passed_M.copy(), before.tried_M.copy())
+    after = prune(made, np.asarray([False, True, True]), before)
+    for name in ("tree_C", "passed_M", "tried_M", "logit_M", "rate_M", "stale_R"):
+        assert getattr(after, name).tolist() == getattr(wanted, name).tolist(), name
+    assert (before.passed_M == shared[0]).all() and (before.tried_M == shared[1]).all()
+    assert np.shares_memory(after.rate_M, made.rate_M) and not np.shares_memory(after.tried_M, made.tried_M)
+
+
+def test_the_first_damaged_count_is_named_wherever_it_is():
+    forest = bare(3 * CACHED)
+    tried_M = forest.tried_M.copy()
+    tried_M[[CACHED + 7, 2 * CACHED]] = -1.0
+    forest.check_counts()
+    with pytest.raises(UserError, match=f"node {CACHED + 7} has"):
+        replace(forest, tried_M=tried_M).check_counts()
+
+
+def test_evidence_of_some_trees_is_theirs_in_all():
+    forest = learn(grow(bare(4), [0, 2]), [1, 5], [1, 1], [8, 8], 0.9)
+    assert with_evidence(forest).tolist() == [False, True, True, False]
+    assert with_evidence(forest, np.asarray([3, 2, 1])).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("band", [(0.5, 0.5), (0.25, 0.5)])
+def test_the_distance_to_a_band_is_that_to_the_nearest_rate_in_it(band):
+    rate_M = np.asarray([0.0, 0.1, 0.25, 0.3, 0.5, 0.7, 1.0, np.nan])
+    wanted = np.abs(rate_M - np.clip(rate_M, *band))
+    assert distance_to_band(rate_M, band).tobytes() == wanted.tobytes()
 
 
 def test_caps_keep_the_nearest_and_the_newest_of_equals():
