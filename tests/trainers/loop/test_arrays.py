@@ -16,6 +16,7 @@ from messages import says
 from halfway.curriculum import Group, Problem, Request, Rollout, Turn, UserError
 from halfway.curriculum.states import from_plain, to_plain
 from halfway.curriculum.stored import put_group
+from halfway.trainers.loop.arrays import CheckpointArrays, array_reader
 from halfway.trainers.loop.checkpoint import Checkpoints, LoopState
 from halfway.trainers.loop.events import Events, logged_group, pack, unpack
 from halfway.trainers.loop.loop_options import CheckpointOptions
@@ -71,6 +72,16 @@ def test_each_array_is_written_once(tmp_path: Path) -> None:
     for step, copy in enumerate([mine, group(0), put_group(mine, FileStore(tmp_path / "payloads"))]):
         assert write(checkpoints, step, [mine, copy, group(1)]) == 2 * BYTES + PROMPT
     assert plain(read(checkpoints.folder)[1].waiting) == plain([mine, mine, group(1)])
+
+
+def test_arrays_that_differ_inside_are_written_apart(tmp_path: Path) -> None:
+    arrays, inside = CheckpointArrays(), [0, 1, 1, 0, 2, 1]
+    for number in inside:
+        arrays.put(np.pad([number], LENGTH))
+    places, _ = arrays.write(tmp_path / "arrays-00000001.bin")
+    get = array_reader(tmp_path, places)
+    assert [get("<i8", [i, 2 * LENGTH + 1])[LENGTH] for i in range(len(inside))] == inside
+    assert len(set(places)) == 3
 
 
 def test_a_damaged_file_of_arrays_spoils_one_checkpoint(tmp_path: Path) -> None:
