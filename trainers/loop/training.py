@@ -364,9 +364,9 @@ class Training:
     def close(self, state: str) -> None:
         """Write the final state, "finished", "stopped" or "failed", to status.json, and notify all recorders."""
         status = {"state": state, **vars(self.progress)}
-        endings = [partial(write_json, self.folder / "status.json", status)]
+        endings: list[Callable[[], object]] = [closed.close for closed in (self._pool, self.store) if closed]
+        endings += [partial(write_json, self.folder / "status.json", status)]  # a finished run is not begun again
         endings += [partial(recorder.close, state) for recorder in self.recorders]
-        endings += [partial(closed.close) for closed in (self._pool, self.store) if closed]
         for ending in endings:
             # After a failure, the error that stopped the run must stay visible, not a later one: on a full disk, for
             # example, the status cannot be written either.

@@ -87,6 +87,8 @@ class RayArrays:
             raise UserError(
                 "rollouts.workers: a node was lost with rollouts that were not trained on yet; resume the run"
             ) from error
+        except ray.exceptions.RayError as error:  # such as a full disk
+            raise UserError(f"{self.name} cannot be read ({one_line(error)}); resume the run") from error
 
 
 @lru_cache(maxsize=1)  # a group's arrays are often read one after another
@@ -185,6 +187,8 @@ class RayPool(WorkerPool):
                         "memory; resume the run"
                     ) from error
                 self.resampled += len(arguments[0]) if method == "run" else 0
+            except errors.RayError as error:
+                raise UserError(f"rollouts.workers: Ray has failed ({one_line(error)}); resume the run") from error
 
     def _await(self, actor: Any, again: bool = False) -> None:
         """Wait until an actor responds.

@@ -19,7 +19,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 from five_chains import Place, build, digests, finish, in_files, in_ray
-from loop_harness import records
+from loop_harness import records, training
 from messages import says
 from ranks import run_ranks
 
@@ -29,6 +29,7 @@ from halfway.curriculum.stored import FIELDS, StoredArray, identity, put_group
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
+from halfway.trainers.loop.loop_options import Budget, FillOptions
 from halfway.trainers.rollouts import file_store, ray_pool
 from halfway.trainers.rollouts.file_store import FileStore
 from halfway.trainers.rollouts.in_flight import InlinePool
@@ -156,6 +157,17 @@ def test_damage_in_the_object_store_is_refused(monkeypatch: pytest.MonkeyPatch) 
     stored = StoredArray(RayArrays(), np.dtype(np.int32), 2, 0, identity(np.array([1, 2], np.int32)))
     with pytest.raises(UserError, match=says("rollouts.workers", "is damaged", "resume the run")):
         np.asarray(stored)
+
+
+def test_a_finished_run_has_left_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+
+    def write(path: Path, value: Any) -> None:
+        written.append((value["state"], (tmp_path / "payloads").exists()))
+
+    monkeypatch.setattr("halfway.trainers.loop.training.write_json", write)
+    training(tmp_path, FillOptions(groups=2), Budget(steps=1), store=FileStore(tmp_path / "payloads")).train()
+    assert written == [("running", True), ("finished", False)]
 
 
 def test_another_process_does_not_remove_a_file(tmp_path: Path) -> None:
@@ -301,7 +313,8 @@ class GoneError(Exception):
 def lost(monkeypatch: pytest.MonkeyPatch) -> RayPool:
     """A pool of one actor that ended and does not start again."""
     ray = MagicMock(**{"nodes.return_value": [{"Alive": True, "Resources": {"CPU": 1.0}}]})
-    ray.exceptions = SimpleNamespace(RayActorError=GoneError, ObjectLostError=GoneError, RayTaskError=KeyError)
+    errors = {"RayActorError": GoneError, "ObjectLostError": GoneError, "RayTaskError": KeyError, "RayError": OSError}
+    ray.exceptions = SimpleNamespace(**errors)
     ray.wait.return_value = [True], []
     ray.available_resources.return_value, ray.cluster_resources.return_value = {}, {"CPU": 1.0}
     monkeypatch.setattr(ray_pool, "connect_to_ray", lambda _: ray)
@@ -326,6 +339,17 @@ def test_an_actor_that_does_not_start_again_is_awaited_while_others_work(
     with pytest.raises(UserError, match=says("rollouts.workers", "not started", "resume the run")):
         lost._await(lost.actors[0], again=True)
     assert len(pauses) == 3
+
+
+def test_another_failure_of_ray_is_one_line(monkeypatch: pytest.MonkeyPatch, lost: RayPool) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed (extra ray)")
+    monkeypatch.setattr(lost.ray.exceptions, "RayError", ray.exceptions.RayError)
+    lost.ray.get.side_effect = full = ray.exceptions.OutOfDiskError()
+    with pytest.raises(UserError, match=says("rollouts.workers", "OutOfDiskError", "resume the run")):
+        lost._ask(0, "process")
+    monkeypatch.setattr(ray, "get", lambda _: (_ for _ in ()).throw(full))
+    with pytest.raises(UserError, match=says("rollouts.workers", "OutOfDiskError", "resume the run")):
+        RayArrays().read(0, 1)
 
 
 def test_a_closed_pool_awaits_no_actor(lost: RayPool) -> None:
