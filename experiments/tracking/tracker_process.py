@@ -12,20 +12,25 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from halfway.curriculum import UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.comparison import ComparisonConfig
-from halfway.experiments.config.run import TrackingOptions
+from halfway.experiments.config.run import RunConfig, TrackingOptions
 from halfway.experiments.tracking import recording
-from halfway.experiments.tracking.mlflow_store import Mlflow, ui_command
+from halfway.experiments.tracking.mlflow_store import Mlflow, require_known_store, ui_command
 from halfway.experiments.tracking.recording import About, Metric, Tracker, warn
 from halfway.experiments.tracking.stepped_stores import Trackio, Wandb, show_command, sync_command
+
+if TYPE_CHECKING:
+    from halfway.trainers.contracts import Recorder
 
 PATIENCE, SHARE = 120.0, 0.05
 """Time limit on all answers together: these seconds, plus this share of the time since the tracker was opened."""
@@ -206,6 +211,56 @@ def open_trackers(tracking: TrackingOptions, output: Path) -> list[Tracker]:
         here = name == "mlflow" and "://" not in tracking.uri  # a file, without a server
         found.append(Mlflow.open(tracking, output) if here else TrackerProcess.open(name, tracking, output))
     return [tracker for tracker in found if tracker is not None]
+
+
+class Late:
+    """Recorders that are opened once the first step is done; evaluations before that wait for them."""
+
+    def __init__(self, make: "Callable[[], Sequence[Recorder]]"):
+        self._make, self._waiting = make, list[Mapping[str, Any]]()
+
+    @cached_property
+    def _made(self) -> "Sequence[Recorder]":
+        made = self._make()
+        for record in self._waiting:
+            for recorder in made:
+                recorder.evaluation(record)
+        return made
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        for recorder in self._made:
+            recorder.step(record)
+
+    def evaluation(self, record: Mapping[str, Any]) -> None:
+        if "_made" not in vars(self):
+            self._waiting.append(record)
+            return
+        for recorder in self._made:
+            recorder.evaluation(record)
+
+    def close(self, state: str) -> None:
+        for recorder in self._made:
+            recorder.close(state)
+
+
+def recorders_of(config: RunConfig, folder: Path, output: Path) -> "list[Recorder]":
+    """Make the recorders of a run, one for each tracker that opens.
+
+    MLflow's file is opened after the first step, since importing MLflow takes a third of a run's start.
+
+    Raises:
+        UserError: see `open_trackers`.
+    """
+
+    def opened(tracking: TrackingOptions) -> "list[Recorder]":
+        return [tracker.run(config, folder) for tracker in open_trackers(tracking, output)]
+
+    tracking = config.tracking
+    if not tracking.mlflow or "://" in tracking.uri:
+        return opened(tracking)
+    require_known_store(tracking)
+    file = replace(tracking, wandb=False, trackio=False)
+    return [*opened(replace(tracking, mlflow=False)), Late(lambda: opened(file))]
 
 
 def commands(tracking: TrackingOptions, output: Path) -> Iterator[tuple[str, str]]:

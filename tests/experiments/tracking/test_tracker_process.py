@@ -199,3 +199,57 @@ def test_a_database_of_trackio_that_is_damaged_costs_a_line(
     tracked(config_of("trackio"), tmp_path)
     told = capfd.readouterr().err.splitlines()
     assert 1 <= len(told) <= 5 and all(line.startswith("trackio: ") and line.isprintable() for line in told)
+
+
+class Noted:
+    """A recorder that notes what it is told."""
+
+    def __init__(self, told: list[Any]):
+        self.told = told
+        told.append("made")
+
+    def step(self, record: Any) -> None:
+        self.told.append(("step", record["step"]))
+
+    def evaluation(self, record: Any) -> None:
+        self.told.append(("evaluation", record["step"]))
+
+    def close(self, state: str) -> None:
+        self.told.append(state)
+
+
+def test_a_late_recorder_is_made_after_the_first_step_and_told_all() -> None:
+    told: list[Any] = []
+    late = tracker_process.Late(lambda: [Noted(told)])
+    late.evaluation({"step": 0})
+    assert told == []
+    late.step({"step": 0})
+    late.evaluation({"step": 1})
+    late.step({"step": 1})
+    late.close("finished")
+    assert told == ["made", ("evaluation", 0), ("step", 0), ("evaluation", 1), ("step", 1), "finished"]
+    told.clear()
+    late = tracker_process.Late(lambda: [Noted(told)])
+    late.evaluation({"step": 0})
+    late.close("failed")
+    assert told == ["made", ("evaluation", 0), "failed"]
+
+
+def test_recorders_that_do_not_open_are_tried_once() -> None:
+    tries: list[int] = []
+    late = tracker_process.Late(lambda: tries.append(1) or [])
+    for step in range(3):
+        late.step({"step": step})
+    assert tries == [1]
+
+
+def test_mlflows_file_opens_late_and_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker_process.Mlflow, "open", lambda *_: pytest.fail("opened at once"))
+    [late] = tracker_process.recorders_of(parse_run_config(RAW), tmp_path / "run", tmp_path)
+    assert isinstance(late, tracker_process.Late)
+    elsewhere = parse_run_config(RAW | {"tracking": {"uri": "../runs.db"}})
+    monkeypatch.delenv(VARIABLE, raising=False)
+    with pytest.raises(UserError, match="outside of the folder"):
+        tracker_process.recorders_of(elsewhere, tmp_path / "run", tmp_path)
+    none = parse_run_config(RAW | {"tracking": {"mlflow": False}})
+    assert tracker_process.recorders_of(none, tmp_path / "run", tmp_path) == []
