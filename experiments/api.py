@@ -128,7 +128,7 @@ def train_run(
     from halfway.experiments.report.provenance import write_provenance
     from halfway.experiments.running.progress_bars import single_run
     from halfway.experiments.running.runs import last_spent, read_state, train
-    from halfway.experiments.tracking.tracker_process import recorders_of
+    from halfway.experiments.tracking.tracker_process import open_trackers
     from halfway.trainers.loop.waste import Waste
 
     console = shown.progress
@@ -138,7 +138,7 @@ def train_run(
         return
     write_provenance(folder, command)
     with busy("starting"):
-        recorders = recorders_of(config, folder, output)
+        recorders = [tracker.run(config, folder) for tracker in open_trackers(config.tracking, output)]
     waste = Waste(functools.partial(shown.warn, console), config.rollouts.largest_gap(config.model.dtype))
     with single_run(console, config.name, config.budget, spent) as recorder:
         train(config, folder, [recorder, waste, *recorders], start)

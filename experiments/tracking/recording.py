@@ -18,6 +18,7 @@ from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.design import flatten
 from halfway.experiments.config.loading import to_plain
 from halfway.experiments.config.run import RunConfig
+from halfway.trainers.contracts import Recorder
 
 Answer = TypeVar("Answer")
 BATCH = 1000
@@ -81,7 +82,7 @@ class Tracker:
         """Begin a run, or continue `run_id` if it still exists; None if the tracker does not answer."""
         raise NotImplementedError
 
-    def run(self, config: RunConfig, folder: Path, arm: str = "") -> "Copy":
+    def run(self, config: RunConfig, folder: Path, arm: str = "") -> Recorder:
         """Make the recorder of one run. It continues an earlier process's run for this folder."""
         saved = read_note(self.note(folder))
         known = saved.get("run_id", "")

@@ -12,11 +12,10 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -28,9 +27,7 @@ from halfway.experiments.tracking import recording
 from halfway.experiments.tracking.mlflow_store import Mlflow, require_known_store, ui_command
 from halfway.experiments.tracking.recording import About, Metric, Tracker, warn
 from halfway.experiments.tracking.stepped_stores import Trackio, Wandb, show_command, sync_command
-
-if TYPE_CHECKING:
-    from halfway.trainers.contracts import Recorder
+from halfway.trainers.contracts import Recorder
 
 PATIENCE, SHARE = 120.0, 0.05
 """Time limit on all answers together: these seconds, plus this share of the time since the tracker was opened."""
@@ -199,28 +196,14 @@ def serve() -> None:
     signal.alarm(SECONDS_TO_LEAVE)  # packages may wait at the end, too
 
 
-def open_trackers(tracking: TrackingOptions, output: Path) -> list[Tracker]:
-    """Open a run's trackers; a tracker that does not open is left out.
-
-    Raises:
-        UserError: if a tracker's package is missing, or MLflow's store is elsewhere and the user has not accepted that.
-    """
-    asked = {"mlflow": tracking.mlflow, "wandb": tracking.wandb, "trackio": tracking.trackio}
-    found: list[Tracker | None] = []
-    for name in (name for name, wanted in asked.items() if wanted):
-        here = name == "mlflow" and "://" not in tracking.uri  # a file, without a server
-        found.append(Mlflow.open(tracking, output) if here else TrackerProcess.open(name, tracking, output))
-    return [tracker for tracker in found if tracker is not None]
-
-
 class Late:
     """Recorders that are opened once the first step is done; evaluations before that wait for them."""
 
-    def __init__(self, make: "Callable[[], Sequence[Recorder]]"):
+    def __init__(self, make: Callable[[], Sequence[Recorder]]):
         self._make, self._waiting = make, list[Mapping[str, Any]]()
 
     @cached_property
-    def _made(self) -> "Sequence[Recorder]":
+    def _made(self) -> Sequence[Recorder]:
         made = self._make()
         for record in self._waiting:
             for recorder in made:
@@ -243,24 +226,51 @@ class Late:
             recorder.close(state)
 
 
-def recorders_of(config: RunConfig, folder: Path, output: Path) -> "list[Recorder]":
-    """Make the recorders of a run, one for each tracker that opens.
+class LateMlflow(Tracker):
+    """MLflow's file, opened after the first step of a run: importing MLflow takes a third of a run's start."""
 
-    MLflow's file is opened after the first step, since importing MLflow takes a third of a run's start.
+    name = "mlflow"
+
+    def __init__(self, tracking: TrackingOptions, output: Path):
+        """Raises UserError: see `require_known_store`."""
+        require_known_store(tracking)
+        self.tracking, self.output = tracking, output
+        self._comparison: tuple[ComparisonConfig, Path] | None = None
+
+    @cached_property
+    def _opened(self) -> list[Tracker]:
+        found = Mlflow.open(self.tracking, self.output)
+        if found and self._comparison:
+            found.comparison(*self._comparison)
+        return [found] if found else []
+
+    def run(self, config: RunConfig, folder: Path, arm: str = "") -> Recorder:
+        return Late(lambda: [tracker.run(config, folder, arm) for tracker in self._opened])
+
+    def comparison(self, config: ComparisonConfig, folder: Path) -> None:
+        self._comparison = config, folder
+
+    def attach(self, files: Sequence[Path]) -> None:
+        for tracker in self._opened:
+            tracker.attach(files)
+
+    def end(self, state: str, files: Sequence[Path] = ()) -> None:
+        for tracker in self._opened:
+            tracker.end(state, files)
+
+
+def open_trackers(tracking: TrackingOptions, output: Path) -> list[Tracker]:
+    """Open a run's trackers; a tracker that does not open is left out.
 
     Raises:
-        UserError: see `open_trackers`.
+        UserError: if a tracker's package is missing, or MLflow's store is elsewhere and the user has not accepted that.
     """
-
-    def opened(tracking: TrackingOptions) -> "list[Recorder]":
-        return [tracker.run(config, folder) for tracker in open_trackers(tracking, output)]
-
-    tracking = config.tracking
-    if not tracking.mlflow or "://" in tracking.uri:
-        return opened(tracking)
-    require_known_store(tracking)
-    file = replace(tracking, wandb=False, trackio=False)
-    return [*opened(replace(tracking, mlflow=False)), Late(lambda: opened(file))]
+    asked = {"mlflow": tracking.mlflow, "wandb": tracking.wandb, "trackio": tracking.trackio}
+    found: list[Tracker | None] = []
+    for name in (name for name, wanted in asked.items() if wanted):
+        here = name == "mlflow" and "://" not in tracking.uri  # a file, without a server
+        found.append(LateMlflow(tracking, output) if here else TrackerProcess.open(name, tracking, output))
+    return [tracker for tracker in found if tracker is not None]
 
 
 def commands(tracking: TrackingOptions, output: Path) -> Iterator[tuple[str, str]]:

@@ -16,10 +16,12 @@ from tracked_runs import RAW, record
 
 from halfway.curriculum import UserError
 from halfway.curriculum.support.acceptance import VARIABLE
+from halfway.experiments.config.comparison import Arm, ComparisonConfig
 from halfway.experiments.config.run import RunConfig, parse_run_config
 from halfway.experiments.tracking import recording, tracker_process
 from halfway.experiments.tracking.recording import Tracker
 from halfway.experiments.tracking.tracker_process import open_trackers
+from halfway.trainers.loop.loop_options import Budget
 
 PACKAGE = """
 import os, sys, time
@@ -244,12 +246,28 @@ def test_recorders_that_do_not_open_are_tried_once() -> None:
 
 
 def test_mlflows_file_opens_late_and_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracker_process.Mlflow, "open", lambda *_: pytest.fail("opened at once"))
-    [late] = tracker_process.recorders_of(parse_run_config(RAW), tmp_path / "run", tmp_path)
-    assert isinstance(late, tracker_process.Late)
+    told: list[Any] = []
+
+    class Opened(Tracker):
+        def comparison(self, config: Any, folder: Path) -> None:
+            told.append(("comparison", folder.name))
+
+        def run(self, config: RunConfig, folder: Path, arm: str = "") -> Any:
+            return Noted(told)
+
+        def end(self, state: str, files: Any = ()) -> None:
+            told.append(("end", state))
+
+    monkeypatch.setattr(tracker_process.Mlflow, "open", lambda *_: Opened())
+    config = parse_run_config(RAW)
+    [tracker] = open_trackers(config.tracking, tmp_path)
+    tracker.comparison(ComparisonConfig("both", {}, (0,), Budget(steps=9), {"a": Arm()}), tmp_path / "both")
+    recorder = tracker.run(config, tmp_path / "both" / "a", "a")
+    assert told == [] and tracker.name == "mlflow" and not tracker.has_all(tmp_path)
+    recorder.step({"step": 0})
+    tracker.end("finished")
+    assert told == [("comparison", "both"), "made", ("step", 0), ("end", "finished")]
     elsewhere = parse_run_config(RAW | {"tracking": {"uri": "../runs.db"}})
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(UserError, match="outside of the folder"):
-        tracker_process.recorders_of(elsewhere, tmp_path / "run", tmp_path)
-    none = parse_run_config(RAW | {"tracking": {"mlflow": False}})
-    assert tracker_process.recorders_of(none, tmp_path / "run", tmp_path) == []
+        open_trackers(elsewhere.tracking, tmp_path)
