@@ -4,8 +4,6 @@ A verifier with its own processes takes milliseconds for an answer. So the resul
 under a hash of the file, of the options with which it was read, and of the verifier.
 """
 
-import os
-import stat
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +17,7 @@ from typing import Any, cast
 from halfway.curriculum import Problem, UserError
 from halfway.curriculum.support.atomic import read_json, write_json
 from halfway.curriculum.support.extras import one_line
+from halfway.curriculum.support.user_cache import user_cache
 from halfway.curriculum.tasks.data_files import Bad
 from halfway.curriculum.tasks.verifiers.exact_numeric import Batched
 from halfway.curriculum.tasks.verifiers.helpers import PROCESSES
@@ -107,7 +106,7 @@ class AnswerChecks:
         return whys
 
     def _open(self, verifiers: set[str]) -> None:
-        self._opened, folder = True, _folder()
+        self._opened, folder = True, user_cache("answers")
         if folder is None or not verifiers <= VERIFIERS.builtin.keys():
             return
         with open(self._path, "rb") as file:
@@ -149,15 +148,3 @@ def _program() -> tuple[str, ...]:
         with suppress(PackageNotFoundError):
             versions.append(f"{package} {version(package)}")
     return (*code, *versions)
-
-
-def _folder() -> Path | None:
-    """The folder of the cache; None if it cannot be this user's alone."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halfway" / "answers"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
-    except (OSError, RuntimeError):
-        return None
-    own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-    return folder if own else None

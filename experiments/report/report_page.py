@@ -3,13 +3,18 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
+from hashlib import blake2b
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from halfway.curriculum.support.atomic import require_no_link, write_text, writing
+from halfway.curriculum import UserError
+from halfway.curriculum.support.atomic import WriteError, read_whole, require_no_link, write_text, writing
+from halfway.curriculum.support.user_cache import user_cache
 from halfway.experiments.config.design import flatten
 from halfway.experiments.report.analysis.comparison_summary import Summary, summarize
 from halfway.experiments.report.conclusions import conclude
@@ -102,7 +107,30 @@ def page_text(comparison: Comparison, summary: Summary, reload: int = 0) -> str:
 
 @cache
 def library() -> str:
-    """Load the JavaScript for charts: Vega, Vega-Lite and their interpreter of expressions."""
+    """Load the JavaScript for charts: Vega, Vega-Lite and their interpreter of expressions.
+
+    Bundling it takes two seconds, so it is kept in the user's cache.
+    """
+    folder = user_cache("scripts")
+    path = folder / f"vega-{version('vl-convert-python')}.js" if folder else None
+    if path and path.exists():
+        with suppress(UserError, UnicodeDecodeError):
+            digest, _, kept = read_whole(path, "remove it").decode().partition("\n")
+            if digest == _digest(kept):
+                return kept
+    found = bundle()
+    if path:
+        with suppress(WriteError):
+            write_text(path, f"{_digest(found)}\n{found}")
+    return found
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=20).hexdigest()
+
+
+def bundle() -> str:
+    """Bundle the JavaScript for charts, in ASCII."""
     import vl_convert
 
     found = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed")

@@ -1,4 +1,4 @@
-"""Commands of `halfway` in processes of their own, at a fraction of the price of starting each."""
+"""Commands of `halfway`, and programs, in processes of their own, at a fraction of the price of starting each."""
 
 import json
 import os
@@ -14,21 +14,63 @@ from paths import DRIVERS, IMPORTABLE
 
 from halfway.trainers.distributed.ports import free_port
 
+HEAVY = (
+    "duckdb",
+    "halfway.controllers.contrib.pilot",
+    "halfway.controllers.prefix_sampling",
+    "halfway.curriculum.environments.single_turn",
+    "halfway.curriculum.tasks.files",
+    "halfway.experiments.api",
+    "halfway.experiments.cli",
+    "halfway.experiments.report.provenance",
+    "halfway.experiments.report.report_page",
+    "halfway.experiments.running.build",
+    "halfway.experiments.running.parts",
+    "halfway.experiments.running.runs",
+    "halfway.experiments.tracking.tracker_process",
+    "halfway.trainers.engines.transformers.engine",
+    "halfway.trainers.learner.learner",
+    "halfway.trainers.loop.held_out",
+    "halfway.trainers.loop.training",
+    "halfway.trainers.rollouts.collector",
+    "halfway.trainers.rollouts.sampling_process",
+    "torch.profiler._cupti_monitor",
+    "transformers.models.auto.tokenization_auto",
+    "transformers.models.encoder_decoder",
+    "transformers.models.qwen3.modeling_qwen3",
+    "typer._adapters",
+)
+"""What a short run imports."""
+
 
 class Preloaded:
-    """Runs commands in forks of one process that has imported torch, which takes longer than a short run."""
+    """Runs commands in forks of one process that has imported torch, which takes longer than a short run.
+
+    A command is the words after `halfway`, or the path of a program in Python and its arguments.
+    """
 
     def __init__(self, process: "subprocess.Popen[str]"):
         self._process = process
 
     def __call__(self, folder: Path, output: Path, *words: object, ranks: int = 1) -> None:
         """Run a command in a folder, by several ranks if so wished; its output is appended to a file."""
-        each: list[dict[str, str]] = [{}]
-        if ranks > 1:
-            meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-            meeting |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
-            each = [{**meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+        each = places(ranks) if ranks > 1 else [{}]
         assert self.statuses(self._begin(folder, output, words, each)) == [0] * ranks, output.read_text()[-3000:]
+
+    def status(self, folder: Path, output: Path, *words: object) -> int:
+        """Run a command in a folder; returns its exit status."""
+        return self.statuses(self._begin(folder, output, words, [{}]))[0]
+
+    def run_ranks(self, folder: Path, program: str, **variables: str) -> list[tuple[int, str]]:
+        """Run a program in two processes that can meet, with further variables: exit status and output of each."""
+        outputs = [folder / f"rank-{rank}.txt" for rank in range(2)]
+        each = [place | variables | {"OUTPUT": str(path)} for place, path in zip(places(2), outputs, strict=True)]
+        statuses = self.statuses(self._begin(folder, outputs[0], [program], each))
+        return [(status, path.read_text()) for status, path in zip(statuses, outputs, strict=True)]
+
+    def begin_ranks(self, folder: Path, output: Path, *words: object) -> list[int]:
+        """Start a command in two processes that can meet; returns their ids, the leader's first."""
+        return self._begin(folder, output, words, places(2))
 
     def begin(self, folder: Path, *words: object, **variables: str) -> "Command":
         """Start a command in a folder, with further environment variables."""
@@ -52,6 +94,13 @@ class Preloaded:
         self._process.stdin.flush()
         answer: list[int] = json.loads(self._process.stdout.readline())
         return answer
+
+
+def places(ranks: int) -> list[dict[str, str]]:
+    """The variables by which torch's launcher tells processes their ranks and where they meet."""
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    meeting |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    return [{**meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
 
 
 class Command:

@@ -13,7 +13,7 @@ import io
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress, count, repeat
+from itertools import accumulate, chain, compress, count, repeat
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
@@ -239,12 +239,13 @@ class Table(Reader):
                 batch = _pick(batch, known, "row whose step is not a number", into)
                 steps = [value for value in steps if value is not None]
             self._note_texts(batch, columns, into)
+            if not columns.reward:
+                totals = list(accumulate(n if n and 0 < n <= MOST_ROLLOUTS else 0 for n in _counts(batch, columns)[1]))
+                fits = [total <= left for total in totals]
+                left -= totals[-1] if totals else 0
+                batch = _pick(batch, fits, f"row after counts of more than {MOST_COUNTED:,} rollouts", into)
+                steps = list(compress(steps, fits))
             for rollouts in _rollouts(batch, columns, steps, rows, into, within=self.way.grouped == "within"):
-                if not columns.reward:
-                    left -= len(rollouts.steps)
-                if left < 0:
-                    into.drop(f"row after counts of more than {MOST_COUNTED:,} rollouts")
-                    continue
                 into.add(rollouts)
 
     def _tell(self, columns: ColumnNames, weights: Mapping[str, float], step: int | None, into: HistoryBuilder) -> None:

@@ -407,15 +407,15 @@ print(peak_mib(), time.process_time() - began)
 
 
 def packed_lines(path: Path) -> None:
-    path.write_bytes(gzip.compress(line().encode() * 3_000_000, 6))
+    path.write_bytes(gzip.compress(line().encode() * 3_000_000, 1))
 
 
 def packed_values(path: Path) -> None:
-    path.write_bytes(gzip.compress(line().encode() + b'{"problem": "p", "reward": [1' + b", 1" * 40_000_000, 6))
+    path.write_bytes(gzip.compress(line().encode() + b'{"problem": "p", "reward": [1' + b", 1" * 40_000_000, 1))
 
 
 def packed_commas(path: Path) -> None:
-    path.write_bytes(gzip.compress(b"problem,reward\n" + b"," * 150_000_000, 6))
+    path.write_bytes(gzip.compress(b"problem,reward\n" + b"," * 150_000_000, 1))
 
 
 def empty_lists(path: Path) -> None:
@@ -423,7 +423,7 @@ def empty_lists(path: Path) -> None:
 
 
 def counts(path: Path) -> None:
-    path.write_text(line(k=0, n=100_000).replace("reward", "other") * 300)
+    path.write_text(line(k=0, n=100_000).replace("reward", "other") * 3_000)
 
 
 def long_cells(path: Path) -> None:
@@ -432,7 +432,7 @@ def long_cells(path: Path) -> None:
 
 
 def many_rows(path: Path) -> None:
-    duckdb.sql(f"COPY (SELECT 'p' AS problem, 1 AS reward FROM range(8000000)) TO '{path}' (FORMAT parquet)")
+    duckdb.sql(f"COPY (SELECT 'p' AS problem, 1 AS reward FROM range(7500000)) TO '{path}' (FORMAT parquet)")
 
 
 def later_cells(path: Path) -> None:

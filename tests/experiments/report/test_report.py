@@ -77,6 +77,23 @@ def test_report_needs_no_network(page):
     assert f"script-src 'sha256-{digest}'\"" in html
 
 
+def test_the_script_of_charts_is_bundled_once(tmp_path, monkeypatch):
+    bundled: list[str] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(page_writer, "bundle", lambda: bundled.append("vega") or "vega")
+    for _ in range(2):
+        assert page_writer.library.__wrapped__() == "vega"
+    assert len(bundled) == 1
+    [kept] = (tmp_path / "halfway" / "scripts").iterdir()
+    for content in (b"", kept.read_bytes()[:-1], b"\xff"):  # a damaged one is none
+        kept.write_bytes(content)
+        bundled.clear()
+        assert page_writer.library.__wrapped__() == "vega" and bundled
+    kept.parent.chmod(0o777)  # anybody may write there
+    bundled.clear()
+    assert page_writer.library.__wrapped__() == "vega" and bundled
+
+
 def test_the_page_has_every_chart_and_they_are_saved_on_demand(page):
     drawn = re.findall(r'data-chart="(\w+)"', page.read_text())
     assert set(drawn) == {picture.name for picture in PICTURES}

@@ -164,7 +164,7 @@ def test_a_row_is_run_judged_and_reported(
     for model in paper.starting_models:
         Path(model.path).parent.mkdir(parents=True, exist_ok=True)
         Path(model.path).symlink_to(REPOSITORY / "experiments" / "starting_models" / packaged)
-    small = ("evaluation.problems=16", "evaluation.points=2")
+    small = ("evaluation.problems=16", "evaluation.points=2", "fill.groups=4", "rollouts.max_response_tokens=32")
     row = paper.rows[row_name]
     row = replace(row, seeds=(800, 801), overrides=(*row.overrides, *small))
     monkeypatch.setattr(paper_rows, "load_paper", lambda _: replace(paper, rows={"row": row}))

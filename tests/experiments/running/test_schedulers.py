@@ -184,6 +184,7 @@ def compared(output: Path, *how: str, member: str = ", patient") -> "subprocess.
         f"arms:\n  grpo: {{controllers: [uniform{member}]}}\n  greso: {{controllers: [uniform, greso{member}]}}\n"
     )
     words = [sys.executable, "-m", "halfway.experiments.cli", "compare", str(file), f"output={output}", *SETTINGS]
+    words.append("budget={steps: 4}")
     return subprocess.Popen([*words, *how], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
@@ -229,7 +230,7 @@ def test_a_comparison_on_slurm_with_one_job_killed_has_the_bits_of_a_local_one(
     gate.touch()
     status, words = finished(killed)
     assert status == 1 and "grpo seed 0 failed: " in words, words
-    assert "greso seed 0 finished" in words and steps_of(run) < 12
+    assert "greso seed 0 finished" in words and steps_of(run) < 4
     status, words = finished(compared(tmp_path / "slurm", "--jobs", "2", "--on", "slurm"))
     assert status == 0 and "greso seed 0 finished" not in words, words
     for arm in ("grpo", "greso"):

@@ -1,17 +1,14 @@
 """Trains one small run many times: once undisturbed, and once for each moment at which it is killed and resumed.
 
-A program that reads one task per line: a JSON list of the folder to work in, the run's YAML file, and the moments. It
-answers "ended as planned", or a traceback. Every run is a forked child of a process that has loaded torch and computed
-nothing; a killed child dies of SIGKILL in the middle of its work.
+A program, whose arguments are the folder to work in, the run's YAML file, and the moments. Every run is a forked child
+of a process that has computed nothing; a killed child dies of SIGKILL in the middle of its work.
 """
 
-import json
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +18,6 @@ from halfway.curriculum.tasks.verifiers.verify import VERIFIERS
 from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.running.build import build_run
 
-HEAVY = (
-    "transformers.models.qwen3.modeling_qwen3",
-    "halfway.trainers.rollouts.collector",
-    "halfway.trainers.engines.transformers.engine",
-    "halfway.trainers.loop.held_out",
-    "halfway.trainers.learner.learner",
-)
 MOMENTS = ("propose", "rollout", "update", "record", "checkpoint")
 
 
@@ -105,15 +95,6 @@ def kill_at(folder: Path, config_path: Path, moments: Sequence[str]) -> None:
         assert forked(config_path, folder / moment, None) == 0, moment
 
 
-def main() -> None:
-    for module in HEAVY:  # imported once for all children, which saves most of the time
-        import_module(module)
-    VERIFIERS.add("coin", coin)
-    for line in sys.stdin:
-        folder, config_path, moments = json.loads(line)
-        kill_at(Path(folder), Path(config_path), moments)
-        print("ended as planned", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    VERIFIERS.add("coin", coin)
+    kill_at(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

@@ -14,30 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from drivers.kill_driver import HEAVY
+from preloaded import HEAVY
 
 from halfway.trainers.distributed.ports import free_port
 
-COMMAND = (
-    "halfway.controllers.contrib.pilot",
-    "halfway.controllers.prefix_sampling",
-    "halfway.curriculum.environments.single_turn",
-    "halfway.curriculum.tasks.files",
-    "halfway.experiments.api",
-    "halfway.experiments.cli",
-    "halfway.experiments.report.provenance",
-    "halfway.experiments.running.build",
-    "halfway.experiments.running.parts",
-    "halfway.experiments.running.runs",
-    "halfway.experiments.tracking.tracker_process",
-    "halfway.trainers.loop.training",
-    "halfway.trainers.rollouts.sampling_process",
-    "kills.engine",
-    "torch.profiler._cupti_monitor",
-    "transformers.models.auto.tokenization_auto",
-    "transformers.models.encoder_decoder",
-    "typer._adapters",
-)
 LEAVE_SECONDS = 30.0
 PACE_SECONDS = 0.004
 
@@ -46,7 +26,7 @@ def preload() -> None:
     """Import what launches would import, which is half of the time of a launch that is soon killed."""
     import torch
 
-    for module in (*HEAVY, *COMMAND):
+    for module in (*HEAVY, "kills.engine"):
         import_module(module)
     torch.set_num_threads(1)
     gc.collect()

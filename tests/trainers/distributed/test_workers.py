@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import IMPORTABLE, REPOSITORY
 from preloaded import Preloaded
-from ranks import run_ranks
 from torch import distributed
 
 from halfway.curriculum import Group, Origin, Problem, Request, Stream, UserError
@@ -52,24 +51,6 @@ threads: 1
 """
 STEPS = 6
 LEARNER = "learner: {lr: 1e-3, num_minibatches: 2, deepspeed: {zero_stage: %s}}\n"
-
-
-def start(processes: int, command: str, path: Path, output: Path) -> "subprocess.Popen[str]":
-    """`halfway run` or `resume` in its own process session."""
-    environment = os.environ | {"PYTHONPATH": IMPORTABLE, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    launcher = [sys.executable]
-    if processes > 1:
-        launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    with output.open("w") as file:
-        return subprocess.Popen(
-            [*launcher, "-m", "halfway.experiments.cli", command, str(path)],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-            cwd=REPOSITORY,
-            start_new_session=True,
-        )
 
 
 def write_config(folder: Path, name: str, stage: str) -> Path:
@@ -119,37 +100,40 @@ def test_two_processes_with_sharded_weights_give_the_run_of_one(alone: Path, tmp
     if find_spec("deepspeed") is None:
         pytest.skip("DeepSpeed is not installed (extra deepspeed)")
     path, output = write_config(tmp_path, "sharded", "3"), tmp_path / "sharded.txt"
-    assert start(2, "run", path, output).wait(timeout=300) == 0, output.read_text()[-3000:]
+    environment = os.environ | {"PYTHONPATH": IMPORTABLE, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = [*launcher, "-m", "halfway.experiments.cli", "run", str(path)]
+    with output.open("w") as file:
+        done = subprocess.run(words, stdout=file, stderr=file, env=environment, cwd=REPOSITORY, timeout=300)
+    assert done.returncode == 0, output.read_text()[-3000:]
     assert_alike(alone, tmp_path / "sharded")
 
 
+@pytest.mark.parametrize("told", [False, True])
 def test_a_lost_process_ends_the_run_and_resuming_completes_it(
-    preloaded: Preloaded, together: Path, tmp_path: Path
+    preloaded: Preloaded, together: Path, tmp_path: Path, told: bool
 ) -> None:
+    """The other notices by itself, or by the signal that torch's launcher sends it."""
     path, output = write_config(tmp_path, "broken", "null"), tmp_path / "broken.txt"
-    launched, broken = start(2, "run", path, output), tmp_path / "broken"
-    try:
-        deadline = time.monotonic() + 120
-        while not list((broken / "checkpoints").glob("step-*2")):  # past a checkpoint, and far from the end
-            assert time.monotonic() < deadline and launched.poll() is None, output.read_text()[-3000:]
-            time.sleep(0.02)
-        os.kill(follower(launched.pid), signal.SIGKILL)
-        assert launched.wait(timeout=30) != 0  # the stated time
-    finally:
-        if launched.poll() is None:
-            os.killpg(launched.pid, signal.SIGKILL)
-    assert "Signal 9 (SIGKILL)" in output.read_text() or "a training process has died" in output.read_text()
+    broken = tmp_path / "broken"
+    leader, follower = preloaded.begin_ranks(REPOSITORY, output, "run", path)
+    deadline = time.monotonic() + 120
+    while not list((broken / "checkpoints").glob("step-*2")):  # past a checkpoint, and far from the end
+        assert time.monotonic() < deadline, output.read_text()[-3000:]
+        time.sleep(0.02)
+    os.kill(follower, signal.SIGKILL)
+    if told:
+        os.kill(leader, signal.SIGTERM)
+    killed, ended = time.monotonic(), preloaded.statuses([leader, follower])
+    assert time.monotonic() - killed < 30  # the stated time
+    assert ended[0] > 0 and ended[1] == -signal.SIGKILL, output.read_text()[-3000:]
+    assert told or "a training process has died" in output.read_text()
     assert len(records(broken, "steps")) < STEPS
+    if told:
+        return
     preloaded(REPOSITORY, tmp_path / "resumed.txt", "resume", broken, ranks=2)
     assert records(broken, "decisions") == records(together, "decisions")
     assert records(broken, "steps") == records(together, "steps")
-
-
-def follower(launcher: int) -> int:
-    """The process with rank 1 among the launcher's children."""
-    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    [follower] = [int(pid) for pid in children if b"\0RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes()]
-    return follower
 
 
 def request(problem: str, num_rollouts: int = 4, origin: Origin = Origin.FRESH) -> Request:
@@ -213,22 +197,20 @@ MEETING_TIMEOUT = timedelta(seconds=100)
 
 
 @pytest.fixture(scope="module")
-def two_processes() -> list[subprocess.CompletedProcess[str]]:
-    """A leader that is late for one weight sync and dies in the next, and its follower."""
-    return run_ranks(__file__, PYTHONPATH=IMPORTABLE)
+def two_processes(preloaded: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, str]]:
+    """A leader that is late for one weight sync and dies in the next, and its follower: status and output."""
+    return preloaded.run_ranks(tmp_path_factory.mktemp("ranks"), __file__)
 
 
-def test_a_slow_leader_is_waited_for_longer_than_training_would(
-    two_processes: list[subprocess.CompletedProcess[str]],
-) -> None:
-    for process in two_processes:
-        assert "synced once" in process.stdout, process.stdout
+def test_a_slow_leader_is_waited_for_longer_than_training_would(two_processes: list[tuple[int, str]]) -> None:
+    for _, output in two_processes:
+        assert "synced once" in output, output
 
 
-def test_a_leader_that_dies_is_noticed_at_once(two_processes: list[subprocess.CompletedProcess[str]]) -> None:
-    leader, follower = two_processes
-    assert leader.returncode == 1
-    assert follower.returncode == 0 and "a training process has died" in follower.stdout, follower.stdout
+def test_a_leader_that_dies_is_noticed_at_once(two_processes: list[tuple[int, str]]) -> None:
+    (leader, _), (follower, output) = two_processes
+    assert leader == 1
+    assert follower == 0 and "a training process has died" in output, output
 
 
 @pytest.mark.parametrize(

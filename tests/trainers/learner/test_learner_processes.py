@@ -1,7 +1,5 @@
 """Two processes train like one. The processes import this file, so it is a program too."""
 
-import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,7 @@ import torch
 from accelerate import Accelerator, debug_launcher
 from learner_harness import PPO, assert_same_weights, build_groups, build_model, critic_weights, weights
 from msgspec import structs
-from paths import IMPORTABLE
+from preloaded import Preloaded
 from torch import distributed
 
 from halfway.curriculum import Group, Origin, Stream
@@ -123,10 +121,10 @@ def values_of(learner: PolicyGradientLearner, groups: list[Group], divided: bool
 
 
 @pytest.mark.parametrize("processes", [2, 3])
-def test_processes_with_their_own_shares_train_like_processes_with_everything(tmp_path: Path, processes: int) -> None:
-    environment = os.environ | {"PYTHONPATH": IMPORTABLE}
-    command = [sys.executable, __file__, str(tmp_path), str(processes)]
-    subprocess.run(command, check=True, timeout=300, env=environment)
+def test_processes_with_their_own_shares_train_like_processes_with_everything(
+    preloaded: Preloaded, tmp_path: Path, processes: int
+) -> None:
+    preloaded(tmp_path, tmp_path / "output.txt", __file__, tmp_path, processes)
     loaded = [torch.load(tmp_path / f"shares-{rank}-of-{processes}.pt") for rank in range(processes)]
     for name in SHARING:
         for results in loaded:
@@ -147,9 +145,8 @@ def result_of(options: LearnerOptions, accelerator: Accelerator) -> dict[str, An
     return {"metrics": metrics, "weights": learner.policy.state_dict(), "gap": gap}
 
 
-def test_two_processes_train_like_one(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": IMPORTABLE}
-    subprocess.run([sys.executable, __file__, str(tmp_path)], check=True, timeout=300, env=environment)
+def test_two_processes_train_like_one(preloaded: Preloaded, tmp_path: Path) -> None:
+    preloaded(tmp_path, tmp_path / "output.txt", __file__, tmp_path)
     loaded = [torch.load(tmp_path / f"{name}.pt") for name in ("0-of-1", "0-of-2", "1-of-2")]
     for one, *two in zip(*loaded, strict=True):
         for other in two:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE
@@ -17,6 +16,7 @@ import pytest
 from drivers.kill_driver import MOMENTS
 from kills.ends import final_state
 from paths import DRIVERS, IMPORTABLE
+from preloaded import Preloaded
 from repositories import needs_boxes
 
 from halfway.curriculum import UserError
@@ -111,18 +111,8 @@ GENERATED = """  generated:
 LEARNER = "learner: {lr: 1e-3, num_minibatches: 2, schedule: linear, total_updates: 12}\n"
 
 
-@pytest.fixture(scope="module")
-def driver() -> Iterator["subprocess.Popen[str]"]:
-    """The program that trains and kills, for several chains one after the other: importing torch takes long."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE}
-    command = [sys.executable, str(DRIVERS / "kill_driver.py")]
-    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True, env=environment) as process:
-        yield process
-        process.stdin.close()
-
-
 @pytest.mark.parametrize("chain", CHAINS)
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str, driver: "subprocess.Popen[str]") -> None:
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str, preloaded: Preloaded) -> None:
     moments = MOMENTS if chain == EVERY_MOMENT else ONE_MOMENT
     config = tmp_path / "run.yaml"
     shared = SHARED.replace("  train: 9\n", "  train: 9\n" + GENERATED) if "probe:" in CHAINS[chain] else SHARED
@@ -140,9 +130,7 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str, drive
             for i, (start, a) in enumerate(answers)
         ]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    driver.stdin.write(json.dumps([str(tmp_path), str(config), moments]) + "\n")
-    driver.stdin.flush()
-    assert driver.stdout.readline() == "ended as planned\n"
+    preloaded(tmp_path, tmp_path / "output.txt", DRIVERS / "kill_driver.py", tmp_path, config, *moments)
     expected = final_state(tmp_path / "peace")
     decisions = (tmp_path / "peace" / "decisions.jsonl").read_bytes()
     assert decisions.count(b'"outcome":"trained"') >= 6
@@ -155,12 +143,10 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, chain: str, drive
 
 
 @needs_boxes
-def test_a_run_killed_amid_episodes_of_repositories_resumes_to_the_same_bits(tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, DRIVERS / "repository_kill_driver.py", tmp_path],
-        check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE},
-    )
+def test_a_run_killed_amid_episodes_of_repositories_resumes_to_the_same_bits(
+    preloaded: Preloaded, tmp_path: Path
+) -> None:
+    preloaded(tmp_path, tmp_path / "output.txt", DRIVERS / "repository_kill_driver.py", tmp_path)
     peace, killed = (final_state(tmp_path / name) for name in ("peace", "killed"))
     assert peace == killed
     assert {json.loads(line)["step"] for line in peace["decisions"].splitlines()} == {0, 1, 2}
@@ -187,10 +173,8 @@ RUN: dict[str, Any] = {
     "threads": 1,
 }
 DRIVER = """
-import json, multiprocessing, os, signal, sys, traceback
-from importlib import import_module
+import json, multiprocessing, os, signal, sys
 from pathlib import Path
-from drivers.kill_driver import HEAVY
 from halfway.experiments.config.run import parse_run_config
 from halfway.experiments.running.build import build_run
 
@@ -214,55 +198,34 @@ def train(config, folder, moment):
         setattr(owner, moment, fatal)
     training.train()
 
-def forked(said, start, *task):
-    if start == "fork":  # of a process that has imported what the sampler needs
+if __name__ == "__main__":
+    if sys.argv[4] == "fork":  # of a process that has imported what the sampler needs
         context = multiprocessing.get_context("fork")
         multiprocessing.get_context = lambda how: context
-    with open(said, "w") as file:
-        os.dup2(file.fileno(), 1), os.dup2(file.fileno(), 2)
-    try:
-        train(*task)
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
-
-if __name__ == "__main__":
-    for module in HEAVY:
-        import_module(module)
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            forked(*json.loads(line))
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    train(json.loads(sys.argv[1]), *sys.argv[2:4])
 """
 ENDS = ("take", "update", "save", "sampler")
 
 
 class Runs:
-    """Trains in forks of one process that has imported torch, which takes longer than these runs."""
+    """Trains in processes of their own."""
 
-    def __init__(self, folder: Path):
-        (folder / "driver.py").write_text(DRIVER)
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": IMPORTABLE}
-        words = [sys.executable, str(folder / "driver.py")]
-        self.driver = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    def __init__(self, preloaded: Preloaded, folder: Path):
+        self.preloaded, self.program = preloaded, folder / "driver.py"
+        self.program.write_text(DRIVER)
 
     def run(self, folder: Path, moment: str = "", start: str = "fork") -> tuple[int, int, str]:
         """Exit status of a run, the process that sampled for it, and what it said."""
-        assert self.driver.stdin is not None and self.driver.stdout is not None
         said = folder.with_suffix(".txt")
-        self.driver.stdin.write(json.dumps([str(said), start, RUN, str(folder), moment]) + "\n")
-        self.driver.stdin.flush()
-        status = int(self.driver.stdout.readline())
+        said.unlink(missing_ok=True)
+        words = (self.program, json.dumps(RUN), folder, moment, start)
+        status = self.preloaded.status(folder.parent, said, *words)
         return status, int(said.read_text().split()[0]), said.read_text()
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Iterator[Runs]:
-    trained = Runs(tmp_path)
-    yield trained
-    trained.driver.communicate()
+def runs(preloaded: Preloaded, tmp_path: Path) -> Runs:
+    return Runs(preloaded, tmp_path)
 
 
 def final(folder: Path) -> tuple[Any, ...]:

@@ -3,11 +3,9 @@
 import errno
 import gc
 import importlib
-import os
 import pickle
 import re
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -21,7 +19,7 @@ import pytest
 from five_chains import Place, build, digests, finish, in_files, in_ray
 from loop_harness import records, training
 from messages import says
-from ranks import run_ranks
+from preloaded import Preloaded
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn, UserError
 from halfway.curriculum.states import from_plain, to_plain
@@ -440,10 +438,11 @@ def share_by_ray() -> None:
         print("spilled", kept)
 
 
-def test_training_processes_fetch_what_they_read_and_ray_forgets_it(ray: Place) -> None:
+def test_training_processes_fetch_what_they_read_and_ray_forgets_it(
+    ray: Place, preloaded: Preloaded, tmp_path: Path
+) -> None:
     address = importlib.import_module("ray").get_runtime_context().gcs_address
-    paths = os.pathsep.join(sys.path)
-    leader, follower = (each.stdout for each in run_ranks(__file__, RAY_ADDRESS=address, PYTHONPATH=paths))
+    (_, leader), (_, follower) = preloaded.run_ranks(tmp_path, __file__, RAY_ADDRESS=address)
     assert re.findall(r"read (\d+)", follower) == [str(30 * step) for step in range(6)], follower
     assert "spilled 0\n" in leader, leader  # 180 MiB went through nodes of 80
 
