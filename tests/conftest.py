@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # One thread for torch, here and in the processes that tests start. torch is imported by the fixtures that need it:
 # the tests in tests/lint run without it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # a second thread that waits would take a core from other tests
 # Tests send Ctrl-C, which a background job of a script ignores, and so would all that it starts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,6 +8,8 @@ again. `--again` tries anew what had failed there; `--table` prints what the rec
 """
 
 import argparse
+import atexit
+import gc
 import json
 import math
 import random
@@ -61,6 +63,9 @@ def preload() -> None:
             import_module(inner.name)
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
+    gc.collect()
+    gc.freeze()  # a collection would copy every page that a fork shares with its parent
+    atexit.register(gc.unfreeze)
 
 
 def attacked(

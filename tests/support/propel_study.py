@@ -48,7 +48,7 @@ SUMS = REPOSITORY / "experiments" / "recipes" / "propel" / "sums.yaml"
 
 TINY = [
     "corpus.generations=120",
-    "corpus.chunk=40",
+    "corpus.chunk=60",
     "activations.layers=[0,1]",
     "activations.poolings=[mean_full]",
     "sweep.heads=[linear]",

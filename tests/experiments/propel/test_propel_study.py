@@ -127,7 +127,7 @@ def test_the_command_does_a_stage_and_says_what_is_missing(tmp_path: Path) -> No
         done = halfway(stage, "--arm=probe")
         assert done.exit_code == 2 and message in done.stderr and done.stderr.count("\n") == 1, done.stderr
     done = halfway("corpus")
-    assert done.exit_code == 0 and (tmp_path / "sums" / "seed-0" / "corpus" / "part-00002.parquet").exists()
+    assert done.exit_code == 0 and (tmp_path / "sums" / "seed-0" / "corpus" / "part-00001.parquet").exists()
     done = halfway("sweep", "activations.layers=[0,9]", "name=sums/deep")
     assert "holds no corpus" in done.stderr
     done = halfway("corpus", "corpus.generations=80")

@@ -111,7 +111,8 @@ def test_a_signal_in_the_report_names_the_command_too(preloaded: Preloaded, tmp_
         place.mkdir()
         (place / "run.yaml").write_text(RUN.replace("STEPS", "1"))
         folder = place / "runs" / "run"
-        process = preloaded.begin(place, "run", "run.yaml", "--quiet")
+        # With an empty cache a report takes two seconds.
+        process = preloaded.begin(place, "run", "run.yaml", "--quiet", XDG_CACHE_HOME=str(place))
         await_that(partial(finished, folder), process)
         time.sleep(late)
         process.send_signal(signal.SIGTERM)

@@ -2,10 +2,7 @@
 
 import functools
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +14,8 @@ import numpy as np
 import pytest
 from loop_harness import training
 from messages import says
-from paths import DRIVERS, IMPORTABLE
+from paths import DRIVERS
+from preloaded import Preloaded
 from special_tokens import matrix, tokenizer_that
 
 trl = pytest.importorskip("trl")
@@ -408,13 +406,10 @@ def test_other_problems_and_checkpoints_of_others_are_refused(tmp_path: Path) ->
 
 
 @pytest.fixture(scope="module")
-def driven(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def driven(preloaded: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `trl_driver` has written."""
     folder = tmp_path_factory.mktemp("driven")
-    command = [sys.executable, str(DRIVERS / "trl_driver.py"), str(folder)]
-    environment = os.environ | {"PYTHONPATH": IMPORTABLE, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
+    preloaded(folder, folder / "output.txt", DRIVERS / "trl_driver.py", folder)
     return folder
 
 
