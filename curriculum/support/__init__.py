@@ -5,6 +5,7 @@
 - `registry`: names that a YAML file may use, from here or from installed packages
 - `extras`: optional packages, and values in one-line messages
 - `blocks`: marked parts of a response
+- `user_cache`: a folder in the user's cache
 - `validation`: makes dataclasses from plain mappings; errors name the wrong field
 - `components`: reads and writes registered components as `name` or `{name: options}`
 - `yaml_bases`: reads YAML files and merges each with its `base`
