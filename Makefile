@@ -124,7 +124,7 @@ $(DIST_VENV)/installed: constraints/tools.txt
 # The documentation as a site, in build/site. A link that leads nowhere is an error.
 site: $(SITE_VENV)/installed $(VENV)/installed-train
 	rm -rf build/pages build/site
-	$(VENV)/bin/python -m halfway.experiments.site build/pages
+	$(VENV)/bin/python experiments/results/site_pages.py build/pages
 	$(SITE_VENV)/bin/mkdocs build --quiet --config-file docs/mkdocs.yml
 
 $(SITE_VENV)/installed: constraints/tools.txt

@@ -8,7 +8,6 @@
 - `servo`: moves along a difficulty column, by feedback or on a schedule
 - `retire`: drops problems that pass too often
 - `hints`: starts rollouts with the beginning of the reference solution
-- `rounds`: requests more rollouts until a group has signal
 - `maxrl`: weighs rare successes more, by the gradient of log p
 - `replay`: trains on stored groups again
 - `mixture`: divides a batch among fresh, prefixed, generated and stored groups
@@ -41,10 +40,10 @@ CONTROLLERS = Registry(
         "hints": "halfway.controllers.hints:Hints",
         "knapsack": "halfway.controllers.contrib.knapsack:Knapsack",
         "pilot": "halfway.controllers.contrib.pilot:Pilot",
-        "rounds": "halfway.controllers.rounds:Rounds",
-        "reinforce_ada": "halfway.controllers.rounds:ReinforceAda",
-        "ar3po": "halfway.controllers.rounds:Ar3po",
-        "ngu_rounds": "halfway.controllers.rounds:NguRounds",
+        "rounds": "halfway.controllers.contrib.rounds:Rounds",
+        "reinforce_ada": "halfway.controllers.contrib.rounds:ReinforceAda",
+        "ar3po": "halfway.controllers.contrib.rounds:Ar3po",
+        "ngu_rounds": "halfway.controllers.contrib.rounds:NguRounds",
         "ngu": "halfway.controllers.contrib.ngu:Ngu",
         "signal": "halfway.controllers.contrib.signal:Signal",
         "maxrl": "halfway.controllers.maxrl:MaxRL",
@@ -56,8 +55,8 @@ CONTROLLERS = Registry(
         "mixture": "halfway.controllers.mixture:Mixture",
     },
     removed={
-        "dare": "it learned less than dynamic sampling and cost extra passes; use mopps or frontier",
-        "conformal": "it learned less per rollout than plain GRPO; use pilot or rounds",
+        "dare": "it showed no gain over dynamic sampling and cost extra passes; use mopps or frontier",
+        "conformal": "it learned less per rollout than plain GRPO; use pilot",
         "variants": "no experiment showed a gain; use probe with a pool of generated problems",
     },
 )

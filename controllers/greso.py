@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,8 @@ class Greso(PassRateController[GresoState]):
             paper.
         frozen_epochs: number of initial epochs with fixed base probabilities.
     """
+
+    REMOVED: ClassVar = dict.fromkeys(("evidence", "belief"), "a belief skipped no better than streaks")
 
     p_easy: float = 0.5
     p_hard: float = 0.5

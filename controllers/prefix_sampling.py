@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from halfway.controllers.laws.feedback import Effect, Knob, RatioLaw, damp_gain, floor_product
 from halfway.controllers.laws.slots import slots_left
@@ -95,6 +95,12 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
         prefix_ratio: categories, easy parents: replayed share of the rollout.
         prefix_cap: categories, easy parents: maximum number of replayed units; null = no cap, as in the blog.
     """
+
+    REMOVED: ClassVar = {
+        "chain_prefixes": "prefixes of prefixes learned less",
+        "initial_belief": "it is 0.5 now",
+        "bucket_by": "buckets are by pass rate now",
+    }
 
     variant: Variant = "buckets"
     control: Literal["adaptive", "fixed"] = "adaptive"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,8 @@ class Probed(PassRateController[ProbedState]):
             this; 0 = never.
         calibration: options of the line's fit.
     """
+
+    REMOVED: ClassVar = {"stop_on": "it is a constant now"}
 
     share: float = 0.5
     selection: Literal["target", "random"] = "target"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from msgspec import structs
@@ -75,6 +75,8 @@ class Replay(PassRateController[ReplayState]):
         failures: maximum number of stored failures added to an all-passed group; 0 = such groups are not stored.
             Failures of at most `capacity` problems are kept, within `age` and another `tokens`.
     """
+
+    REMOVED: ClassVar = {"kind": "single responses learned less than plain GRPO, and groups are left"}
 
     share: float = 0.5
     capacity: int = 512

@@ -50,6 +50,8 @@ from halfway.curriculum.prefix import ParentCount
 from halfway.curriculum.rollouts import LATE
 from halfway.curriculum.signals import NEAR_HALF
 
+UNUSED = ("zero_variance", "surplus", "declined")
+"""Outcomes of groups whose rollouts train nothing, in this step or a later one."""
 MOST_ROLLOUTS, MOST_STEPS = 2**17, 2**53
 """Bounds of the numbers in a record, checked on reading."""
 

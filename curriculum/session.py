@@ -451,4 +451,6 @@ def require_needs(
                 if not problems.generated and "generated" not in provides:
                     raise UserError(f"controllers.{name}: needs {NEEDS[need]}; give some, or leave the controller out")
             elif need not in provides:
-                raise UserError(f"controllers.{name}: needs {NEEDS.get(need, need)}, which {host} does not have")
+                raise UserError(
+                    f"controllers.{name}: needs {NEEDS.get(need, need)}, which {host} does not have; leave it out"
+                )

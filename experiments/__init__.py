@@ -18,7 +18,6 @@ Beside the code are `recipes/` and the research record, `results/`, which nothin
 - `comparing`: trains many runs side by side: tuning, arms, seeds
 - `report`: turns run directories into tables, figures and a page
 - `reproduction`: the published results of four papers: their rows, runs, judgements and pages
-- `site`: the pages of the documentation site, with its reference
 - `survey`: measures a model on its problems before any training
 - `propel`: runs PROPEL from a YAML file
 - `starting_models`: makes the lab's starting policies

@@ -7,10 +7,9 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, NamedTuple, get_type_hints
 
 from halfway.controllers import CONTROLLERS
-from halfway.curriculum import Registry
+from halfway.curriculum import Registry, unknown
 from halfway.curriculum.registries import ENVIRONMENTS, SOURCES
 from halfway.curriculum.support.components import Component
-from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.tasks.verifiers.exact_numeric import Batched
 from halfway.curriculum.tasks.verifiers.verify import VERIFIERS
 from halfway.experiments.config.comparison import ComparisonConfig
@@ -75,6 +74,8 @@ def catalogue(kind: str = "") -> dict[str, list[Part]]:
     Raises:
         UserError: for an unknown kind.
     """
+    if kind == CONTRIB:
+        return {kind: catalogue("controllers")[kind]}
     parts: dict[str, list[Part]] = {}
     for name, registry in KINDS.items():
         if kind in ("", name):
@@ -83,13 +84,16 @@ def catalogue(kind: str = "") -> dict[str, list[Part]]:
     if kind in ("", "settings"):
         parts["settings"] = [Part(name, first_line(options.__doc__)) for name, options in SETTINGS.items()]
     if not parts:
+        for registry in KINDS.values():
+            if kind in registry.removed:
+                raise registry.unknown("list", kind)
         methods = (name for paper in PAPERS for name in paper.names)
         raise unknown("list", kind, [*KINDS, "settings", *_names(), *methods], most=3)
     return parts
 
 
 def _heading(kind: str, registry: Registry, name: str) -> str:
-    return CONTRIB if ".contrib." in getattr(registry.get(name), "__module__", "") else kind
+    return CONTRIB if registry.builtin.get(name, "").startswith("halfway.controllers.contrib.") else kind
 
 
 def explain(name: str) -> dict[str, list[Part]]:

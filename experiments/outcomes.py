@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 
-from halfway.curriculum import UserError
+from halfway.curriculum import UserError, unknown
 from halfway.curriculum.support.atomic import LONGEST_LINE
 from halfway.curriculum.support.extras import one_line
-from halfway.curriculum.support.registry import unknown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,6 +14,8 @@ lab, eight seeds each (experiments/results/when_does_it_pay/first_contests.md).
   (experiments/results/when_does_it_pay/tables.md): -0.274 at the end; after `frontier`, level with it.
 - `pilot`: samples a few rollouts per problem and continues the promising groups. Within 0.010 in all three; the kind
   "commit" was not compared.
+- `rounds`: samples a group until it has signal. -0.124, -0.113, -0.060, significantly worse in two regimes, since the
+  same rollouts give fewer updates; `ar3po` -0.144, -0.041, -0.039. `ngu_rounds` was not compared.
 - `signal`: gives advantages to zero-variance groups. RL-ZVP -0.011, +0.055, +0.019, not significant, for 2.0 to 3.6
   times the trained tokens.
 - `varied`: trains the groups of a round (`lilo`, `vcrl`), or the rollouts of a group (`downsample`), whose outcomes

@@ -46,7 +46,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Bubblewrap:
-    """Boxes on this machine, Linux only. See `base.BoxMaker`.
+    """Boxes on this machine, Linux only. See `box.BoxMaker`.
 
     Attributes:
         memory_mib: limit on the memory of all processes of a command together, checked twenty times a second, and on
@@ -82,7 +82,7 @@ class Bubblewrap:
         require(python.exists(), "bubblewrap.python", self.python, "give the folder of a Python environment")
 
     def check(self) -> None:
-        """Run the interpreter in a box of an empty folder; see `base.BoxMaker.check`."""
+        """Run the interpreter in a box of an empty folder; see `box.BoxMaker.check`."""
         with tempfile.TemporaryDirectory() as empty:
             try:
                 with closing(self.open(Base(empty))) as box:
@@ -101,7 +101,7 @@ class Bubblewrap:
         require(bool(base.tree), "box", "bubblewrap", f"the image {base.image!r} is a container; {remedy}")
 
     def open(self, base: Base) -> Box:
-        """Open a box with an untouched work tree; see `base.BoxMaker.open`."""
+        """Open a box with an untouched work tree; see `box.BoxMaker.open`."""
         self.require(base)
         cache = cache_folder(self.cache)
         name = store(os.path.realpath(base.tree), cache, _uid())
@@ -151,7 +151,7 @@ class Bubblewrap:
 
 
 class BubblewrapBox:
-    """One work tree, held by a worker process. See `base.Box`."""
+    """One work tree, held by a worker process. See `box.Box`."""
 
     def __init__(self, worker: "_Worker"):
         self._worker: _Worker | None = worker

@@ -63,7 +63,7 @@ IMAGE = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,255}")
 
 @dataclass(frozen=True)
 class SweRex:
-    """Boxes of swe-rex. See `base.BoxMaker`.
+    """Boxes of swe-rex. See `box.BoxMaker`.
 
     A container lives as long as its episode, so a state can be used once; to use it a second time, its commands are
     executed again. All processes that a command starts end with it. All containers end with this process, for whatever
@@ -119,7 +119,7 @@ class SweRex:
         require(named, "image", base.image, "name a container image")
 
     def open(self, base: Base) -> Box:
-        """Open a container of the task's image; see `base.BoxMaker.open`."""
+        """Open a container of the task's image; see `box.BoxMaker.open`."""
         self.require(base)
         deployment, runtime = self._deployment(base.image), self._runtime
         if runtime:
@@ -157,7 +157,7 @@ def _words_needed(deployment: Mapping[str, Any]) -> list[str]:
 
 
 class SweRexBox:
-    """One container. See `base.Box`; `save` covers regular files and links of the work tree, not /tmp."""
+    """One container. See `box.Box`; `save` covers regular files and links of the work tree, not /tmp."""
 
     def __init__(
         self, deployment: Any, base: Base, path: Sequence[str] = (), runtime: str = "", start_seconds: float = 1800.0
@@ -232,7 +232,7 @@ class SweRexBox:
         return pack(Changes(0, tuple(sorted(entries, key=lambda entry: entry.path))))
 
     def restore(self, saved: bytes) -> None:
-        """See `base.Box`. Only for a container that still equals its image: later changes are not undone."""
+        """See `box.Box`. Only for a container that still equals its image: later changes are not undone."""
         for entry in unpack(saved).tree:
             if entry.kind == "file":
                 self.write(entry.path, entry.data)

@@ -36,6 +36,7 @@ def construct(kind: type[Options], data: Any, path: str = "") -> Options:
     accepted as a number, and a number as text.
 
     Args:
+        kind: its attribute REMOVED, if it has one, says of former fields why they were removed.
         path: dotted path of `data` in the file, for error messages.
 
     Raises:
@@ -100,7 +101,12 @@ def _name_errors(kind: type[Any], data: Any, path: str) -> Iterator[UserError]:
         yield refusal(path or "configuration", data, "give a mapping of fields")
         return
     known = {field.name: field for field in _known(kind)}
-    yield from (unknown(_join(path, name), name, known) for name in data if name not in known)
+    removed: Mapping[str, str] = getattr(kind, "REMOVED", {})
+    for name in data:
+        if name in removed:
+            yield UserError(f"{_join(path, name)}: {data[name]!r} was removed: {removed[name]}; leave the option out")
+        elif name not in known:
+            yield unknown(_join(path, name), name, known)
     hints = _hints(kind)
     for name, field in known.items():
         hint = hints[name]

@@ -287,6 +287,8 @@ def replay(log: Log, names: Sequence[str] = DEFAULTS, most: int = MOST_VISITS) -
     Raises:
         UserError: if a name is not registered.
     """
+    if strange := set(names) - set(CONTROLLERS.names()):
+        raise CONTROLLERS.unknown("--replay", min(strange))
     makers = {name: CONTROLLERS.get(name) for name in names}
     unsound = _unsound(log)
     if unsound:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from halfway.curriculum.decision_log import UNUSED
 from halfway.curriculum.signals import NEAR_HALF
 from halfway.experiments.audit.database import Tables
 from halfway.experiments.audit.history import OUTCOMES, UNKNOWN, History, Log
@@ -199,7 +200,7 @@ class Findings:
         price: rollouts per mixed fresh group, the price of DAPO's dynamic sampling for every trained group; None if no
             group is mixed.
         outcomes: number of groups of any origin by outcome; empty if unknown.
-        wasted: share of the rollouts in zero-variance or surplus groups, or lost; None if unknown.
+        wasted: share of the rollouts in groups that do not train, or lost; None if unknown.
         skipped: number of problems refused before any rollout.
     """
 
@@ -296,12 +297,12 @@ def outcomes(history: History) -> dict[str, int]:
 
 
 def wasted(history: History) -> float | None:
-    """Share of the generated rollouts in zero-variance or surplus groups, or lost before scoring.
+    """Share of the generated rollouts in groups that do not train, or lost before scoring.
 
     None if the log does not have the outcomes of its groups. Reports of comparisons use the same definition.
     """
     if not (history.outcome_V != UNKNOWN).any():
         return None
-    thrown_V = np.isin(history.outcome_V, [OUTCOMES.index("zero_variance"), OUTCOMES.index("surplus")])
+    thrown_V = np.isin(history.outcome_V, [OUTCOMES.index(outcome) for outcome in UNUSED])
     lost = int(history.lost_V.sum())
     return (int(history.size_V[thrown_V].sum()) + lost) / max(1, history.num_rollouts + lost)

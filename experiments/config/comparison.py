@@ -7,10 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from halfway.curriculum import UserError, refusal, require
+from halfway.curriculum import UserError, refusal, require, unknown
 from halfway.curriculum.support import yaml_bases
 from halfway.curriculum.support.errors import each
-from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.support.validation import construct
 from halfway.experiments.config import yaml_files
 from halfway.experiments.config.design import (

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Annotated, Any
 
-from halfway.curriculum import refusal, require
+from halfway.curriculum import refusal, require, unknown
 from halfway.curriculum.support import yaml_bases
-from halfway.curriculum.support.registry import unknown
 from halfway.curriculum.support.validation import Reader
 
 Grid = Mapping[str, Sequence[Any]]

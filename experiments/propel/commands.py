@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from halfway.curriculum import UserError, require
-from halfway.curriculum.support.registry import unknown
+from halfway.curriculum import UserError, require, unknown
 from halfway.experiments.config import paths
 from halfway.experiments.propel.config import BASE, PropelConfig
 from halfway.experiments.propel.study_summary import draw_summary, write_summary

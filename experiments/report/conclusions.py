@@ -72,10 +72,10 @@ def _decisions(summary: Summary) -> Iterator[str]:
 def _comparison(summary: Summary, headline: Matched, rows: Sequence[MatchedRow]) -> Iterator[str]:
     """Sentences about the highest arm at equal cost, significant differences, and savings."""
     best, *_, last = sorted(rows, key=lambda row: -row.pass_at_1.value)
-    yield (
-        f"Where every run has spent {headline.axis.phrase(headline.amount)}, {best.arm} is highest with "
-        f"{interval(best.pass_at_1)}, {last.arm} lowest with {interval(last.pass_at_1)}."
-    )
+    level = best.pass_at_1.value == last.pass_at_1.value
+    ends = f"{best.arm} is highest with {interval(best.pass_at_1)}, {last.arm} lowest with {interval(last.pass_at_1)}"
+    all_alike = f"every arm has {best.pass_at_1.value:.3f}"
+    yield f"Where every run has spent {headline.axis.phrase(headline.amount)}, {all_alike if level else ends}."
     family = contrast_family(len(summary.design.contrasts), summary.design.named)
     clear = [row for row in headline.contrasts if row.clear]
     for row in clear:

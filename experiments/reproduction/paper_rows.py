@@ -11,8 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
-from halfway.curriculum import UserError, require
-from halfway.curriculum.support.registry import unknown
+from halfway.curriculum import UserError, require, unknown
 from halfway.curriculum.support.validation import Reader, construct
 from halfway.experiments.config import yaml_files
 from halfway.experiments.papers import find_papers, plainly
@@ -30,7 +29,7 @@ class Row:
         place: its figure, table or section; all places with the same claim.
         claim: the claim in one sentence.
         published: the published numbers, with model and data.
-        measure: the measure for judging (see `measures.MEASURES`).
+        measure: the measure for judging (see `run_measures.MEASURES`).
         arm, against: the arm, and the arm by whose measure it is divided; without `against`, the arm's own value
             counts.
         effects: all published effects at the place, as multiples of `against` or as values of `arm`.

@@ -33,7 +33,7 @@ class Curve(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaul
     Attributes:
         samples: rollouts of each held-out problem in an evaluation.
         evaluations: none for a trained task generator, which has only facts.
-        facts: other findings of the run, by name (see `measures.FACTS`).
+        facts: other findings of the run, by name (see `run_measures.FACTS`).
     """
 
     regime: str

@@ -6,12 +6,16 @@
 """
 
 import math
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from halfway.curriculum import UserError, require
+from halfway.curriculum.support.atomic import replacing_folder
+from halfway.experiments.scripts import script, script_parser
 
 
 def widen_heads(source: Path, target: Path, size: int) -> None:
@@ -25,14 +29,21 @@ def widen_heads(source: Path, target: Path, size: int) -> None:
         source: folder of model and tokenizer.
         target: folder to write.
         size: new head size, even and larger than the present one.
+
+    Raises:
+        UserError: if the source is not a Qwen3 model without biases, or the size does not suit it.
     """
     import transformers
 
+    if not (source / "config.json").is_file():
+        raise UserError(f"{source}: is not the folder of a model; give one with a config.json")
     auto: Any = transformers.AutoModelForCausalLM
     model = auto.from_pretrained(source, dtype="float32")
     config = model.config
+    if config.model_type != "qwen3" or config.attention_bias:
+        raise UserError(f"{source}: is a model of type {config.model_type}; give a Qwen3 model without biases")
     old = config.head_dim
-    assert config.model_type == "qwen3" and size > old and size % 2 == 0 and not config.attention_bias
+    require(size > old and size % 2 == 0, "size", size, f"give an even number above {old}, the heads' size now")
     # Entry i is rotated together with entry i + half.
     entries = torch.cat([torch.arange(old // 2), torch.arange(old // 2) + size // 2])
 
@@ -58,10 +69,22 @@ def widen_heads(source: Path, target: Path, size: int) -> None:
     }
     wide = type(model)(config)
     wide.load_state_dict(weights)
-    wide.save_pretrained(target)
     tokenizer: Any = transformers.AutoTokenizer
-    tokenizer.from_pretrained(source).save_pretrained(target)
+    with replacing_folder(target) as partial:
+        wide.save_pretrained(partial)
+        tokenizer.from_pretrained(source).save_pretrained(partial)
+
+
+@script
+def main(words: Sequence[str] | None = None) -> None:
+    """Widen the heads of a model from the command line."""
+    parser = script_parser(__doc__)
+    parser.add_argument("source", type=Path, help="folder of model and tokenizer")
+    parser.add_argument("target", type=Path, help="folder to write; an earlier one is replaced")
+    parser.add_argument("size", type=int, help="new head size, even and larger than the present one")
+    chosen = parser.parse_args(words)
+    widen_heads(chosen.source, chosen.target, chosen.size)
 
 
 if __name__ == "__main__":
-    widen_heads(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main()

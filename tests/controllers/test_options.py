@@ -168,7 +168,15 @@ def test_the_recipes_are_there() -> None:
             "controllers.greso.floor: must be a number above 0 and at most 1, not 7.0",
         ),
         ("controllers: [gresso]", "unknown name 'gresso'; did you mean 'greso'?"),
-        ("controllers: [dare]", "controllers: 'dare' was removed: it learned less than dynamic sampling"),
+        ("controllers: [dare]", "controllers: 'dare' was removed: it showed no gain over dynamic sampling"),
+        (
+            "controllers: [uniform, {greso: {evidence: streak}}]",
+            "controllers.greso.evidence: 'streak' was removed: a belief skipped no better than streaks; leave",
+        ),
+        (
+            "controllers: [uniform, {prefix_sampling: {chain_prefixes: true}}]",
+            "controllers.prefix_sampling.chain_prefixes: True was removed: prefixes of prefixes learned less; leave",
+        ),
         ("controllers: [greso]", "none of greso chooses problems"),
         ("budget: {steps: 3}", "has no controllers; add a list"),
         ("arms: {a: {}}", "has arms, so it is a comparison"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from paths import REPOSITORY
 
-import halfway
+import halfway.curriculum
 
 HEAVY = ("torch", "vllm", "deepspeed", "mlflow", "pyro", "transformers", "accelerate", "matplotlib")
 # A Pyro program is written in torch. Only what needs it loads it, which the test above proves.
@@ -86,6 +86,18 @@ def test_imports_point_one_way(layer: str) -> None:
     files = set((REPOSITORY / layer).rglob("*.py")) - IN_TORCH
     assert files
     assert {str(path): found for path in files if (found := imported(path) & above)} == {}
+
+
+@pytest.mark.parametrize("layer", LAYERS[1:])
+def test_the_vocabulary_is_imported_from_its_package(layer: str) -> None:
+    vocabulary = set(halfway.curriculum.__all__)
+    found = {
+        f"{path}: {name}"
+        for path in (REPOSITORY / layer).rglob("*.py")
+        for name in imports(path)
+        if name.startswith("curriculum.") and name.count(".") > 1 and name.rpartition(".")[2] in vocabulary
+    }
+    assert found == set()
 
 
 Graph = Mapping[str, set[str]]

@@ -14,7 +14,7 @@ from halfway.curriculum.signals import survival
 from halfway.experiments.catalogue import SETTINGS
 from halfway.experiments.cli import app
 from halfway.experiments.papers import PAPERS
-from halfway.experiments.site import LINK, LOG, gather
+from halfway.experiments.results.site_pages import LINK, LOG, gather
 
 
 def test_every_module_recipe_and_script_that_a_page_names_exists() -> None:

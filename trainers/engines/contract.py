@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from halfway.curriculum.rollouts import FloatArray, IntArray, Stop
+from halfway.curriculum import FloatArray, IntArray
+from halfway.curriculum.rollouts import Stop
 
 if TYPE_CHECKING:
     from torch import nn

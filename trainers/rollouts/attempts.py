@@ -8,10 +8,24 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
-from halfway.curriculum import Decision, Group, Origin, Prefix, Problem, Request, Rollout, Stream, Turn, Unit, UserError
+from halfway.curriculum import (
+    NO_TOKENS,
+    Decision,
+    Group,
+    IntArray,
+    Origin,
+    Prefix,
+    Problem,
+    Request,
+    Rollout,
+    Stream,
+    Turn,
+    Unit,
+    UserError,
+)
 from halfway.curriculum.environments.replay import Divergence
 from halfway.curriculum.groups import ReplayCost
-from halfway.curriculum.rollouts import LATE, NO_TOKENS, IntArray
+from halfway.curriculum.rollouts import LATE
 from halfway.curriculum.support.extras import clean
 from halfway.trainers.engines.contract import Completion
 

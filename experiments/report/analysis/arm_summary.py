@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from halfway.curriculum import UserError
-from halfway.curriculum.decision_log import GroupRecord
+from halfway.curriculum.decision_log import UNUSED, GroupRecord
 from halfway.experiments.config.run import parse_run_config
 from halfway.experiments.report.analysis.curves import scores
 from halfway.experiments.report.records import Run, outcome_rollouts
@@ -44,7 +44,7 @@ class ArmSummary:
         band_fresh: share of fresh groups, including zero-variance ones, with a pass rate in 3/8..5/8. A fresh group
             starts at the beginning of a problem of the data set, not of a generated one, and without a prefix.
         band_trained: the same share among trained groups of any origin.
-        wasted: share of the generated rollouts in dropped or surplus groups, or lost before scoring.
+        wasted: share of the generated rollouts in groups that do not train, or lost before scoring.
         replayed: share of all rollout tokens that were replayed from a prefix instead of generated.
         entropy: the policy's entropy at the trained tokens in nats, averaged over the steps.
         rollouts_per_group: rollouts generated per trained group.
@@ -167,13 +167,13 @@ def rollouts_per_group(run: Run) -> float | None:
 
 
 def wasted_share(run: Run) -> float | None:
-    """Share of the generated rollouts without a gradient: in dropped or surplus groups, or lost before scoring.
+    """Share of the generated rollouts without a gradient: in groups that do not train, or lost before scoring.
 
     None without any rollout.
     """
     fates = outcome_rollouts(run.groups)
     total = fates.total()
-    return (fates["zero_variance"] + fates["surplus"] + fates["lost"]) / total if total else None
+    return sum(fates[outcome] for outcome in (*UNUSED, "lost")) / total if total else None
 
 
 def mean_entropy(run: Run) -> float | None:

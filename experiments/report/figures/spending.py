@@ -16,6 +16,7 @@ FATES = {
     "waiting": "#CC79A7",
     "zero-variance": "#9aa5b1",
     "surplus": "#E69F00",
+    "declined": "#F0E442",
     "lost": "#D55E00",
 }
 SKIPPED = "skipped before rollout (not generated)"

@@ -91,7 +91,8 @@ def rollout_table(summary: Summary) -> TextTable:
     caption = (
         "Mixed groups: trained groups in which some rollouts passed and some failed. 3/8..5/8: the share of "
         "groups whose pass rate lies in that band, among fresh groups (zero-variance ones included) and among trained "
-        "groups of any origin. Wasted: rollouts that ended in dropped or surplus groups, or were lost before scoring. "
+        "groups of any origin. Wasted: rollouts in groups that did not train (no variance, surplus, or declined by a "
+        "controller), or lost before scoring. "
         "Replayed: the share of all rollout tokens that came from prefixes. Entropy: the policy's, at the trained "
         "tokens, in nats. Skipped: problems refused before any rollout. Starved: steps that trained on fewer groups "
         "than the recipe asks for. Other decisions: the share of an arm's and the baseline's decisions that only "
@@ -117,7 +118,7 @@ def quick_table(summary: Summary) -> TextTable:
     before = " or ".join(dict.fromkeys(number(arm.before) for arm in summary.arms))
     caption = (
         f"pass@1: {when}; before, it was {before}. Mixed groups: trained groups of a run in which some rollouts "
-        "passed and some failed. Wasted: rollouts in dropped or surplus groups, or lost before scoring. Budget: "
+        "passed and some failed. Wasted: rollouts in groups that did not train, or lost before scoring. Budget: "
         f"{budget_text(summary)}. Intervals: {summary.intervals}."
     )
     return table_of("Arms", summary.arms, columns, caption)

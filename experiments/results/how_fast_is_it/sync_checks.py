@@ -11,6 +11,7 @@ long run. Exits with 1 if it is above 2 %.
 import statistics
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from halfway.experiments.config.loading import load_run_config
 from halfway.experiments.report.text_tables import TextTable
 from halfway.experiments.running.build import build_run
 from halfway.experiments.running.parts import CHECKED_EVERY, CHECKED_SYNCS
+from halfway.experiments.scripts import script, script_parser
 from halfway.trainers.engines.sync_check import SyncCheck
 
 PROFILES = {
@@ -82,13 +84,18 @@ def measured(recipe: str, steps: int, changes: list[str]) -> tuple[list[float], 
     return checks, [end - start for start, end in zip(began, ends, strict=True)][CHECKED_SYNCS:]
 
 
-def main() -> None:
-    steps = int(sys.argv[sys.argv.index("--steps") + 1]) if "--steps" in sys.argv else 40
+@script
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure, and print a table."""
+    parser = script_parser(__doc__)
+    parser.add_argument("--steps", type=int, default=40, help="steps of a run (40)")
+    parser.add_argument("--servers", action="store_true", help="send the weights to a vLLM server")
+    chosen = parser.parse_args(words)
     rows: list[tuple[str, ...]] = []
     worst = 0.0
-    recipe, profiles = (SERVERS_RECIPE, SERVERS) if "--servers" in sys.argv else (RECIPE, PROFILES)
+    recipe, profiles = (SERVERS_RECIPE, SERVERS) if chosen.servers else (RECIPE, PROFILES)
     for name, changes in profiles.items():
-        checks, each = measured(recipe, steps, changes)
+        checks, each = measured(recipe, chosen.steps, changes)
         share = sum(checks) / sum(each)
         if not any("tolerance" in change for change in changes):
             worst = max(worst, share)

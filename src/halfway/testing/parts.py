@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halfway.curriculum import Problem
+from halfway.curriculum import IntArray, Problem
 from halfway.curriculum.environments.contract import Environment
-from halfway.curriculum.rollouts import IntArray
 
 if TYPE_CHECKING:
     from halfway.trainers.engines.contract import Completion, Engine

@@ -9,8 +9,20 @@ from statistics import NormalDist
 
 import numpy as np
 
-from halfway.curriculum import Group, Hint, Prefix, Problem, Request, Rollout, Stream, Turn, Unit
-from halfway.curriculum.rollouts import NO_TOKENS, FloatArray, IntArray
+from halfway.curriculum import (
+    NO_TOKENS,
+    FloatArray,
+    Group,
+    Hint,
+    IntArray,
+    Prefix,
+    Problem,
+    Request,
+    Rollout,
+    Stream,
+    Turn,
+    Unit,
+)
 from halfway.trainers.contracts import Rollouts
 
 PROMPT_LENGTH = 4

@@ -9,6 +9,7 @@ import pytest
 from controller_harness import group, problem_set
 
 from halfway.controllers.beliefs.counts import moving_average
+from halfway.controllers.contrib.rounds import choose_balanced
 from halfway.controllers.contrib.varied import find_most_varied, variance_score
 from halfway.controllers.greso import advance_streak, exploration_step, keep_probability
 from halfway.controllers.laws.feedback import (
@@ -17,7 +18,6 @@ from halfway.controllers.laws.feedback import (
     damp_gain,
     floor_product,
 )
-from halfway.controllers.rounds import choose_balanced
 from halfway.curriculum.signals import standardize
 
 LAW = RatioLaw()

@@ -180,15 +180,16 @@ def test_a_carried_group_counts_once(tmp_path: Path) -> None:
 
 def test_a_group_that_trains_again_is_not_spent_again(tmp_path: Path) -> None:
     groups = [decision(k=4), decision(step=1, k=4, origin="stored"), decision(step=1, k=0, outcome="zero_variance")]
+    groups += [decision(step=1, k=4, outcome=outcome) for outcome in ("declined", "surplus", "waiting")]
     write_records(tmp_path, groups, [step_record(step=0), step_record(step=1)], [])
     [read] = read_logs([tmp_path])
-    assert findings(read).spending.rollouts == 16 and wasted(read.history) == 0.5
+    assert findings(read).spending.rollouts == 40 and wasted(read.history) == 0.6
     assert read.reading.dropped == {"group that was trained once more, not rolled out again": 1}
     pytest.importorskip("omegaconf")
     from halfway.experiments.report.analysis.arm_summary import wasted_share
     from halfway.experiments.report.records import load_run_records
 
-    assert wasted_share(load_run_records(tmp_path)) == 0.5
+    assert wasted_share(load_run_records(tmp_path)) == 0.6
 
 
 def test_lost_rollouts_are_spent_too(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from synthetic_runs import (
     write_run,
 )
 
+from halfway.curriculum.decision_log import UNUSED
 from halfway.experiments.report import report_page as page_writer
 from halfway.experiments.report.analysis.comparison_summary import summarize
 from halfway.experiments.report.figures.all_figures import PICTURES
@@ -28,7 +29,7 @@ from halfway.experiments.report.figures.forest import contrast_forest, saving_fo
 from halfway.experiments.report.figures.groups import pass_counts, zero_variance
 from halfway.experiments.report.figures.learning_curves import CROWD, learning_curves, shown_first, strata_curves
 from halfway.experiments.report.figures.series import smooth_ratio, sum_counts
-from halfway.experiments.report.figures.spending import rollout_fates, timing
+from halfway.experiments.report.figures.spending import FATES, rollout_fates, timing
 from halfway.experiments.report.figures.style import grid, legend_above
 from halfway.experiments.report.figures.timeline import Event, both, lags, read_spans, timeline
 from halfway.experiments.report.provenance import read_provenance, write_provenance
@@ -305,6 +306,10 @@ def test_a_share_can_be_read_on_its_bar(page):
         for part, color in zip(bar["scale"]["domain"], bar["scale"]["range"], strict=True):
             ink = "#ffffff" if repr(part) in text["condition"]["test"] else text["value"]
             assert contrast(ink, color) >= 4.5, part
+
+
+def test_every_outcome_of_a_rollout_has_a_share():
+    assert {*UNUSED, "trained", "carried", "waiting", "lost"} == {fate.replace("-", "_") for fate in FATES}
 
 
 def test_lines_of_strata_can_be_seen_by_day_and_night(page):

@@ -9,10 +9,10 @@ import pytest
 from loop_harness import GROUPS, ScriptedLearner, records, training
 
 from halfway.controllers.contrib.pilot import Pilot
+from halfway.controllers.contrib.rounds import Rounds
 from halfway.controllers.contrib.signal import Signal
 from halfway.controllers.hints import Hints
 from halfway.controllers.replay import Replay
-from halfway.controllers.rounds import Rounds
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, chain
 from halfway.trainers.loop.loop_options import Budget, FillOptions

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from halfway.curriculum.rollouts import IntArray
-from halfway.curriculum.support.errors import UserError
+from halfway.curriculum import IntArray, UserError
 from halfway.curriculum.support.extras import one_line
 from halfway.trainers.engines.contract import Completion, Engine, EngineSetup, Finished
 from halfway.trainers.learner.scoring import cache_name
@@ -276,7 +275,8 @@ def sample(logits_BV: Tensor, uniforms_B: Tensor, temperature: float) -> tuple[T
     threshold_B = torch.minimum(uniforms_B * total_B, below_total_B)
     tokens_B = (cumulated_BV > threshold_B[:, None]).view(torch.uint8).argmax(-1)
     chosen_B = logprobs_BV.gather(-1, tokens_B[:, None])[:, 0]
-    return tokens_B, chosen_B, torch.special.entr(probabilities_BV).sum(-1)
+    # `nansum`, since 0 log 0 is 0. It takes a third of the time of `torch.special.entr`.
+    return tokens_B, chosen_B, -(probabilities_BV * logprobs_BV).nansum(-1)
 
 
 class ReplicaEngine(TransformersEngine):

@@ -1,6 +1,6 @@
 """Gathers the pages of the documentation site, and writes its reference from the code.
 
-python -m halfway.experiments.site build/pages
+python experiments/results/site_pages.py build/pages
 """
 
 import inspect

@@ -8,7 +8,7 @@ from controller_harness import group, problem_set
 from messages import says
 
 from halfway.controllers.contrib.pilot import Pilot
-from halfway.controllers.rounds import Rounds
+from halfway.controllers.contrib.rounds import Rounds
 from halfway.controllers.uniform import Uniform
 from halfway.curriculum import Group, PassRateController, Plan, Session, Stream, UserError, Verdict, chain
 from halfway.trainers.learner.batch import group_advantages
