@@ -74,8 +74,9 @@ def differences_table(differences: Mapping[str, Any]) -> TextTable:
         for arm, figures in differences["arms"].items()
     }
     caption = (
-        f"Every arm minus `{reference}`, paired by seed: mean over seeds, with its 95 % Student-t interval, or with "
-        "the seeds themselves if they are two or three. Nothing here is adjusted for the number of arms."
+        f"Every arm minus `{reference}`, paired by seed, since the arms of a seed share a corpus: mean over seeds, "
+        "with its 95 % Student-t interval, or with the seeds themselves if they are two or three. Nothing here is "
+        "adjusted for the number of arms."
     )
     return _table("Differences", (f"minus {reference}", *map(heading, PAIRED), "seeds"), rows, caption)
 
