@@ -21,9 +21,9 @@ from halfway.curriculum import Hint, Rollout, UserError
 from halfway.curriculum.decision_log import group_record, skip_records
 from halfway.curriculum.groups import ReplayCost
 from halfway.curriculum.plan import Skip
-from halfway.experiments import site
 from halfway.experiments.catalogue import catalogue
 from halfway.experiments.cli import app
+from halfway.experiments.results import site_pages
 from halfway.experiments.scripts import script, script_parser
 
 
@@ -101,7 +101,7 @@ def test_wrong_words_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.fixture(scope="module")
 def reference() -> Mapping[str, str]:
-    return dict(site.reference())
+    return dict(site_pages.reference())
 
 
 def test_the_reference_has_every_command_controller_and_function(reference: Mapping[str, str]) -> None:
@@ -132,14 +132,14 @@ def test_every_controller_has_a_page_with_options_papers_and_arms(
     assert "| `floor=0.01` | lowest probability of rolling out a problem. |" in greso and "Measured here" not in greso
     assert "## Measured here\n" in knapsack and "Within 0.005 in all three" in knapsack
     arms = yaml.safe_load("".join(re.findall(r"```yaml\n(\w+: #.*?)```", "\n".join(pages.values()), re.DOTALL)[:1]))
-    assert arms and set(arms) <= set(yaml.safe_load((REPOSITORY / site.ARMS).read_text())["arms"])
+    assert arms and set(arms) <= set(yaml.safe_load((REPOSITORY / site_pages.ARMS).read_text())["arms"])
 
 
-@pytest.mark.parametrize("rows", [site.MOST_ROWS, site.MOST_ROWS + 1])
+@pytest.mark.parametrize("rows", [site_pages.MOST_ROWS, site_pages.MOST_ROWS + 1])
 def test_a_long_table_of_results_is_folded_under_its_title(rows: int) -> None:
     table = "**Every arm**\n\n| arm | gain |\n|---|---:|\n" + "| a | 1 |\n" * rows
-    folded = site.TABLE.sub(site._folded, f"Before.\n\n{table}\nAfter.\n")
-    if rows <= site.MOST_ROWS:
+    folded = site_pages.TABLE.sub(site_pages._folded, f"Before.\n\n{table}\nAfter.\n")
+    if rows <= site_pages.MOST_ROWS:
         assert folded == f"Before.\n\n{table}\nAfter.\n"
     else:
         head = f'Before.\n\n??? note "Every arm ({rows} rows)"\n\n    | arm | gain |\n'
