@@ -84,6 +84,8 @@ class Checkpoints:
             UserError: if writing fails, for example on a full disk; earlier checkpoints are unchanged.
         """
         require_no_link(self.folder)
+        for left in self.folder.glob(".step-*.partial"):  # by a run that was killed, perhaps at another step
+            shutil.rmtree(left, ignore_errors=True)
         arrays = CheckpointArrays()
         plain = to_plain(state(arrays.put), arrays.put)
         try:

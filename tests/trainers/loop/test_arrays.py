@@ -74,6 +74,12 @@ def test_each_array_is_written_once(tmp_path: Path) -> None:
     assert plain(read(checkpoints.folder)[1].waiting) == plain([mine, mine, group(1)])
 
 
+def test_what_a_killed_run_left_of_a_checkpoint_goes(tmp_path: Path) -> None:
+    (tmp_path / ".step-00000007.partial" / "policy").mkdir(parents=True)
+    write(Checkpoints(tmp_path, CheckpointOptions()), 10, [group(0)])
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000010"]
+
+
 def test_arrays_that_differ_inside_are_written_apart(tmp_path: Path) -> None:
     arrays, inside = CheckpointArrays(), [0, 1, 1, 0, 2, 1]
     for number in inside:
