@@ -82,7 +82,8 @@ def action(fault: Fault | None, due: int) -> Callable[[int, str], None]:
         if fault.kind == "full" and event in NEEDS_ROOM:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if fault.kind == "limit" and number == due:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (int(fault.size), resource.RLIM_INFINITY))
+            printed = os.fstat(2).st_size  # to a file, too, and the last line must fit
+            resource.setrlimit(resource.RLIMIT_FSIZE, (printed + int(fault.size), resource.RLIM_INFINITY))
 
     return act
 
