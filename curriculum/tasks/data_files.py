@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from decimal import Decimal
 from itertools import chain, islice, repeat
@@ -370,9 +370,10 @@ def _unpack(path: Path, packed: str) -> Iterator[bytes]:
         dense = f"error({text_in_sql(DENSE)})"
         moderate = f"FROM ({so_far}) WHERE CASE WHEN so_far > {most} THEN {dense} ELSE true END"
         what = "compressed by Zstandard"
-        rows = _measure(path, "strlen(line)", moderate, what).at_a_time
-        for lines in _fetch(path, f"SELECT line {read}", what, rows):
-            yield "".join([f"{line or ''}\n" for (line,) in lines]).encode()
+        with _asking(path, what) as ask:
+            rows = _measure(ask, "strlen(line)", moderate).at_a_time
+            for lines in ask(f"SELECT line {read}", rows):
+                yield "".join([f"{line or ''}\n" for (line,) in lines]).encode()
         return
     with gzip.open(path) if packed else open(path, "rb") as file:
         while piece := file.read(BLOCK):
@@ -503,7 +504,11 @@ class Sizes(NamedTuple):
         return MOST_ROWS if self.together <= 8 * BLOCK else max(1, BLOCK // self.longest)
 
 
-def _measure(path: Path, size: str, rows: str, what: str) -> Sizes:
+Ask = Callable[..., Iterator[list[tuple[Any, ...]]]]
+"""Yields the rows of a query on one file in blocks of so many."""
+
+
+def _measure(ask: Ask, size: str, rows: str) -> Sizes:
     """Measure the rows of a query on one file before any of them is a Python value.
 
     Args:
@@ -512,24 +517,28 @@ def _measure(path: Path, size: str, rows: str, what: str) -> Sizes:
     """
     parts = f"SELECT {size} AS size, row_number() OVER () // {MOST_ROWS} AS part {rows}"
     each = f"SELECT max(size) AS longest, sum(size) AS together FROM ({parts}) GROUP BY part"
-    [found] = next(_fetch(path, f"SELECT max(longest), max(together), sum(together) FROM ({each})", what))
+    [found] = next(ask(f"SELECT max(longest), max(together), sum(together) FROM ({each})"))
     return Sizes(*(number or 0 for number in found))
 
 
-def _fetch(path: Path, query: str, what: str, rows: int = FEW) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows of a query on one file in blocks.
+@contextmanager
+def _asking(path: Path, what: str) -> Iterator[Ask]:
+    """Open DuckDB for one file. To open it takes longer than most queries.
 
     Args:
         what: the expected format of the file, for the error.
-        rows: rows of a block.
     """
     import duckdb
 
     try:
         with _plainly_named(path.resolve()) as place, closing(connect(Path(place))) as connection:
-            cursor = connection.execute(query, [place])
-            while found := cursor.fetchmany(rows):
-                yield found
+
+            def ask(query: str, rows: int = FEW) -> Iterator[list[tuple[Any, ...]]]:
+                cursor = connection.execute(query, [place])
+                while found := cursor.fetchmany(rows):
+                    yield found
+
+            yield ask
     except (duckdb.Error, RuntimeError, UnicodeError) as error:
         if "not utf-8 encoded" in str(error):
             raise UserError(f"{path}: is not encoded as UTF-8; save it as UTF-8") from error
@@ -570,11 +579,12 @@ def _csv(path: Path, packed: str, columns: Sequence[str] | None, limit: str) -> 
     )
     what, first = "a table in CSV", 1
     size = sum_in_sql([str(VALUE_BYTES * len(names)), *(f"coalesce(strlen(c{i}), 0)" for i in range(len(names)))])
-    for found in _fetch(path, query, what, _measure(path, size, query, what).at_a_time):
-        converted = [_plain_cells(column) for column in zip(*found, strict=True)]
-        rows = _dicts(names, zip(*converted, strict=True))
-        yield Block(path, range(first, first + len(rows)), rows, "row ")
-        first += len(rows)
+    with _asking(path, what) as ask:
+        for found in ask(query, _measure(ask, size, query).at_a_time):
+            converted = [_plain_cells(column) for column in zip(*found, strict=True)]
+            rows = _dicts(names, zip(*converted, strict=True))
+            yield Block(path, range(first, first + len(rows)), rows, "row ")
+            first += len(rows)
 
 
 def _mixes_line_ends(path: Path, packed: str) -> bool:
@@ -643,47 +653,48 @@ def _heading(path: Path, packed: str) -> tuple[list[str], str, int]:
         return next(islice(lines, 1, None) if stated else lines, []), delimiter, int(bool(stated))
 
 
-TABLE = "FROM read_parquet(?, hive_partitioning = false)"
+TABLE, PARQUET = "FROM read_parquet(?, hive_partitioning = false)", "a Parquet file"
 
 
 def _parquet(path: Path, columns: Sequence[str] | None, limit: str) -> Iterator[Block]:
     """Like `blocks`, for a Parquet table; floating-point numbers are read in their shortest decimal form."""
-    what = "a Parquet file"
-    kinds = _describe(path)
-    chosen = dict(_column(path, name, kinds) for name in (kinds if columns is None else columns))
-    types = _types(path, ", ".join(f"{cell} AS {name_in_sql(name)}" for name, cell in chosen.items()))
-    floats = [name for name, kind in types.items() if kind in ("FLOAT", "DOUBLE")]
-    cells = (f"{cell}::VARCHAR" if name in floats else cell for name, cell in chosen.items())
-    sizes = _moderate_sizes(path, [(cell, types[name]) for name, cell in chosen.items()], limit)
-    first = 1
-    for found in _fetch(path, f"SELECT {', '.join(cells)} {TABLE}{limit}", what, sizes.at_a_time):
-        rows = _dicts(list(chosen), found)
-        for row in rows if floats else ():
-            row |= {name: Decimal(row[name]) for name in floats if row[name] is not None}
-        yield Block(path, range(first, first + len(rows)), rows, "row ")
-        first += len(rows)
+    with _asking(path, PARQUET) as ask:
+        kinds = _describe(path, ask)
+        chosen = dict(_column(path, name, kinds) for name in (kinds if columns is None else columns))
+        types = _types(ask, ", ".join(f"{cell} AS {name_in_sql(name)}" for name, cell in chosen.items()))
+        floats = [name for name, kind in types.items() if kind in ("FLOAT", "DOUBLE")]
+        cells = (f"{cell}::VARCHAR" if name in floats else cell for name, cell in chosen.items())
+        sizes = _moderate_sizes(path, ask, [(cell, types[name]) for name, cell in chosen.items()], limit)
+        first = 1
+        for found in ask(f"SELECT {', '.join(cells)} {TABLE}{limit}", sizes.at_a_time):
+            rows = _dicts(list(chosen), found)
+            for row in rows if floats else ():
+                row |= {name: Decimal(row[name]) for name in floats if row[name] is not None}
+            yield Block(path, range(first, first + len(rows)), rows, "row ")
+            first += len(rows)
 
 
 def require_moderate_table(path: Path) -> None:
     """Raise UserError for a Parquet file that is damaged, or whose rows would fill the memory."""
-    _moderate_sizes(path, [(name_in_sql(name), kind) for name, kind in _describe(path).items()], "")
+    with _asking(path, PARQUET) as ask:
+        columns = [(name_in_sql(name), kind) for name, kind in _describe(path, ask).items()]
+        _moderate_sizes(path, ask, columns, "")
 
 
-def _describe(path: Path) -> dict[str, str]:
+def _describe(path: Path, ask: Ask) -> dict[str, str]:
     """Read the types of the columns of a Parquet file, if it is whole and says that it holds no more than it may."""
     require_sealed(path)
     query = "SELECT greatest(sum(total_uncompressed_size), 8 * sum(num_values)) FROM parquet_metadata(?)"
-    _require_moderate(path, next(_fetch(path, query, "a Parquet file"))[0][0] or 0)
-    return _types(path, "*")
+    _require_moderate(path, next(ask(query))[0][0] or 0)
+    return _types(ask, "*")
 
 
-def _types(path: Path, columns: str) -> dict[str, str]:
+def _types(ask: Ask, columns: str) -> dict[str, str]:
     """Read the types of columns of a Parquet file, by name."""
-    described = _fetch(path, f"DESCRIBE SELECT {columns} {TABLE}", "a Parquet file")
-    return {row[0]: row[1] for rows in described for row in rows}
+    return {row[0]: row[1] for rows in ask(f"DESCRIBE SELECT {columns} {TABLE}") for row in rows}
 
 
-def _moderate_sizes(path: Path, columns: Sequence[tuple[str, str]], limit: str) -> Sizes:
+def _moderate_sizes(path: Path, ask: Ask, columns: Sequence[tuple[str, str]], limit: str) -> Sizes:
     """Measure a table's rows, and refuse rows that would fill the memory: a text stored once may be in every row.
 
     Args:
@@ -692,7 +703,7 @@ def _moderate_sizes(path: Path, columns: Sequence[tuple[str, str]], limit: str) 
     import duckdb
 
     size = sum_in_sql(size_in_sql(cell, duckdb.sqltype(kind)) for cell, kind in columns)
-    sizes = _measure(path, size, f"{TABLE}{limit}", "a Parquet file")
+    sizes = _measure(ask, size, f"{TABLE}{limit}")
     _require_moderate(path, sizes.total)
     if sizes.longest > UNPACKED or sizes.together > max(8 * UNPACKED, 10 * path.stat().st_size):
         raise UserError(
@@ -712,8 +723,8 @@ def _column(path: Path, name: str, types: Mapping[str, str]) -> tuple[str, str]:
         return top, name_in_sql(top)
     cell = ".".join(map(name_in_sql, name.split(".")))
     if all(re.search(rf'[("\s]{re.escape(part)}["\s]', types[top]) for part in inside.split(".")):
-        with suppress(UserError):
-            _types(path, cell)  # not from the first rows, which may have nulls
+        with suppress(UserError), _asking(path, PARQUET) as ask:
+            _types(ask, cell)  # not from the first rows, which may have nulls
             return name, cell
     known = dict.fromkeys(inner for row in sample(path) for inner in column_names(row))
     if name not in known:

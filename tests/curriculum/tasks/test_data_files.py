@@ -108,6 +108,17 @@ def test_shards_are_read_in_the_order_of_their_numbers_and_errors_name_theirs(tm
         load(tmp_path / "set")
 
 
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_a_reading_opens_the_database_once(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To open it takes longer than to read a shard."""
+    opened: list[Path] = []
+    connect = data_files.connect
+    monkeypatch.setattr(data_files, "connect", lambda path: (opened.append(path), connect(path))[1])
+    WRITERS[name](tmp_path / name, ROWS)
+    assert sum(len(block.rows) for block in data_files.blocks(tmp_path / name)) == len(ROWS)
+    assert opened == [tmp_path / name]
+
+
 @pytest.mark.parametrize(
     ("names", "complaint"),
     [
