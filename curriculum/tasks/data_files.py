@@ -241,7 +241,9 @@ def shards(path: str) -> list[Path]:
         files = [file for file in found if file.is_file()] or [given]
     for file in files:
         if not kind_of(file)[0]:
-            raise UserError(f"source file: {str(file)!r} ends in {file.suffix!r}; give {FORMATS}")
+            ending = f"ends in {file.suffix!r}" if file.suffix else "has no ending"
+            trouble = ending if file.suffix or file.exists() else "does not exist"
+            raise UserError(f"source file: {str(file)!r} {trouble}; give {FORMATS}")
     return in_order(files)
 
 
