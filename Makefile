@@ -1,4 +1,4 @@
-# make quickstart | test | test-engines | test-hosts | check | lint | format | bench | reproduction | engines | dist | site
+# make quickstart | test | test-engines | test-hosts | check | lint | format | bench | reproduction | engines | dist | site | image-check
 PYTHON ?= python3
 VENV ?= .venv
 # Extra pip arguments for torch, for example the index of PyTorch's CPU wheels on a Linux machine without a GPU.
@@ -14,7 +14,7 @@ SITE_VENV ?= .venv-site
 # Without files of bytecode, each of the tests' many processes would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test test-engines hosts test-hosts test-trl test-verl test-verifiers check lint format bench reproduction engines dist site clean
+.PHONY: quickstart test test-engines hosts test-hosts test-trl test-verl test-verifiers check lint format bench reproduction engines dist site image-check clean
 
 quickstart: $(VENV)/installed-train
 	$(HALFWAY) compare experiments/recipes/quickstart.yaml --jobs 2
@@ -131,6 +131,10 @@ $(SITE_VENV)/installed: constraints/tools.txt
 	$(PYTHON) -m venv $(SITE_VENV)
 	$(SITE_VENV)/bin/python -m pip install --disable-pip-version-check --constraint constraints/tools.txt mkdocs-material 'mkdocstrings[python]' mkdocs-jupyter
 	touch $@
+
+# The steps of docs/deploy/Dockerfile, as root in a clean Debian: make image-check EXTRAS=train
+image-check:
+	docs/deploy/try_dockerfile.sh
 
 clean:
 	rm -rf $(VENV) $(ENGINES) $(HOSTS) $(DIST_VENV) $(SITE_VENV) build dist runs

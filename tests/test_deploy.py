@@ -1,7 +1,9 @@
-"""The example for Kubernetes: valid objects, and what its pods' script starts."""
+"""The example for Kubernetes: valid objects, what its pods' script starts, and the recipe of its image."""
 
 import os
+import re
 import subprocess
+import tomllib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -106,3 +108,36 @@ def test_its_names_agree() -> None:
     assert service["spec"]["clusterIP"] == "None" and pod["subdomain"] == service["metadata"]["name"]
     assert service["spec"]["selector"] == {"batch.kubernetes.io/job-name": job["metadata"]["name"]}
     assert {mount["name"] for mount in pod["containers"][0]["volumeMounts"]} == {one["name"] for one in pod["volumes"]}
+
+
+def dry_run(file: Path) -> subprocess.CompletedProcess[str]:
+    script = [REPOSITORY / "docs" / "deploy" / "try_dockerfile.sh", "--dry-run", file]
+    return subprocess.run(script, capture_output=True, text=True)
+
+
+def test_the_recipe_of_the_image_can_be_tried_and_names_what_exists() -> None:
+    file = FILE.with_name("Dockerfile")
+    done = dry_run(file)
+    assert done.returncode == 0, done.stderr
+    steps = [step.partition(" ")[::2] for step in done.stdout.splitlines()]
+    text = file.read_text()
+    assert [word for word, _ in steps] == re.findall(r"^[A-Z]+(?= )", text, re.MULTILINE)
+    settings = dict(rest.split("=", 1) for word, rest in steps if word in {"ARG", "ENV"})
+    commands = [rest for word, rest in steps if word == "RUN"]
+    optional = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(settings["EXTRAS"].split(",")) <= set(optional)
+    (copied,) = [rest.removeprefix(". ") for word, rest in steps if word == "COPY"]
+    (install,) = [command for command in commands if "pip install" in command]
+    assert f'"{copied}${{EXTRAS:+[$EXTRAS]}}"' in install
+    assert f"python3 -m venv {settings['PATH'].partition('/bin:')[0]}" in commands
+    (built,) = re.findall(r"--file (\S+)", text)
+    assert REPOSITORY / built == file
+
+
+@pytest.mark.parametrize("step", ["USER nobody", "COPY docs /docs", 'RUN ["halfway"]', "RUN --mount=type=cache,target=/x y"])
+def test_a_step_that_docker_would_run_otherwise_is_refused(step: str, tmp_path: Path) -> None:
+    file = tmp_path / "Dockerfile"
+    file.write_text(f"FROM debian:trixie-slim\n{step}\n")
+    done = dry_run(file)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"{file}: '{step}': ") and done.stderr.count("\n") == 1
