@@ -134,7 +134,7 @@ def test_the_recipe_of_the_image_can_be_tried_and_names_what_exists() -> None:
     assert REPOSITORY / built == file
 
 
-@pytest.mark.parametrize("step", ["USER nobody", "COPY docs /docs", 'RUN ["halfway"]', "RUN --mount=type=cache,target=/x y"])
+@pytest.mark.parametrize("step", ["USER nobody", "COPY docs /docs", 'RUN ["halfway"]', "RUN --mount=type=cache x"])
 def test_a_step_that_docker_would_run_otherwise_is_refused(step: str, tmp_path: Path) -> None:
     file = tmp_path / "Dockerfile"
     file.write_text(f"FROM debian:trixie-slim\n{step}\n")
