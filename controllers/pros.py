@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -165,7 +166,7 @@ class Pros(PassRateController[ProsState]):
         if line is not None:
             forest = with_offsets(forest, line.logits(_guesses(state.problems)))
         turns = [turn for outcome in outcomes for rollout in outcome.group.rollouts for turn in rollout.turns]
-        replayed, tokens = sum(turn.num_replayed for turn in turns), sum(len(turn.tokens_T) for turn in turns)
+        replayed, tokens = sum(map(_num_replayed, turns)), sum(map(len, map(_tokens, turns)))
         return replace(
             track_errors(state, outcomes),
             line=line,
@@ -268,6 +269,9 @@ class Pros(PassRateController[ProsState]):
                 trees.append(tree)
                 starts.append(start)
         return trees, starts
+
+
+_num_replayed, _tokens = attrgetter("num_replayed"), attrgetter("tokens_T")  # for thousands of turns a step
 
 
 @lru_cache(maxsize=4)
