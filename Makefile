@@ -57,7 +57,7 @@ format: $(VENV)/installed-dev
 	$(VENV)/bin/ruff format .
 
 bench: $(VENV)/installed-train
-	$(VENV)/bin/python experiments/results/how_fast_is_it/controllers.py
+	OPENBLAS_NUM_THREADS=1 $(VENV)/bin/python experiments/results/how_fast_is_it/controllers.py
 	$(VENV)/bin/python experiments/results/how_fast_is_it/tokens.py
 
 reproduction: $(VENV)/installed-train
