@@ -84,7 +84,7 @@ class Greso(PassRateController[GresoState]):
         frozen_epochs: number of initial epochs with fixed base probabilities.
     """
 
-    REMOVED: ClassVar = dict.fromkeys(("evidence", "belief"), "a belief skipped no better than streaks")
+    REMOVED: ClassVar = {"evidence": ("streak", "a belief skipped no better than streaks"), "belief": (None, "")}
 
     p_easy: float = 0.5
     p_hard: float = 0.5

@@ -97,9 +97,9 @@ class PrefixSampling(PassRateController[PrefixSamplingState]):
     """
 
     REMOVED: ClassVar = {
-        "chain_prefixes": "prefixes of prefixes learned less",
-        "initial_belief": "it is 0.5 now",
-        "bucket_by": "buckets are by pass rate now",
+        "chain_prefixes": (False, "prefixes of prefixes learned less"),
+        "initial_belief": (0.5, "no recipe used it"),
+        "bucket_by": ("rate", "no recipe used it"),
     }
 
     variant: Variant = "buckets"

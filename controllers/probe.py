@@ -79,7 +79,7 @@ class Probed(PassRateController[ProbedState]):
         calibration: options of the line's fit.
     """
 
-    REMOVED: ClassVar = {"stop_on": "it is a constant now"}
+    REMOVED: ClassVar = {"stop_on": (None, "")}
 
     share: float = 0.5
     selection: Literal["target", "random"] = "target"

@@ -76,7 +76,7 @@ class Replay(PassRateController[ReplayState]):
             Failures of at most `capacity` problems are kept, within `age` and another `tokens`.
     """
 
-    REMOVED: ClassVar = {"kind": "single responses learned less than plain GRPO, and groups are left"}
+    REMOVED: ClassVar = {"kind": ("groups", "single responses learned less than plain GRPO")}
 
     share: float = 0.5
     capacity: int = 512

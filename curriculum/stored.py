@@ -114,6 +114,7 @@ class JoinedArray(UnreadArray):
     def __getitem__(self, index: Any) -> Any:
         first = self.parts[0]
         inside = isinstance(index, slice) and index.stop is not None and 0 <= index.stop <= len(first)
+        inside = inside and (index.start or 0) >= 0 and index.step in (None, 1)
         return first[index] if inside else self.read()[index]
 
 

@@ -36,7 +36,8 @@ def construct(kind: type[Options], data: Any, path: str = "") -> Options:
     accepted as a number, and a number as text.
 
     Args:
-        kind: its attribute REMOVED, if it has one, says of former fields why they were removed.
+        kind: its attribute REMOVED, if it has one, gives for each former field the value that is accepted (None = any),
+            since it means what is left, and why others were removed.
         path: dotted path of `data` in the file, for error messages.
 
     Raises:
@@ -101,10 +102,12 @@ def _name_errors(kind: type[Any], data: Any, path: str) -> Iterator[UserError]:
         yield refusal(path or "configuration", data, "give a mapping of fields")
         return
     known = {field.name: field for field in _known(kind)}
-    removed: Mapping[str, str] = getattr(kind, "REMOVED", {})
+    removed: Mapping[str, tuple[Any, str]] = getattr(kind, "REMOVED", {})
     for name in data:
         if name in removed:
-            yield UserError(f"{_join(path, name)}: {data[name]!r} was removed: {removed[name]}; leave the option out")
+            left, why = removed[name]
+            if left is not None and data[name] != left:
+                yield UserError(f"{_join(path, name)}: {data[name]!r} was removed: {why}; leave the option out")
         elif name not in known:
             yield unknown(_join(path, name), name, known)
     hints = _hints(kind)

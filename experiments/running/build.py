@@ -15,9 +15,8 @@ from halfway.experiments.config.paths import find_model
 from halfway.experiments.config.run import RunConfig
 from halfway.trainers.policy import Policy, load_policy, prepare_torch
 from halfway.trainers.prompt_states import NEED, with_prompt_states
+from halfway.trainers.rollouts.file_store import PAYLOADS, FileStore
 
-PAYLOADS = "payloads"
-"""Folder of a run for the arrays of rollouts."""
 SHOWN = 10_000
 """Problems for which an environment starts episodes at a time, as a check."""
 
@@ -49,7 +48,6 @@ def build_run(config: RunConfig, folder: Path) -> "Training":
     from halfway.trainers.loop.checkpoint import Checkpoints
     from halfway.trainers.loop.held_out import evaluate
     from halfway.trainers.loop.training import Training
-    from halfway.trainers.rollouts.file_store import FileStore
 
     prepare_torch(config.seed, config.threads)
     policy = load_policy(config.model, model_path)

@@ -36,6 +36,7 @@ from halfway.trainers.contracts import Recorder
 from halfway.trainers.engines import ENGINES
 from halfway.trainers.loop.checkpoint import Checkpoints
 from halfway.trainers.loop.loop_options import Budget
+from halfway.trainers.rollouts.file_store import PAYLOADS
 
 CONFIG, COMPARISON, STATUS, LOG = "config.yaml", "comparison.yaml", "status.json", "log.txt"
 
@@ -87,7 +88,7 @@ def has_begun(folder: Path) -> bool:
 
 def require_unused(folder: Path) -> None:
     """Raise UserError if a directory without a run holds files that a run would overwrite."""
-    held = [name for name in RECORDS if os.path.lexists(folder / name)]
+    held = [name for name in (*RECORDS, PAYLOADS) if os.path.lexists(folder / name)]
     if held:
         raise UserError(f"name: {folder} is not a run, but a run would replace its {held[0]}; give another name=...")
 

@@ -6,14 +6,14 @@ import re
 import shlex
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from halfway.curriculum import refusal
 from halfway.curriculum.support.acceptance import require_accepted
-from halfway.curriculum.support.atomic import require_no_link, write_json
+from halfway.curriculum.support.atomic import made_once, require_no_link, write_json
 from halfway.curriculum.support.extras import one_line
 from halfway.experiments.config.comparison import ComparisonConfig
 from halfway.experiments.config.run import TrackingOptions
@@ -28,7 +28,7 @@ URI = re.compile(
     re.ASCII,
 )
 """A tracking URI whose host is unambiguous."""
-SECONDS = 60  # to wait for another run's lock on the file
+SECONDS = 5  # to wait for another run's lock on the file
 PASSIVE = re.compile(
     r"CREATE ((TABLE|(UNIQUE )?INDEX)\b|TRIGGER\b((?!\bSELECT\b).)*\bBEGIN\s+SELECT RAISE\(\w+, *'[^']*'\);\s*END\Z)",
     re.IGNORECASE | re.DOTALL,
@@ -113,7 +113,8 @@ class Mlflow(Tracker):
                 identifier = experiment.experiment_id
             return cls(client, identifier, host, folder)
         except Exception as error:  # MLflow, its database driver and the network may raise anything
-            warn(cls.name, f"cannot open {uri}, so this run is not logged there ({one_line(error)})")
+            remedy = f"; if it is damaged, move {Path(uri.removeprefix('sqlite:///')).name} away" if folder else ""
+            warn(cls.name, f"cannot open {uri}, so this run is not logged there ({one_line(error)}){remedy}")
             return None
 
     def store(self, about: About, arm: str, run_id: str) -> "MlflowRun | None":
@@ -212,6 +213,12 @@ def _client(uri: str) -> Any:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             _require_passive(path)
+        else:
+            with made_once(path) as partial:  # a killed run leaves no half of a database, and two runs make one
+                new = partial / path.name
+                MlflowClient(f"sqlite:///{new}").search_experiments(max_results=1)
+                with suppress(FileExistsError):
+                    os.link(new, path)
     return MlflowClient(uri)
 
 

@@ -170,8 +170,8 @@ def test_the_recipes_are_there() -> None:
         ("controllers: [gresso]", "unknown name 'gresso'; did you mean 'greso'?"),
         ("controllers: [dare]", "controllers: 'dare' was removed: it showed no gain over dynamic sampling"),
         (
-            "controllers: [uniform, {greso: {evidence: streak}}]",
-            "controllers.greso.evidence: 'streak' was removed: a belief skipped no better than streaks; leave",
+            "controllers: [uniform, {greso: {evidence: belief}}]",
+            "controllers.greso.evidence: 'belief' was removed: a belief skipped no better than streaks; leave",
         ),
         (
             "controllers: [uniform, {prefix_sampling: {chain_prefixes: true}}]",
@@ -212,3 +212,9 @@ print(list(halfway.from_yaml("{REPOSITORY}/experiments/recipes/methods/greso.yam
         [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": IMPORTABLE}, check=False
     )
     assert done.stdout.strip() == "['uniform', 'greso']", done.stderr
+
+
+def test_the_value_that_is_left_of_a_removed_option_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "chain.yaml"
+    path.write_text("controllers: [uniform, {greso: {evidence: streak, belief: {kind: beta}, floor: 0.02}}]")
+    assert dict(halfway.from_yaml(path).members)["greso"] == CONTROLLERS.get("greso")(floor=0.02)

@@ -113,7 +113,7 @@ def test_an_environment_variable_is_read_only_with_the_users_word(field: str, mo
     assert "open-sesame" in (config.name, config.output, config.tracking.uri, config.tracking.experiment)
 
 
-@pytest.mark.parametrize("held", ["report.html", "status.json", "samples.jsonl", "summary.md"])
+@pytest.mark.parametrize("held", ["report.html", "status.json", "samples.jsonl", "summary.md", "payloads"])
 @pytest.mark.parametrize("kind", ["run", "compare"])
 def test_an_output_in_a_folder_of_other_files_replaces_none_of_them(kind: str, held: str, tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere" / "site"

@@ -9,8 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from halfway.curriculum.support.atomic import open_own, writing
+from halfway.curriculum.support.atomic import open_own, require_no_link, writing
 from halfway.curriculum.support.extras import blaming
+
+PAYLOADS = "payloads"
+"""Folder of a run for its store, which is emptied at every start."""
 
 
 class FileStore:
@@ -22,6 +25,7 @@ class FileStore:
 
     def __init__(self, folder: Path):
         """Empty the folder, which belongs to the store."""
+        require_no_link(folder)
         self.folder, self.owner = folder, _process()
         self.close()
         with writing(folder):

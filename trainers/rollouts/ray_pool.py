@@ -31,8 +31,8 @@ SECONDS_TO_CONNECT = 5.0
 TRIES = 3
 """Times that an actor may end while it works on one submission."""
 NOTICE_SECONDS, STUCK_SECONDS = 60.0, 600.0
-"""While an actor does not start: seconds between messages, and seconds with no other call in progress until the run
-stops."""
+"""While no processor is free for an actor: seconds between messages, and seconds with no other call in progress until
+the run stops."""
 
 
 def connect_to_ray(field: str, **options: Any) -> Any:
@@ -112,7 +112,26 @@ class Kept:
 
 
 class Actor(Sampler):
-    """A sampler that leaves arrays in the object store."""
+    """A sampler that leaves arrays in the object store.
+
+    It builds its collector when that is first used. So an actor that waits for a processor does not answer, and one
+    that builds does.
+    """
+
+    def __init__(self, build: Callable[[], Collector]):
+        self._build, self._building = build, threading.Lock()
+        self._built: Collector | None = None
+
+    @property
+    def _collector(self) -> Collector:  # type: ignore[override]
+        with self._building:
+            if self._built is None:
+                self._built = self._build()
+            return self._built
+
+    def build(self) -> None:
+        """Build the collector, if that has not been done."""
+        _ = self._collector
 
     def run_stored(self, requests: Sequence[Request], stream: Stream, kept: Kept) -> list[Any]:
         """See `Sampler.run`. Returns that with the payloads, then the content of each, as one object per request."""
@@ -134,8 +153,8 @@ class RayPool(WorkerPool):
             build: makes the collector in an actor; it and the requests are pickled.
 
         Raises:
-            UserError: if Ray is not installed, RAY_ADDRESS leads nowhere, or an actor does not start in
-                `STUCK_SECONDS`.
+            UserError: if Ray is not installed, RAY_ADDRESS leads nowhere, no processor for an actor becomes free in
+                `STUCK_SECONDS`, or an actor cannot build its collector.
         """
         self.ray = ray = connect_to_ray("rollouts.workers")
         nodes = sum(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in ray.nodes())
@@ -153,9 +172,10 @@ class RayPool(WorkerPool):
         try:
             for actor in self.actors:
                 self._await(actor)
+            ray.get([actor.build.remote() for actor in self.actors])  # however long that takes
         except BaseException as error:
             self.close()
-            if not isinstance(error, ray.exceptions.RayActorError):
+            if not isinstance(error, ray.exceptions.RayActorError | ray.exceptions.RayTaskError):
                 raise
             last = str(error).strip().rpartition("\n")[2]
             raise UserError(f"rollouts.workers: an actor did not start ({one_line(last)}); see `ray logs`") from error
@@ -191,7 +211,7 @@ class RayPool(WorkerPool):
                 raise UserError(f"rollouts.workers: Ray has failed ({one_line(error)}); resume the run") from error
 
     def _await(self, actor: Any, again: bool = False) -> None:
-        """Wait until an actor responds.
+        """Wait until an actor runs; it may not have built its collector yet.
 
         Args:
             again: Ray starts it again, and raises RayActorError meanwhile.

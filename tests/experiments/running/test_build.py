@@ -60,7 +60,7 @@ def test_a_frozen_policy_computes_on_the_gpu_or_the_cpu(
 def test_a_sync_is_checked_with_the_sizes_of_the_text_model() -> None:
     """The configuration of a model for texts and images has none of its own."""
     config = Gemma3Config(text_config={"vocab_size": 99, "max_position_embeddings": 77})
-    engine: Any = SimpleNamespace(serves_all=True)
+    engine: Any = SimpleNamespace(serves_all=True, max_length=None)
     learner: Any = SimpleNamespace(policy=SimpleNamespace(config=config))
     check = SyncCheck.between(engine, learner, 0, 0.1)
     assert (check.vocab_size, check.max_length) == (99, 77)

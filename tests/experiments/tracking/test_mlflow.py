@@ -1,5 +1,6 @@
 """The MLflow copy of the records: parent and child runs, resumed runs, and a store that does not answer."""
 
+import os
 import shlex
 import sqlite3
 import threading
@@ -64,6 +65,23 @@ def test_a_file_that_is_not_a_database_is_refused_in_one_line(
     SPECIAL[special](tmp_path / "mlflow.db")
     assert Mlflow.open(parse_run_config(RAW).tracking, tmp_path) is None
     assert "so this run is not logged there" in capsys.readouterr().err
+
+
+def test_a_new_database_is_seen_when_it_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed before leaves none, and one that is second takes the first one's."""
+    link, file = os.link, tmp_path / "mlflow.db"
+
+    def seen(new: Path, path: Path) -> None:
+        assert path == file and not path.exists()
+        with closing(sqlite3.connect(new)) as base:
+            assert base.execute("SELECT count(*) FROM alembic_version").fetchone() == (1,)
+        link(new, path)
+        raise FileExistsError(path)
+
+    monkeypatch.setattr(os, "link", seen)
+    opened = Mlflow.open(parse_run_config(RAW).tracking, tmp_path)
+    assert opened and [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
+    assert Mlflow.open(parse_run_config(RAW).tracking, tmp_path).experiment_id == opened.experiment_id
 
 
 def test_metrics_of_a_record_are_its_numbers() -> None:

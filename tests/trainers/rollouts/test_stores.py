@@ -23,7 +23,7 @@ from preloaded import Preloaded
 
 from halfway.curriculum import Group, Problem, Request, Rollout, Stream, Turn, UserError
 from halfway.curriculum.states import from_plain, to_plain
-from halfway.curriculum.stored import FIELDS, StoredArray, identity, put_group
+from halfway.curriculum.stored import FIELDS, StoredArray, identity, join, put_group
 from halfway.testing.simulator import SimulatedRollouts
 from halfway.trainers.distributed.collectives import wait_for_all
 from halfway.trainers.distributed.ports import free_port
@@ -92,6 +92,15 @@ def test_equal_texts_are_known_without_reading() -> None:
     first = [identity(one_of.rollouts[0].turns[0].tokens_T) for one_of in (one, same, other)]
     assert first[0] == first[1] != first[2] and store.reads == 0
     assert first[0] == identity(np.array([1, 2], np.int32))
+
+
+@pytest.mark.parametrize(
+    "where", [np.s_[:2], np.s_[-2:2], np.s_[1:2], np.s_[2::-1], np.s_[0:2:2], np.s_[3:1], np.s_[4]]
+)
+def test_slices_of_joined_arrays_are_numpys(where: Any) -> None:
+    parts = np.arange(3), np.arange(3, 6)
+    stored = [StoredArray(Counting().put(part.tobytes()), part.dtype, 3, 0, identity(part)) for part in parts]
+    assert np.array_equal(join(stored)[where], np.concatenate(parts)[where])
 
 
 def test_a_checkpoint_holds_the_values(tmp_path: Path) -> None:
@@ -166,6 +175,14 @@ def test_a_finished_run_has_left_no_files(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("halfway.trainers.loop.training.write_json", write)
     training(tmp_path, FillOptions(groups=2), Budget(steps=1), store=FileStore(tmp_path / "payloads")).train()
     assert written == [("running", True), ("finished", False)]
+
+
+def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "payloads").symlink_to(tmp_path / "mine")
+    with pytest.raises(UserError, match=says("payloads", "is a link", "remove")):
+        FileStore(tmp_path / "payloads")
+    assert (tmp_path / "mine").is_dir()
 
 
 def test_another_process_does_not_remove_a_file(tmp_path: Path) -> None:

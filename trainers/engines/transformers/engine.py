@@ -275,8 +275,9 @@ def sample(logits_BV: Tensor, uniforms_B: Tensor, temperature: float) -> tuple[T
     threshold_B = torch.minimum(uniforms_B * total_B, below_total_B)
     tokens_B = (cumulated_BV > threshold_B[:, None]).view(torch.uint8).argmax(-1)
     chosen_B = logprobs_BV.gather(-1, tokens_B[:, None])[:, 0]
-    # `nansum`, since 0 log 0 is 0. It takes a third of the time of `torch.special.entr`.
-    return tokens_B, chosen_B, -(probabilities_BV * logprobs_BV).nansum(-1)
+    # 0 log 0 is 0. This takes two thirds of the time of `torch.special.entr`.
+    parts_BV = (probabilities_BV * logprobs_BV).masked_fill_(probabilities_BV == 0, 0.0)
+    return tokens_B, chosen_B, 0.0 - parts_BV.sum(-1)
 
 
 class ReplicaEngine(TransformersEngine):
