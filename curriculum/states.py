@@ -160,7 +160,7 @@ def _check_names(what: str, saved: Any, expected: Any) -> None:
     if set(saved) != set(expected):
         raise UserError(
             f"checkpoint: its {what} are {sorted(saved)}, the configuration has {sorted(expected)}; "
-            "if the configuration is the one that wrote it, another version of Halfway did: resume with that version"
+            "resume with the configuration and the version of Halfway that wrote it"
         )
 
 
