@@ -6,7 +6,7 @@ import re
 import shlex
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -217,8 +217,12 @@ def _client(uri: str) -> Any:
             with made_once(path) as partial:  # a killed run leaves no half of a database, and two runs make one
                 new = partial / path.name
                 MlflowClient(f"sqlite:///{new}").search_experiments(max_results=1)
-                with suppress(FileExistsError):
+                try:
                     os.link(new, path)
+                except FileExistsError:
+                    pass
+                except OSError:  # a file system without hard links
+                    os.replace(new, path)
     return MlflowClient(uri)
 
 

@@ -84,6 +84,15 @@ def test_a_new_database_is_seen_when_it_is_complete(tmp_path: Path, monkeypatch:
     assert Mlflow.open(parse_run_config(RAW).tracking, tmp_path).experiment_id == opened.experiment_id
 
 
+def test_a_file_system_needs_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert Mlflow.open(parse_run_config(RAW).tracking, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
+
+
 def test_metrics_of_a_record_are_its_numbers() -> None:
     assert step_metrics(record(3)) == {
         "spent/rollouts": 128.0,
